@@ -1,0 +1,201 @@
+//! Which slot is valid, and which slices does a write touch? Pure: the XOR algebra.
+//!
+//! A slice is valid in its reflection slot where `bit(slice word) XOR bit(region word)` is 1, in
+//! its home slot where it is 0. So flipping a slice bit moves one slice, and flipping a region bit
+//! moves a whole page whatever its slice word holds: either way one 8-byte store commits. This is
+//! Acumen's validity bitmap (section IV-B) with one level added, as MGSP's several granularities
+//! (section III-B) ask for. May import `units` only.
+
+pub mod span;
+
+use crate::units::SLICES_PER_PAGE;
+
+/// A set of slices of one page: bit `n` is slice `n`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Slices(pub u64);
+
+impl Slices {
+    /// No slice.
+    pub const NONE: Slices = Slices(0);
+    /// All slices of the page.
+    pub const ALL: Slices = Slices(!0);
+
+    /// The slices `first..end`.
+    pub const fn range(first: usize, end: usize) -> Self {
+        debug_assert!(first <= end && end <= SLICES_PER_PAGE);
+        if first == end {
+            return Slices::NONE;
+        }
+        Slices((!0 >> (SLICES_PER_PAGE - (end - first))) << first)
+    }
+
+    /// The slices that hold the bytes `start..end` of the page.
+    pub const fn of_bytes(start: usize, end: usize) -> Self {
+        use crate::units::SLICE;
+        if start == end {
+            return Slices::NONE;
+        }
+        Slices::range(start / SLICE, end.div_ceil(SLICE))
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether slice `n` is in the set.
+    pub const fn has(self, n: usize) -> bool {
+        self.0 >> n & 1 == 1
+    }
+
+    /// How many there are.
+    pub const fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// In both.
+    pub const fn and(self, other: Self) -> Self {
+        Slices(self.0 & other.0)
+    }
+
+    /// In either.
+    pub const fn or(self, other: Self) -> Self {
+        Slices(self.0 | other.0)
+    }
+
+    /// In this one and not in the other.
+    pub const fn without(self, other: Self) -> Self {
+        Slices(self.0 & !other.0)
+    }
+
+    /// The runs of neighbouring slices, as `first..end`, lowest first.
+    pub fn runs(self) -> Runs {
+        Runs(self.0)
+    }
+}
+
+/// Iterator over the runs of a set of slices.
+pub struct Runs(u64);
+
+impl Iterator for Runs {
+    type Item = std::ops::Range<usize>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0 == 0 {
+            return None;
+        }
+        let first = self.0.trailing_zeros() as usize;
+        let len = (!(self.0 >> first)).trailing_zeros() as usize;
+        let end = first + len.min(SLICES_PER_PAGE - first);
+        self.0 &= !Slices::range(first, end).0;
+        Some(first..end)
+    }
+}
+
+/// One of the two slots of a slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// In the home file.
+    Home,
+    /// In the reflection file.
+    Reflection,
+}
+
+/// Where the slices of one page are valid: bit = 1 where it is the reflection slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Validity(pub u64);
+
+impl Validity {
+    /// Of a page with this slice word, whose bit in the region word is `region_bit`.
+    pub const fn new(slice_word: u64, region_bit: bool) -> Self {
+        Validity(slice_word ^ spread(region_bit))
+    }
+
+    /// The slot in which slice `n` is valid.
+    pub const fn side(self, n: usize) -> Side {
+        if self.0 >> n & 1 == 1 { Side::Reflection } else { Side::Home }
+    }
+
+    /// The slices of `slices` that are valid in their reflection slot.
+    pub const fn in_reflection(self, slices: Slices) -> Slices {
+        Slices(slices.0 & self.0)
+    }
+
+    /// The slices of `slices` that are valid in their home slot.
+    pub const fn at_home(self, slices: Slices) -> Slices {
+        Slices(slices.0 & !self.0)
+    }
+
+    /// The slices of `slices` that are valid on `side`.
+    pub const fn on(self, side: Side, slices: Slices) -> Slices {
+        match side {
+            Side::Home => self.at_home(slices),
+            Side::Reflection => self.in_reflection(slices),
+        }
+    }
+
+    /// What validity is after these slices were flipped.
+    pub const fn flipped(self, slices: Slices) -> Self {
+        Validity(self.0 ^ slices.0)
+    }
+
+    /// Where a flip writes: the slots that are not valid.
+    pub const fn targets(self) -> Self {
+        Validity(!self.0)
+    }
+
+    /// The slice word that gives this validity under `region_bit`.
+    pub const fn slice_word(self, region_bit: bool) -> u64 {
+        self.0 ^ spread(region_bit)
+    }
+}
+
+const fn spread(bit: bool) -> u64 {
+    if bit { !0 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_cover_the_set_exactly() {
+        for bits in [0, 1, !0, 1 << 63, 0xF0F0, 0x8000_0000_0000_0001, 0xAAAA_5555, !1, !0 >> 1] {
+            let mut back = 0;
+            let mut last_end = None;
+            for run in Slices(bits).runs() {
+                assert!(run.start < run.end && last_end.is_none_or(|end| run.start > end));
+                last_end = Some(run.end);
+                back |= Slices::range(run.start, run.end).0;
+            }
+            assert_eq!(back, bits);
+        }
+    }
+
+    #[test]
+    fn bytes_map_to_the_slices_that_hold_them() {
+        assert_eq!(Slices::of_bytes(0, 1), Slices(1));
+        assert_eq!(Slices::of_bytes(63, 65), Slices(3));
+        assert_eq!(Slices::of_bytes(64, 128), Slices(2));
+        assert_eq!(Slices::of_bytes(0, 4096), Slices::ALL);
+        assert_eq!(Slices::of_bytes(4095, 4096), Slices(1 << 63));
+        assert_eq!(Slices::of_bytes(5, 5), Slices::NONE);
+    }
+
+    #[test]
+    fn a_slice_bit_moves_a_slice_and_a_region_bit_moves_the_page() {
+        for word in [0, !0, 0x1234_5678_9ABC_DEF0] {
+            for bit in [false, true] {
+                let before = Validity::new(word, bit);
+                assert_eq!(Validity::new(word, !bit), before.flipped(Slices::ALL));
+                assert_eq!(Validity::new(word ^ 2, bit), before.flipped(Slices(2)));
+                assert_eq!(before.slice_word(bit), word);
+                for n in 0..64 {
+                    let after = before.flipped(Slices::ALL);
+                    assert_ne!(before.side(n), after.side(n));
+                    assert_eq!(before.targets().side(n), after.side(n));
+                }
+            }
+        }
+    }
+}

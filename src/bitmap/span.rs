@@ -1,0 +1,102 @@
+//! Which pages does a byte range touch, and which part of each?
+
+use super::Slices;
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
+use std::ops::Range;
+
+/// The part of one page that a byte range covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageSpan {
+    /// The page.
+    pub page: PageIndex,
+    /// First byte within the page.
+    pub start: usize,
+    /// End within the page, at most 4096.
+    pub end: usize,
+}
+
+impl PageSpan {
+    /// Number of bytes.
+    pub const fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether the whole page is covered.
+    pub const fn is_whole(&self) -> bool {
+        self.start == 0 && self.end == PAGE
+    }
+
+    /// The slices that are touched, in full or in part.
+    pub const fn slices(&self) -> Slices {
+        Slices::of_bytes(self.start, self.end)
+    }
+
+    /// Offset of the first byte in the home file.
+    pub const fn offset(&self) -> u64 {
+        self.page.start() + self.start as u64
+    }
+}
+
+/// The pages that `range` touches, in order. `range` must not be inverted.
+pub fn pages(range: Range<u64>) -> impl Iterator<Item = PageSpan> + Clone {
+    let first = range.start / PAGE as u64;
+    let end = range.end.div_ceil(PAGE as u64).max(first);
+    let end = if range.is_empty() { first } else { end };
+    (first..end).map(move |page| {
+        let at = page * PAGE as u64;
+        PageSpan {
+            page: PageIndex(page),
+            start: range.start.saturating_sub(at) as usize,
+            end: (range.end - at).min(PAGE as u64) as usize,
+        }
+    })
+}
+
+/// The pages `first..end` (0 to 64) of one region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegionSpan {
+    /// The region.
+    pub region: RegionIndex,
+    /// Places of the pages in the region.
+    pub pages: Range<usize>,
+}
+
+/// The regions that `range` touches, in order, and which of their pages.
+pub fn regions(range: Range<u64>) -> impl Iterator<Item = RegionSpan> + Clone {
+    let per_region = PAGES_PER_REGION as u64;
+    let first = range.start / PAGE as u64;
+    let end = if range.is_empty() { first } else { range.end.div_ceil(PAGE as u64) };
+    let regions = if first == end { 0..0 } else { first / per_region..end.div_ceil(per_region) };
+    regions.map(move |region| {
+        let at = region * per_region;
+        RegionSpan {
+            region: RegionIndex(region),
+            pages: first.saturating_sub(at) as usize..(end - at).min(per_region) as usize,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_spans_cover_the_range_exactly() {
+        for start in [0u64, 1, 63, 4095, 4096, 262_143, 262_144] {
+            for len in [0u64, 1, 64, 4095, 4096, 4097, 262_145] {
+                let mut at = start;
+                for span in pages(start..start + len) {
+                    assert_eq!(span.offset(), at);
+                    assert!(span.len() > 0 && span.end <= PAGE);
+                    at += span.len() as u64;
+                }
+                assert_eq!(at, start + len);
+                let by_region: usize = regions(start..start + len).map(|r| r.pages.len()).sum();
+                assert_eq!(by_region, pages(start..start + len).count());
+                for span in regions(start..start + len) {
+                    assert!(!span.pages.is_empty() && span.pages.end <= PAGES_PER_REGION);
+                }
+            }
+        }
+    }
+}

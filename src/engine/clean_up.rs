@@ -1,0 +1,73 @@
+//! What lies past the length? Zeroes, once this has run.
+//!
+//! Used by `set_len`, close and recovery, when nobody reads, writes or replays past the length any
+//! more. Idempotent: a crash in the middle leaves the high-water mark up, and it runs again.
+
+use crate::bitmap::Slices;
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::store::MappedFile;
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SUPERCHUNK};
+
+/// Cuts both files off at `len` and zeroes what the cut leaves behind. The caller drains.
+pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) -> Result<()> {
+    let cut = |file: &MappedFile, to: u64| {
+        file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
+    };
+    // The system zeroes what the last page holds past the end.
+    cut(home, len)?;
+    cut(reflection, layout::reflection_len(len))?;
+    if len == 0 {
+        return Ok(());
+    }
+    // The last superchunk goes on past the end: the rest of a page, and words.
+    let in_page = len % PAGE as u64;
+    if in_page != 0 {
+        let from = layout::reflection(len);
+        zero_data(reflection, from, from + PAGE as u64 - in_page)?;
+    }
+    let first = PageIndex::of(len.next_multiple_of(PAGE as u64));
+    let superchunk = (len - 1) / SUPERCHUNK as u64;
+    let end = PageIndex::of((superchunk + 1) * SUPERCHUNK as u64);
+    if first == end {
+        return Ok(());
+    }
+    zero_data(
+        reflection,
+        layout::slice_word(first),
+        layout::slice_word(first) + (end.0 - first.0) * 8,
+    )?;
+    let word_at = layout::region_word(first.region());
+    let kept = Slices::range(0, first.in_region()).0;
+    let word = read_word(reflection, word_at)?;
+    if word & !kept != 0 {
+        reflection.store_word_through(word_at, word & kept);
+    }
+    let regions = (end.0 - first.0).div_ceil(PAGES_PER_REGION as u64);
+    let words_end = layout::region_words(superchunk as usize) + layout::REGION_WORDS_LEN;
+    zero_data(reflection, word_at + 8, (word_at + 8 * regions + 8).min(words_end))
+}
+
+fn read_word(file: &MappedFile, at: u64) -> Result<u64> {
+    let mut bytes = [0; 8];
+    file.read_file(&mut bytes, at).map_err(|e| Error::io("read words", file.path(), e))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Zeroes what is not zero of `at..end`, and touches no hole.
+fn zero_data(file: &MappedFile, mut at: u64, end: u64) -> Result<()> {
+    while at < end {
+        let data = file.next_data(at).map_err(|e| Error::io("look for data", file.path(), e))?;
+        let Some(from) = data.map(|data| data.max(at)).filter(|from| *from < end) else {
+            return Ok(());
+        };
+        let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
+        let mut bytes = vec![0; (piece_end - from) as usize];
+        file.read_file(&mut bytes, from).map_err(|e| Error::io("read", file.path(), e))?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            file.fill_zero(from, bytes.len());
+        }
+        at = piece_end;
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! How does it end? Fast and spatial close.
+//!
+//! At every step a crash leaves something that the next open understands: a pair in use until the
+//! superblock says otherwise, a complete home file without a mark from then on.
+
+use super::Engine;
+use super::le_word;
+use crate::bitmap::{Slices, Validity};
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::format::superblock::{ClosedAs, State, Superblock};
+use crate::options::{CloseMode, Medium};
+use crate::recovery::{marker, moment, write_superblock};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SUPERCHUNK};
+use std::io;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Closes the pair. No handle, no view and no operation is left. The second call does nothing.
+    pub fn close(&self, mode: CloseMode) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // A child has no business with its parent's files; a poisoned pair is left to recovery.
+        let result = self.check_usable().and_then(|()| self.close_files(mode));
+        if !self.is_forked() {
+            // Explicitly, not by closing the file: a thread that is ending may keep the engine
+            // alive for a moment, and the file can be opened again as soon as this has returned.
+            let _closing_the_file_unlocks_otherwise = self.platform.unlock(self.home.file());
+        }
+        drop(self.registration.lock().take());
+        result
+    }
+
+    fn close_files(&self, mode: CloseMode) -> Result<()> {
+        self.settle_all_entries();
+        if self.high_water.load(Ordering::Relaxed) > self.len() {
+            let lane = self.lane();
+            self.clean_up_past(&lane, self.len())?;
+        }
+        match mode {
+            CloseMode::Spatial => self.close_spatial(),
+            CloseMode::Fast => self.close_fast(),
+        }
+    }
+
+    /// Makes durable what live redo entries vouch for, of every lane: nobody operates any more.
+    fn settle_all_entries(&self) {
+        let lane = self.lane();
+        for (page, slices, sides) in self.lanes.all().flat_map(|lane| lane.all_live()) {
+            if let Some(region) = self.state.touched(page.region()) {
+                let valid = region.validity(page.in_region());
+                self.flush_slots(page, Slices(slices & !(sides ^ valid.0)), valid);
+            }
+        }
+        // Orders the slices before the end of the session, which voids the entries.
+        self.drain(&lane);
+    }
+
+    fn close_spatial(&self) -> Result<()> {
+        self.deploy_everything()?;
+        // The home file is complete before anything says so.
+        self.sync_home()?;
+        let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
+        // The mark goes first: without it a reflection file that is left over belongs to nobody's
+        // data, while a mark without a reflection file means lost bytes.
+        self.platform
+            .remove_xattr(self.home.file(), marker::NAME)
+            .map_err(home("remove the attribute"))?;
+        self.sync_home()?;
+        let path = self.reflection.path();
+        self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e))?;
+        self.sync_folder_of(path)
+    }
+
+    fn close_fast(&self) -> Result<()> {
+        self.sync_home()?;
+        self.sync_reflection()?;
+        let stat = self
+            .platform
+            .stat(self.home.file())
+            .map_err(|e| Error::io("look up", self.home.path(), e))?;
+        let superblock = self.superblock.lock();
+        let clean = Superblock {
+            session: superblock.session + 1,
+            state: State::Clean(ClosedAs {
+                len: stat.len,
+                mtime: moment(stat.mtime),
+                ctime: moment(stat.ctime),
+            }),
+            ..superblock.clone()
+        };
+        // The words and slots before the superblock that says that they need no recovery.
+        write_superblock(&self.platform, self.reflection.file(), &clean)
+            .map_err(|e| Error::io("write the superblock", self.reflection.path(), e))?;
+        self.sync_reflection()
+    }
+
+    fn sync_home(&self) -> Result<()> {
+        if self.medium == Medium::Ram {
+            return Ok(());
+        }
+        self.home.sync_all().map_err(|e| Error::io("sync", self.home.path(), e))
+    }
+
+    fn sync_reflection(&self) -> Result<()> {
+        if self.medium == Medium::Ram {
+            return Ok(());
+        }
+        self.reflection.sync_all().map_err(|e| Error::io("sync", self.reflection.path(), e))
+    }
+
+    fn sync_folder_of(&self, path: &std::path::Path) -> Result<()> {
+        if self.medium == Medium::Ram {
+            return Ok(());
+        }
+        let folder = crate::recovery::folder_of(path);
+        self.platform.sync_dir(folder).map_err(|e| Error::io("sync the folder", folder, e))
+    }
+
+    /// Brings every slice of the file home.
+    fn deploy_everything(&self) -> Result<()> {
+        if !self.fresh {
+            self.touch_regions_with_words()?;
+        }
+        let away: Vec<RegionIndex> = self
+            .state
+            .all_touched()
+            .filter(|(_, region)| (0..PAGES_PER_REGION).any(|n| region.validity(n) != Validity(0)))
+            .map(|(index, _)| index)
+            .collect();
+        for region in away {
+            let end = (region.start() + REGION as u64).min(self.len());
+            if region.start() < end {
+                self.deploy(region.start()..end)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Touches every region that has a word other than zero, skipping holes.
+    fn touch_regions_with_words(&self) -> Result<()> {
+        let superchunks = self.len().div_ceil(SUPERCHUNK as u64) as usize;
+        for n in 0..superchunks {
+            let first = n as u64 * (SUPERCHUNK / REGION) as u64;
+            let words = layout::region_words(n);
+            self.each_word(words, words + layout::REGION_WORDS_LEN, |place| {
+                RegionIndex(first + place)
+            })?;
+            let first_page = n as u64 * (SUPERCHUNK / PAGE) as u64;
+            let words = layout::slice_word(PageIndex(first_page));
+            self.each_word(words, words + (SUPERCHUNK / PAGE * 8) as u64, |place| {
+                PageIndex(first_page + place).region()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Touches the region of every word of `at..end` that is not zero.
+    fn each_word(&self, at: u64, end: u64, region_of: impl Fn(u64) -> RegionIndex) -> Result<()> {
+        let io = |e| Error::io("read words", self.reflection.path(), e);
+        let mut from = at;
+        while let Some(data) = self.reflection.next_data(from).map_err(io)?
+            && data.max(from) < end
+        {
+            from = data.max(from) / 8 * 8;
+            let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
+            let mut bytes = vec![0; (piece_end - from) as usize];
+            self.reflection.read_file(&mut bytes, from).map_err(io)?;
+            for (n, word) in bytes.chunks_exact(8).enumerate() {
+                if le_word(word) != 0 {
+                    let region = region_of((from - at) / 8 + n as u64);
+                    if region.start() < self.len() {
+                        self.region(region)?;
+                    }
+                }
+            }
+            from = piece_end;
+        }
+        Ok(())
+    }
+}

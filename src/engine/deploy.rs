@@ -1,0 +1,246 @@
+//! How do slices come home? Deployment, views, and giving reflection pages back.
+//!
+//! Deployment copies valid reflection slots into the home slots and then clears their bits
+//! (Acumen IV-C): the home slots are not valid while they are copied to, and each word that is
+//! stored moves one page, so a crash finds each page deployed or not, with the same bytes.
+
+use super::Engine;
+use super::lanes::Lane;
+use super::live::Target;
+use super::plan::{self, RegionPlan, WordMove};
+use super::state::known;
+use super::stats::Counter;
+use crate::bitmap::span;
+use crate::bitmap::{Side, Slices, Validity};
+use crate::error::{Error, Result};
+use crate::format::entry::WordId;
+use crate::format::layout;
+use crate::lock::Held;
+use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, RegionIndex, SLICE};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Brings every slice of the pages of `range` home, but for pages that a view pins. Returns
+    /// the number of pages that were brought home.
+    pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
+        self.check_usable()?;
+        let mut deployed = 0;
+        for span in span::regions(range.clone()) {
+            let region = {
+                let _pinned = crossbeam_epoch::pin();
+                self.check_range(range.start, range.end - range.start)?;
+                self.region(span.region)?
+            };
+            let plan = RegionPlan::touching(region, &span);
+            // A look without locks: what is written meanwhile need not come home by this call.
+            if plan.pages().all(|n| region.validity(n) == Validity(0)) {
+                continue;
+            }
+            let lane = self.lane();
+            let held = plan::lock_all(&[plan]);
+            self.check_range(range.start, range.end - range.start)?;
+            deployed += self.deploy_held(&lane, &plan, &held)?;
+        }
+        Ok(deployed)
+    }
+
+    /// Deployment on behalf of a reader that found its pages in many pieces. What goes wrong is no
+    /// failure of the read, which has its bytes: the next one tries again.
+    #[cold]
+    pub(super) fn deploy_for_reader(&self, range: Range<u64>) {
+        let _next_time_otherwise = self.deploy(range);
+    }
+
+    /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
+    fn deploy_held(&self, lane: &Lane, plan: &RegionPlan<'_>, held: &[Held<'_>]) -> Result<u64> {
+        let region = plan.state;
+        let away = |n: usize| region.validity(n).in_reflection(Slices::ALL);
+        let pages: Vec<usize> =
+            plan.pages().filter(|&n| !away(n).is_empty() && !region.pages[n].is_pinned()).collect();
+        for &n in &pages {
+            let start = plan.index.page(n).start();
+            self.ensure_slots(lane, Side::Home, start..start + PAGE as u64)?;
+            self.ensure_slice_word(plan.index.page(n))?;
+        }
+        let targets = pages.iter().map(|&n| Target {
+            page: plan.index.page(n),
+            region,
+            slices: away(n),
+            sides: Validity(0),
+        });
+        self.clear_live_entries(lane, targets);
+        for &n in &pages {
+            for run in away(n).runs() {
+                let offset = plan.index.page(n).start() + (run.start * SLICE) as u64;
+                let (len, from) = (run.len() * SLICE, layout::reflection(offset));
+                self.home.copy_across(offset, &self.reflection, from, len);
+                lane.stats.bump(Counter::BytesWritten, len as u64);
+            }
+        }
+        if pages.is_empty() {
+            return Ok(0);
+        }
+        let moves: Vec<WordMove> = pages
+            .iter()
+            .map(|&n| WordMove {
+                word: WordId::Slice(plan.index.page(n)),
+                mask: away(n).0,
+                old: region.pages[n].slice_word(),
+            })
+            .collect();
+        // Orders the home slots, and the clearing of live entries that name them, before the words
+        // that make them valid.
+        self.drain(lane);
+        for change in &moves {
+            self.store_moved_word(lane, change);
+        }
+        // Orders the words before whoever writes to the reflection slots next: a word that were
+        // lost would make those valid again.
+        self.drain(lane);
+        held.iter().for_each(Held::close);
+        for (&n, change) in pages.iter().zip(&moves) {
+            region.pages[n].set_slice_word(change.old ^ change.mask);
+        }
+        lane.stats.bump(Counter::Deployments, pages.len() as u64);
+        Ok(pages.len() as u64)
+    }
+
+    /// Pins the pages of `range` with all their slices at home. `false`: the pages cannot all be
+    /// brought home now (an older view pins one that was written since, or the file system is too
+    /// full to allocate them); nothing is pinned then.
+    pub fn pin(&self, range: Range<u64>) -> Result<bool> {
+        self.check_usable()?;
+        let (offset, len) = (range.start, range.end - range.start);
+        {
+            let _pinned = crossbeam_epoch::pin();
+            self.check_range(offset, len)?;
+            self.touch_all(range.clone())?;
+        }
+        let lane = self.lane();
+        let plans = self.plan_range(range.clone())?;
+        let held = plan::lock_all(&plans);
+        self.check_range(offset, len)?;
+        for span in span::pages(range.clone()) {
+            let page = span.page.start();
+            match self.ensure_slots(&lane, Side::Home, page..page + PAGE as u64) {
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                other => other?,
+            }
+        }
+        for plan in &plans {
+            // Closing every held word for every region is more than is needed, and harmless.
+            self.deploy_held(&lane, plan, &held)?;
+        }
+        let at_home =
+            |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
+        if !plans.iter().all(at_home) {
+            return Ok(false);
+        }
+        for plan in &plans {
+            plan.pages().for_each(|n| plan.state.pages[n].pin());
+        }
+        lane.stats.bump(Counter::Views, 1);
+        Ok(true)
+    }
+
+    /// Gives the pins of `range` back.
+    pub fn unpin(&self, range: Range<u64>) {
+        for span in span::pages(range) {
+            // Touched since it was pinned.
+            if let Some(region) = self.state.touched(span.page.region()) {
+                region.pages[span.page.in_region()].unpin();
+            }
+        }
+    }
+
+    /// Gives the reflection pages of every chunk within `range` back to the file system, where all
+    /// slices are at home. Returns the number of chunks.
+    pub fn punch_deployed(&self, range: Range<u64>) -> Result<u64> {
+        self.check_usable()?;
+        let _one_at_a_time = self.resizing.lock();
+        let mut punched = 0;
+        let mut chunk = ChunkIndex::of(range.start.next_multiple_of(CHUNK as u64));
+        // The last chunk of the file may be cut short by its end.
+        let end = if range.end == self.len() { u64::MAX } else { range.end };
+        while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
+            punched += u64::from(self.punch_chunk(chunk)?);
+            chunk.0 += 1;
+        }
+        Ok(punched)
+    }
+
+    fn punch_chunk(&self, chunk: ChunkIndex) -> Result<bool> {
+        let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
+        let at = layout::reflection(chunk.start());
+        let is_hole = || -> Result<bool> {
+            let io = |e| Error::io("look for holes", self.reflection.path(), e);
+            Ok(self.reflection.next_data(at).map_err(io)?.is_none_or(|data| data >= at + len))
+        };
+        let known_allocated =
+            self.chunk_state(chunk).load(Ordering::Acquire) & known::REFLECTION != 0;
+        if len == 0 || !known_allocated && is_hole()? {
+            return Ok(false);
+        }
+        let first = chunk.first_region();
+        let in_chunk = || (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n));
+        let inside = || in_chunk().filter(|r| r.start() < chunk.start() + len);
+        {
+            let _pinned = crossbeam_epoch::pin();
+            inside().try_for_each(|r| self.region(r).map(|_| ()))?;
+        }
+        let lane = self.lane();
+        let regions: Vec<_> = inside().filter_map(|r| Some((r, self.state.touched(r)?))).collect();
+        let held: Vec<Held<'_>> =
+            regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
+        let away = |(_, state): &(RegionIndex, &super::RegionState)| {
+            (0..64).any(|n| state.validity(n) != Validity(0))
+        };
+        if regions.iter().any(away) {
+            return Ok(false);
+        }
+        // No lane may flush a line of these pages any more: the entry's owner does so while
+        // pinned, and only while the entry names the page.
+        for (index, state) in &regions {
+            self.clear_all_entries(&lane, *index, state, 0);
+        }
+        self.drain(&lane);
+        // Nobody who still reads an old valid slot may be left: on tmpfs the read would allocate.
+        self.wait_for_readers();
+        let _no_allocation = self.allocating.lock();
+        let punched = self.reflection.punch(at, len).map_err(|source| Error::Io {
+            call: "punch a hole",
+            path: self.reflection.path().to_owned(),
+            offset: Some(at),
+            source,
+        })?;
+        if punched {
+            self.chunk_state(chunk).fetch_and(!known::REFLECTION, Ordering::Release);
+            lane.stats.bump(Counter::Punches, 1);
+        }
+        drop(held);
+        Ok(punched)
+    }
+
+    /// Clears every live entry that names a page of the region from place `from` on, whatever the
+    /// slot. The region's lock is held; the caller drains.
+    pub(super) fn clear_all_entries(
+        &self,
+        lane: &Lane,
+        index: RegionIndex,
+        region: &super::RegionState,
+        from: usize,
+    ) {
+        let named = plan::bits(region.redo_pages()).filter(move |&n| n >= from);
+        // One look for each side: an entry may name slots of both.
+        for sides in [Validity(0), Validity(!0)] {
+            let targets = named.clone().map(|n| Target {
+                page: PageIndex(index.page(n).0),
+                region,
+                slices: Slices::ALL,
+                sides,
+            });
+            self.clear_live_entries(lane, targets);
+        }
+    }
+}

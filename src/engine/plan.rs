@@ -1,0 +1,246 @@
+//! Which pages, regions and words does an operation touch, and which locks does it take?
+//!
+//! Pure decisions and the taking of locks; nothing here writes to a file.
+
+use super::state::RegionState;
+use crate::bitmap::Slices;
+use crate::bitmap::span::{self, RegionSpan};
+use crate::format::entry::WordId;
+use crate::lock::{Held, lock_page, lock_region};
+use crate::units::{PageIndex, RegionIndex};
+
+/// Bytes that an operation writes to one place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    /// Offset in the home file.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+}
+
+impl Part<'_> {
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+}
+
+/// From this many pages of one region on, the region's lock is taken instead of theirs: eight page
+/// locks cost about as much as one region lock and the look at 64 page words.
+const PAGES_FOR_REGION_LOCK: u32 = 8;
+
+/// What an operation does in one region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegionPlan<'e> {
+    pub index: RegionIndex,
+    pub state: &'e RegionState,
+    /// Pages that are read or written: bit = place in the region.
+    pub touched: u64,
+    /// Those of them that are written from end to end.
+    pub whole: u64,
+}
+
+impl<'e> RegionPlan<'e> {
+    /// A plan that touches the pages of `span` and writes none.
+    pub fn touching(state: &'e RegionState, span: &RegionSpan) -> Self {
+        let touched = Slices::range(span.pages.start, span.pages.end).0;
+        RegionPlan { index: span.region, state, touched, whole: 0 }
+    }
+
+    /// Whether the region's lock is taken, and not its pages'.
+    pub fn is_exclusive(&self) -> bool {
+        self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
+    }
+
+    /// Places of the touched pages, ascending.
+    pub fn pages(&self) -> impl Iterator<Item = usize> + use<> {
+        bits(self.touched)
+    }
+}
+
+/// The places of the set bits, ascending.
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
+    std::iter::from_fn(move || {
+        let n = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(n)
+    })
+}
+
+/// Takes the locks of all plans, in ascending order of place in the file: no deadlock. No thread
+/// takes locks while it is pinned.
+pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
+    debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
+    debug_assert!(!crossbeam_epoch::is_pinned());
+    let locks = plans.iter().map(|p| if p.is_exclusive() { 1 } else { p.touched.count_ones() });
+    let mut held = Vec::with_capacity(locks.sum::<u32>() as usize);
+    for plan in plans {
+        if plan.is_exclusive() {
+            held.push(lock_whole_region(plan.state));
+        } else {
+            for n in plan.pages() {
+                held.push(lock_page(&plan.state.lock, &plan.state.pages[n].lock));
+            }
+        }
+    }
+    held
+}
+
+pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
+    lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
+}
+
+/// The plans of an operation that writes `parts`, which are sorted and do not overlap. `region`
+/// finds a region's state.
+pub(super) fn plan_writes<'e, E>(
+    parts: &[Part<'_>],
+    region: impl Fn(RegionIndex) -> Result<&'e RegionState, E>,
+) -> Result<Vec<RegionPlan<'e>>, E> {
+    let mut plans: Vec<RegionPlan<'e>> = Vec::new();
+    for part in parts {
+        for span in span::regions(part.range()) {
+            let known = plans.last().is_some_and(|last| last.index == span.region);
+            if !known {
+                let mut plan = RegionPlan::touching(region(span.region)?, &span);
+                plan.touched = 0;
+                plans.push(plan);
+            }
+            let Some(plan) = plans.last_mut() else { continue };
+            plan.touched |= Slices::range(span.pages.start, span.pages.end).0;
+            let start = part.offset.max(span.region.start());
+            let end = part.range().end.min(RegionIndex(span.region.0 + 1).start());
+            plan.whole |= whole_pages(start, end);
+        }
+    }
+    Ok(plans)
+}
+
+/// The pages that `start..end`, within one region, covers from end to end.
+fn whole_pages(start: u64, end: u64) -> u64 {
+    let first = start.div_ceil(crate::units::PAGE as u64);
+    let last = end / crate::units::PAGE as u64;
+    if first >= last {
+        return 0;
+    }
+    let place = PageIndex(first).in_region();
+    Slices::range(place, place + (last - first) as usize).0
+}
+
+/// A word that the commit changes: these bits flip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WordMove {
+    pub word: WordId,
+    pub mask: u64,
+    /// The word before, as the mirror says.
+    pub old: u64,
+}
+
+/// The words that flip so that all the written slices become valid: one region word for the pages
+/// that are written whole, one slice word for each page that is written in part.
+pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Vec<WordMove> {
+    let mut moves: Vec<WordMove> = Vec::with_capacity(plans.len() + 2);
+    for plan in plans {
+        if let [page] = bits(plan.whole).take(2).collect::<Vec<_>>()[..] {
+            // One whole page: its own word serves as well, and no neighbour shares it.
+            moves.push(slice_move(plan, page, Slices::ALL));
+        } else if plan.whole != 0 {
+            let old = plan.state.region_word();
+            moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
+        }
+    }
+    // Pages in part, in the order of the parts; several parts may share a page.
+    let mut plan = plans.iter();
+    let mut current = plan.next();
+    for part in parts {
+        for span in span::pages(part.range()) {
+            while current.is_some_and(|p| p.index < span.page.region()) {
+                current = plan.next();
+            }
+            let Some(p) = current else { break };
+            let place = span.page.in_region();
+            if p.whole >> place & 1 == 1 {
+                continue;
+            }
+            match moves.last_mut() {
+                Some(last) if last.word == WordId::Slice(span.page) => {
+                    last.mask |= span.slices().0;
+                }
+                _ => moves.push(slice_move(p, place, span.slices())),
+            }
+        }
+    }
+    moves
+}
+
+fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
+    WordMove {
+        word: WordId::Slice(plan.index.page(place)),
+        mask: slices.0,
+        old: plan.state.pages[place].slice_word(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{PAGE, PAGES_PER_REGION, REGION};
+
+    fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordMove])) {
+        let regions: Vec<RegionState> =
+            (0..4).map(|_| RegionState::new(0, &[0; PAGES_PER_REGION])).collect();
+        let data = vec![0; 4 * REGION];
+        let parts: Vec<Part<'_>> =
+            parts.iter().map(|&(offset, len)| Part { offset, data: &data[..len] }).collect();
+        let plans =
+            plan_writes(&parts, |r| Ok::<_, ()>(&regions[r.0 as usize])).expect("infallible");
+        check(&plans, &word_moves(&plans, &parts));
+    }
+
+    #[test]
+    fn one_aligned_block_in_a_region_is_one_region_word() {
+        plan_of(&[(2 * PAGE as u64, 4 * PAGE)], |plans, moves| {
+            assert_eq!(plans.len(), 1);
+            assert_eq!(plans[0].whole, 0b111100);
+            assert_eq!(moves.len(), 1);
+            assert_eq!(moves[0].word, WordId::Region(RegionIndex(0)));
+            assert_eq!(moves[0].mask, 0b111100);
+        });
+    }
+
+    #[test]
+    fn an_unaligned_block_is_a_region_word_and_two_slice_words() {
+        plan_of(&[(100, 4 * PAGE)], |plans, moves| {
+            assert_eq!(plans[0].touched, 0b11111);
+            assert_eq!(plans[0].whole, 0b1110);
+            let words: Vec<WordId> = moves.iter().map(|m| m.word).collect();
+            assert_eq!(
+                words,
+                [
+                    WordId::Region(RegionIndex(0)),
+                    WordId::Slice(PageIndex(0)),
+                    WordId::Slice(PageIndex(4))
+                ]
+            );
+            assert_eq!(moves[1].mask, !1);
+            assert_eq!(moves[2].mask, 0b11);
+        });
+    }
+
+    #[test]
+    fn parts_that_share_a_page_share_its_word() {
+        plan_of(&[(0, 8), (64, 8), (4095, 2)], |_, moves| {
+            assert_eq!(moves.len(), 2);
+            assert_eq!(moves[0].mask, 0b11 | 1 << 63);
+            assert_eq!(moves[1].mask, 1);
+        });
+    }
+
+    #[test]
+    fn a_write_over_regions_has_one_word_each() {
+        plan_of(&[(REGION as u64 - PAGE as u64, REGION + 2 * PAGE)], |plans, moves| {
+            assert_eq!(plans.len(), 3);
+            assert!(!plans[0].is_exclusive() && plans[1].is_exclusive());
+            assert_eq!(moves.len(), 3);
+            assert_eq!(moves[1].mask, !0);
+        });
+    }
+}

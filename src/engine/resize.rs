@@ -1,0 +1,168 @@
+//! How does the length change, in use and without moving the mapping?
+//!
+//! The logical length is a word of the reflection file: storing it is the commit point, both ways.
+//! What lies past it is invisible, so it can be prepared before (growing) and cleaned up after
+//! (shrinking) without being atomic. The high-water word says how far there is something to clean
+//! up: past `max(length, high-water mark)` every word and every home byte is zero. A crash in
+//! between leaves the mark above the length, and the next open (or the next `set_len`) cleans up.
+
+use super::Engine;
+use super::clean_up;
+use super::lanes::Lane;
+use super::plan;
+use super::state::RegionState;
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::lock::Held;
+use crate::options::Medium;
+use crate::units::{ChunkIndex, PAGE, PageIndex, RegionIndex};
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
+    pub fn set_len(&self, new: u64) -> Result<()> {
+        self.check_usable()?;
+        if new > self.max_len {
+            return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
+        }
+        let _one_at_a_time = self.resizing.lock();
+        let old = self.len();
+        let lane = self.lane();
+        if self.high_water.load(Ordering::Relaxed) > old {
+            // A shrink or a growth that was not finished for lack of something.
+            self.clean_up_past(&lane, old)?;
+        }
+        match new.cmp(&old) {
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => self.grow(&lane, old, new),
+            std::cmp::Ordering::Less => self.shrink(&lane, old, new),
+        }
+    }
+
+    fn grow(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+        self.reflection.store_word_through(layout::HIGH_WATER_WORD, new);
+        // Orders the mark before the files' lengths: a home file that is longer than the mark was
+        // changed behind our back.
+        self.drain(lane);
+        self.high_water.store(new, Ordering::Relaxed);
+        {
+            // Nobody may note a chunk as allocated by its old, shorter end.
+            let _no_allocation = self.allocating.lock();
+            self.set_file_lengths(new)?;
+            let end = ChunkIndex::of(old).start() + 1;
+            self.forget_allocation_from(ChunkIndex::of(old), end);
+        }
+        // Files first: a length that the files do not have would be a file cut short.
+        self.sync_lengths()?;
+        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        // The commit point: durable before anybody uses the new bytes.
+        self.drain(lane);
+        self.len.store(new, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+        let pinned = || Error::Pinned { path: self.path(), len: new };
+        if self.touched_past(new).any(|(index, region)| has_pins_past(index, region, new)) {
+            return Err(pinned());
+        }
+        self.len.store(new, Ordering::SeqCst);
+        // Whoever checked its range against the old length has touched its regions after this, and
+        // whoever checks it from now on touches none past the end.
+        self.wait_for_readers();
+        let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(new).collect();
+        let held: Vec<Held<'_>> =
+            cut.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
+        if cut.iter().any(|(index, region)| has_pins_past(*index, region, new)) {
+            // A view was faster.
+            self.len.store(old, Ordering::SeqCst);
+            return Err(pinned());
+        }
+        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        // The commit point. The high-water mark still says `old`: there is something to clean up.
+        self.drain(lane);
+        for (index, region) in &cut {
+            let from = first_cut_page(*index, new.next_multiple_of(PAGE as u64));
+            self.clear_all_entries(lane, *index, region, from.saturating_sub(1));
+        }
+        // Orders the end of the entries before the words and bytes past the length are zeroed:
+        // an entry that were replayed after that would put its bytes there.
+        self.drain(lane);
+        held.iter().for_each(Held::close);
+        for (index, region) in &cut {
+            let from = first_cut_page(*index, new.next_multiple_of(PAGE as u64));
+            let mask = if from < 64 { !0 << from } else { 0 };
+            region.flip_region_bits(region.region_word() & mask);
+            region.pages[from.min(64)..].iter().for_each(|page| page.set_slice_word(0));
+        }
+        // Who began to read before the words were closed may still be at the bytes past the end.
+        self.wait_for_readers();
+        // Committed: what goes wrong from here on is caught up with by the next call or open.
+        let _caught_up_with_later = self.clean_up_past(lane, new);
+        drop(held);
+        Ok(())
+    }
+
+    /// Zeroes and gives back everything past `len`, and lowers the high-water mark. No entry is
+    /// live there, nobody reads or writes there.
+    pub(super) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
+        let _no_allocation = self.allocating.lock();
+        let high_water = self.high_water.load(Ordering::Relaxed);
+        clean_up::zero_past(&self.home, &self.reflection, len)?;
+        // Orders the zeroes before the mark that says that there is nothing left to zero.
+        self.drain(lane);
+        self.forget_allocation_from(ChunkIndex::of(len), high_water.min(self.max_len));
+        let mut superchunk = RegionIndex::of(len.max(1) - 1).superchunk() + 1;
+        while (superchunk as u64) << 30 < high_water {
+            let state = self.state.superchunk(superchunk);
+            state.region_words_allocated.store(false, Ordering::Release);
+            superchunk += 1;
+        }
+        self.sync_lengths()?;
+        self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+        // Orders the mark before whatever is written past the length after the next growth.
+        self.drain(lane);
+        self.high_water.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set_file_lengths(&self, len: u64) -> Result<()> {
+        let io =
+            |file: &crate::store::MappedFile, e| Error::io("change the length", file.path(), e);
+        self.home.set_len(len).map_err(|e| io(&self.home, e))?;
+        self.reflection.set_len(layout::reflection_len(len)).map_err(|e| io(&self.reflection, e))
+    }
+
+    /// Makes the files' lengths survive the loss of power, where that is promised.
+    fn sync_lengths(&self) -> Result<()> {
+        if self.medium != Medium::Dax {
+            return Ok(());
+        }
+        let sync = |file: &crate::store::MappedFile| {
+            file.sync_all().map_err(|e| {
+                let error = Error::io("sync", file.path(), e);
+                self.poison(&error);
+                error
+            })
+        };
+        sync(&self.home)?;
+        sync(&self.reflection)
+    }
+
+    /// The touched regions that end past `len`.
+    fn touched_past(&self, len: u64) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
+        self.state.all_touched().filter(move |(index, _)| RegionIndex(index.0 + 1).start() > len)
+    }
+}
+
+/// The place of the first page of the region that lies past `len` from its first byte on; 64 or
+/// more if there is none.
+fn first_cut_page(index: RegionIndex, len: u64) -> usize {
+    PageIndex::of(len).0.saturating_sub(index.page(0).0) as usize
+}
+
+/// Whether a view pins a page of the region that `len` would cut.
+fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
+    let from = first_cut_page(index, len);
+    region.pages.get(from..).is_some_and(|pages| pages.iter().any(|page| page.is_pinned()))
+}

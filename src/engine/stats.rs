@@ -1,0 +1,88 @@
+//! What was done, how often, and at what cost? Counters without shared cache lines.
+//!
+//! Each lane has a block of its own, so that counting never makes two threads write one line. The
+//! sum over the blocks is exact once the counted operations have returned.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident = $counter:ident,)*) => {
+        /// What can be counted.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Counter { $($counter,)* }
+
+        const COUNTERS: usize = [$(Counter::$counter,)*].len();
+
+        /// What a file's handles did since it was opened. Counted per operation, not per byte
+        /// copied on behalf of the caller, unless the field says bytes.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[non_exhaustive]
+        pub struct Stats { $($(#[$doc])* pub $field: u64,)* }
+
+        impl Stats {
+            pub(crate) fn add(&mut self, block: &Block) {
+                $(self.$field += block.get(Counter::$counter);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads that returned: `read_at`, `load`, reads of transactions.
+    reads = Reads,
+    /// Times that a read found its pages changed under it and began again.
+    read_retries = ReadRetries,
+    /// Writes that were committed by a redo entry: one drain.
+    redo_writes = Redo,
+    /// Writes that were committed by flipping one word: two drains.
+    flip_writes = Flip,
+    /// Writes and transactions that were committed by an undo entry of several words: three drains.
+    undo_writes = Undo,
+    /// Those of `undo_writes` whose words did not fit their lane and went to the log area.
+    spilled_writes = Spilled,
+    /// Writes to pages that a view pins, committed by logging the data: three drains.
+    pinned_writes = Pinned,
+    /// Transactions that were committed, single-call writes not counted.
+    transactions = Transactions,
+    /// Transactions that found what they had read changed, and were not committed.
+    conflicts = Conflicts,
+    /// Waits for earlier stores to be durable (no wait on a medium that needs none).
+    drains = Drains,
+    /// Additional drains before a live log entry was cleared.
+    settles = Settles,
+    /// Bytes that callers asked to be written.
+    bytes_asked = BytesAsked,
+    /// Bytes that were written to the medium for it, whole cache lines counted.
+    bytes_written = BytesWritten,
+    /// Pages whose slices were all brought home.
+    deployments = Deployments,
+    /// Views that were given out.
+    views = Views,
+    /// Calls of `sync` that returned.
+    syncs = Syncs,
+    /// Chunks that were allocated before their first touch.
+    allocations = Allocations,
+    /// Chunks of the reflection file that were given back to the file system.
+    punches = Punches,
+}
+
+/// The counters of one lane.
+#[derive(Debug)]
+pub(crate) struct Block([AtomicU64; COUNTERS]);
+
+impl Block {
+    pub fn new() -> Self {
+        Block([const { AtomicU64::new(0) }; COUNTERS])
+    }
+
+    /// Adds `n`. Load and store instead of one atomic step: a block has one writer at a time.
+    #[inline]
+    pub fn bump(&self, counter: Counter, n: u64) {
+        let count = &self.0[counter as usize];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
+    }
+}

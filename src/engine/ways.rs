@@ -1,0 +1,355 @@
+//! The commit protocols, step by step.
+//!
+//! | way | for | drains | the commit point |
+//! |---|---|---|---|
+//! | redo entry | a small write in one page | 1 | the entry |
+//! | flip | slices of one page, or whole pages of one region | 2 | one word |
+//! | undo entry | any set of ranges | 3 | the entry's end |
+//! | logged data | pages that a view pins | 3 | the entry |
+//!
+//! Each function here assumes that the caller holds the locks, has allocated everything that is
+//! stored to, and publishes afterwards. Nothing in here can fail. Every drain says what it orders.
+//! On media where only the death of the process counts the same steps run, and drains and flushes
+//! cost nothing. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line
+//! for short entries); the redo entry and the XOR are this crate's own.
+
+use super::Engine;
+use super::lanes::{InUse, Lane};
+use super::live::Target;
+use super::log_area::Extents;
+use super::plan::{Part, WordMove};
+use super::stats::Counter;
+use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::{Side, Slices, Validity};
+use crate::error::Result;
+use crate::format::entry::{
+    OldBits, RedoBytes, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
+};
+use crate::format::layout;
+use crate::lock::Held;
+use crate::platform::Copying;
+use crate::units::{PageIndex, SLICE, SUPERCHUNK};
+use std::ops::Range;
+
+impl Engine {
+    // ---- redo entry: one drain -------------------------------------------------------------
+
+    /// Commits `data` at `span` by a redo entry, and stores it in place. `held` is the page's lock.
+    pub(super) fn commit_by_redo_entry(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        held: Held<'_>,
+        span: PageSpan,
+        data: &[u8],
+    ) {
+        // The lines that are stored to in the end: fetched while the entry is on its way.
+        for slice in super::plan::bits(target.slices.0) {
+            let offset = span.page.start() + (slice * SLICE) as u64;
+            let (file, at) = self.slot(target.sides.side(slice), offset);
+            file.prefetch_write(at);
+        }
+        let sequence = lane.next_redo();
+        let position = sequence.position();
+        let entry = RedoBytes::encode(
+            self.seed.redo(lane.index(), position),
+            sequence,
+            span.page,
+            span.start,
+            target.sides.0,
+            data,
+        );
+        self.store(
+            lane,
+            &self.reflection,
+            layout::redo_entry(lane.index(), position),
+            entry.as_slice(),
+        );
+        self.flush_last_in_place(lane);
+        // The commit point. Makes durable, in one wait:
+        // - this entry: from here on recovery stores the data in place;
+        // - what the lane's previous entry stored in place: the next entry goes over that one.
+        self.drain(lane);
+        // Only now: until the drain, the entry that was here before may still be replayed.
+        lane.note(position, span.page, entry.header(), target.slices.0, target.sides.0);
+        let state = &target.region.pages[span.page.in_region()];
+        state.set_lanes(state.lanes() | 1 << lane.index().0);
+        target.region.note_redo_page(span.page.in_region());
+
+        held.close();
+        for side in [Side::Home, Side::Reflection] {
+            for run in target.sides.on(side, target.slices).runs() {
+                let start = (run.start * SLICE).max(span.start);
+                let end = (run.end * SLICE).min(span.end);
+                let (file, at) = self.slot(side, span.page.start() + start as u64);
+                // Through the cache: other threads see it when the lock opens, without a fence.
+                // Not flushed: the entry vouches for it until the lane's next drain.
+                file.copy_in(at, &data[start - span.start..end - span.start], Copying::Cached);
+                lane.stats.bump(Counter::BytesWritten, (run.len() * SLICE) as u64);
+            }
+        }
+        drop(held);
+        lane.stats.bump(Counter::Redo, 1);
+    }
+
+    // ---- flip: two drains ------------------------------------------------------------------
+
+    /// Makes the slots valid that the caller has just copied to, by storing one word.
+    pub(super) fn commit_by_flip(&self, lane: &Lane, change: &WordMove) {
+        // Orders the data, and the clearing of live entries that name its slots, before the word
+        // that makes the slots valid.
+        self.drain(lane);
+        self.store_moved_word(lane, change);
+        // The commit point: the word is durable before any reader sees the new state and before
+        // the caller hears of it.
+        self.drain(lane);
+        lane.stats.bump(Counter::Flip, 1);
+    }
+
+    // ---- undo entry: three drains ----------------------------------------------------------
+
+    /// Makes the slots valid that the caller has just copied to, by several words. `spill` is room
+    /// in the log area where the words do not fit the lane.
+    pub(super) fn commit_by_undo_entry(
+        &self,
+        lane: &InUse<'_>,
+        moves: &[WordMove],
+        spill: Option<&Extents<'_>>,
+    ) {
+        let sequence = lane.next_undo();
+        let seed = self.seed.undo(lane.index());
+        let records =
+            moves.iter().map(|m| OldBits { word: m.word, mask: m.mask, old: m.old & m.mask });
+        let body = match spill {
+            None => UndoBody::Inline(records.collect()),
+            Some(extents) => {
+                let mut bytes = Vec::with_capacity(spilled_len(moves) as usize);
+                records.for_each(|record| record.encode_to(&mut bytes));
+                self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), &bytes);
+                lane.stats.bump(Counter::Spilled, 1);
+                UndoBody::SpilledUndo(Spill::of(seed, sequence, extents.offset(), &bytes))
+            }
+        };
+        let entry = Undo { sequence, body }.encode(seed);
+        self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
+        // Orders the entry, the data, and the clearing of live entries that name its slots,
+        // before the first word: from here on a crash takes all words back.
+        self.drain(lane);
+        for change in moves {
+            self.store_moved_word(lane, change);
+        }
+        // Orders all words before the end of the entry: once it ends, none is taken back.
+        self.drain(lane);
+        self.end_undo_entry(lane);
+        // The commit point: the end is durable before any reader sees the new state and before
+        // the caller hears of it.
+        self.drain(lane);
+        lane.stats.bump(Counter::Undo, 1);
+    }
+
+    fn end_undo_entry(&self, lane: &InUse<'_>) {
+        self.reflection.store_word_through(layout::undo_entry(lane.index()), 0);
+        lane.stats.bump(Counter::BytesWritten, SLICE as u64);
+    }
+
+    pub(super) fn store_moved_word(&self, lane: &Lane, change: &WordMove) {
+        match change.word {
+            WordId::Slice(page) => {
+                // A page's slice word is stored to under the page's lock only: a plain store.
+                self.reflection
+                    .store_word_through(layout::slice_word(page), change.old ^ change.mask);
+            }
+            WordId::Region(region) => {
+                // Writers of neighbouring pages flip other bits of the word at the same time.
+                self.reflection.xor_word_through(layout::region_word(region), change.mask);
+            }
+        }
+        lane.stats.bump(Counter::BytesWritten, SLICE as u64);
+    }
+
+    // ---- logged data: three drains ---------------------------------------------------------
+
+    /// Commits new slices of pages whose home slots a view pins: the slices go to the log and from
+    /// there into their reflection slots, whether those are valid or not. `close` makes readers
+    /// wait; `publish` changes the mirrors.
+    pub(super) fn commit_by_logged_data(
+        &self,
+        lane: &InUse<'_>,
+        bytes: &[u8],
+        pages: &[SpilledPage],
+        targets: &[Target<'_>],
+        extents: &Extents<'_>,
+        close: impl FnOnce(),
+    ) {
+        // Unlike a flip this stores over slots that may be valid: entries that name them must be
+        // gone for good before, and what they vouch for durable.
+        self.clear_live_entries(lane, targets.iter().copied());
+        let sequence = lane.next_undo();
+        let seed = self.seed.undo(lane.index());
+        self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), bytes);
+        let spill = Spill::of(seed, sequence, extents.offset(), bytes);
+        let entry = Undo { sequence, body: UndoBody::SpilledRedo(spill) }.encode(seed);
+        self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
+        // The commit point: from here on recovery stores the slices, and no older entry after them.
+        self.drain(lane);
+        close();
+        for (logged, target) in pages.iter().zip(targets) {
+            let mut slices = logged.slices.as_slice();
+            for run in Slices(logged.mask).runs() {
+                let (now, rest) = slices.split_at(run.len() * SLICE);
+                let offset = logged.page.start() + (run.start * SLICE) as u64;
+                self.store(lane, &self.reflection, layout::reflection(offset), now);
+                slices = rest;
+            }
+            let word = self.word_after_logged_data(target, logged.mask);
+            self.reflection.store_word_through(layout::slice_word(logged.page), word);
+            lane.stats.bump(Counter::BytesWritten, SLICE as u64);
+        }
+        // Orders slices and words before the end of the entry: nothing replays them after it.
+        self.drain(lane);
+        self.end_undo_entry(lane);
+        // Orders the end before the locks open: a later operation may store to the same slots,
+        // and a replay of this entry would then undo it.
+        self.drain(lane);
+        lane.stats.bump(Counter::Pinned, 1);
+    }
+
+    /// The slice word under which the slices of `mask` are valid in their reflection slots.
+    pub(super) fn word_after_logged_data(&self, target: &Target<'_>, mask: u64) -> u64 {
+        let place = target.page.in_region();
+        let valid = Validity(target.region.validity(place).0 | mask);
+        valid.slice_word(target.region.region_bit(place))
+    }
+
+    // ---- copying to the slots that are not valid -------------------------------------------
+
+    /// Copies the parts to the slots that are not valid, completing slices that are covered in
+    /// part from their valid slots. Durable after the next drain.
+    pub(super) fn copy_to_free_slots(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
+        let mut completed = None;
+        for part in parts {
+            let mut run: Option<(Side, Range<u64>)> = None;
+            for span in span::pages(part.range()) {
+                let region = self.region(span.page.region())?;
+                let free = region.validity(span.page.in_region()).targets();
+                self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
+            }
+            self.copy_run(lane, part, run.take());
+        }
+        Ok(())
+    }
+
+    fn copy_span(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        span: &PageSpan,
+        free: Validity,
+        pending: &mut Option<(Side, Range<u64>)>,
+        completed: &mut Option<u64>,
+    ) -> Result<()> {
+        let mut rest = span.slices();
+        while !rest.is_empty() {
+            let side = free.side(rest.0.trailing_zeros() as usize);
+            let Some(run) = free.on(side, rest).runs().next() else { break };
+            rest = rest.without(Slices::range(run.start, run.end));
+            let mut start = run.start * SLICE;
+            let mut end = run.end * SLICE;
+            let page = span.page.start();
+            if span.start > start || span.end < start + SLICE {
+                self.complete_slice(lane, part, page + start as u64, side, completed)?;
+                start += SLICE;
+            }
+            if start < end && span.end < end {
+                end -= SLICE;
+                self.complete_slice(lane, part, page + end as u64, side, completed)?;
+            }
+            if start < end {
+                let piece = page + start as u64..page + end as u64;
+                match pending {
+                    Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
+                    _ => self.copy_run(lane, part, pending.replace((side, piece))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a run of whole slices.
+    fn copy_run(&self, lane: &Lane, part: &Part<'_>, run: Option<(Side, Range<u64>)>) {
+        let Some((side, run)) = run else { return };
+        let from = (run.start - part.offset) as usize..(run.end - part.offset) as usize;
+        let (file, at) = self.slot(side, run.start);
+        self.store(lane, file, at, &part.data[from]);
+    }
+
+    /// Copies the slice at `offset`, which the part covers in part, completed by what it holds.
+    fn complete_slice(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        offset: u64,
+        side: Side,
+        completed: &mut Option<u64>,
+    ) -> Result<()> {
+        let mut slice = [0; SLICE];
+        let valid = match side {
+            Side::Home => Side::Reflection,
+            Side::Reflection => Side::Home,
+        };
+        // Two parts may share a slice: the second completes what the first has put together.
+        let base = if *completed == Some(offset) { side } else { valid };
+        self.load_slot(base, &mut slice, offset)?;
+        let start = part.offset.max(offset);
+        let end = part.range().end.min(offset + SLICE as u64);
+        slice[(start - offset) as usize..(end - offset) as usize].copy_from_slice(
+            &part.data[(start - part.offset) as usize..(end - part.offset) as usize],
+        );
+        let (file, at) = self.slot(side, offset);
+        self.store(lane, file, at, &slice);
+        *completed = Some(offset);
+        Ok(())
+    }
+
+    /// Stores bytes that the next drain makes durable.
+    #[inline]
+    pub(super) fn store(
+        &self,
+        lane: &Lane,
+        file: &crate::store::MappedFile,
+        at: u64,
+        bytes: &[u8],
+    ) {
+        file.copy_in(at, bytes, Copying::BySize);
+        let lines = (at % SLICE as u64 + bytes.len() as u64).div_ceil(SLICE as u64);
+        lane.stats.bump(Counter::BytesWritten, lines * SLICE as u64);
+    }
+}
+
+/// Whether `piece` continues `run` in the same slots: on one side, and in one superchunk.
+fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bool {
+    run_side == side
+        && run.end == piece.start
+        && run.start / SUPERCHUNK as u64 == piece.start / SUPERCHUNK as u64
+}
+
+/// Bytes that the words take in the log area.
+pub(super) fn spilled_len(moves: &[WordMove]) -> u64 {
+    (moves.len() * crate::format::entry::RECORD) as u64
+}
+
+/// Whether the words do not fit a lane.
+pub(super) fn must_spill(moves: &[WordMove]) -> bool {
+    moves.len() > UNDO_INLINE
+}
+
+/// The pages that the moves make valid, and which slices of each.
+pub(super) fn moved_pages(moves: &[WordMove]) -> impl Iterator<Item = (PageIndex, Slices)> + Clone {
+    moves.iter().flat_map(|change| {
+        let (slices, pages, region) = match change.word {
+            WordId::Slice(page) => (Slices(change.mask), 1 << page.in_region(), page.region()),
+            WordId::Region(region) => (Slices::ALL, change.mask, region),
+        };
+        (0..64).filter(move |n| pages >> n & 1 == 1).map(move |n| (region.page(n), slices))
+    })
+}

@@ -1,0 +1,344 @@
+//! What went wrong, where, and what can the caller do? Every error of the crate.
+//!
+//! May import nothing from the crate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. Whatever is returned, nothing was changed by the call that returned it, unless
+/// the variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The range does not lie within the file. Nothing was written.
+    #[error(
+        "{}: {len} bytes at offset {offset} do not lie within the file's {file_len} bytes; \
+         grow the file with set_len first",
+        path.display()
+    )]
+    OutOfRange {
+        /// The home file.
+        path: PathBuf,
+        /// Offset that was asked for.
+        offset: u64,
+        /// Bytes that were asked for.
+        len: u64,
+        /// The file's logical length.
+        file_len: u64,
+    },
+
+    /// Offset, count and size multiply or add up to more than a `u64` holds. Nothing was written.
+    #[error("{}: {count} elements of {size} bytes at offset {offset} overflow", path.display())]
+    Overflow {
+        /// The home file.
+        path: PathBuf,
+        /// Offset that was asked for.
+        offset: u64,
+        /// Number of elements.
+        count: u64,
+        /// Bytes of one element.
+        size: u64,
+    },
+
+    /// A typed value does not fit where it was to go. Nothing was written.
+    #[error("{}: {what}: {found} does not fit {expected}", path.display())]
+    Misfit {
+        /// The home file.
+        path: PathBuf,
+        /// What was looked at.
+        what: &'static str,
+        /// What was found, in units of `what`.
+        found: u64,
+        /// What would have been right.
+        expected: u64,
+    },
+
+    /// The file system is full. Nothing was changed; free space and call again.
+    #[error(
+        "{}: no space left for {len} bytes at offset {offset}; nothing was changed, free space on \
+         the file system and call again",
+        path.display()
+    )]
+    NoSpace {
+        /// The file that could not be extended: home or reflection file.
+        path: PathBuf,
+        /// Offset in that file.
+        offset: u64,
+        /// Bytes that were to be allocated.
+        len: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// The transaction or write needs more log than there is. Nothing was changed.
+    #[error(
+        "{}: the operation needs {needed} bytes of log, {limit} is the most; split it",
+        path.display()
+    )]
+    TooLarge {
+        /// The home file.
+        path: PathBuf,
+        /// Bytes of log that it needs.
+        needed: u64,
+        /// The most there is.
+        limit: u64,
+    },
+
+    /// The file may not grow to this length while it is open. Nothing was changed.
+    #[error(
+        "{}: {len} bytes is more than this handle's reservation of {max_len}; open the file with \
+         a larger Options::max_len (at most {})",
+        path.display(), crate::MAX_LEN
+    )]
+    TooLong {
+        /// The home file.
+        path: PathBuf,
+        /// Length that was asked for.
+        len: u64,
+        /// The most that this handle allows.
+        max_len: u64,
+    },
+
+    /// Somebody else changed what the transaction has read. Nothing was changed; `transact`
+    /// retries by itself.
+    #[error("{}: another operation changed what this transaction has read; retry", path.display())]
+    Conflict {
+        /// The home file.
+        path: PathBuf,
+    },
+
+    /// A `View` pins bytes that `set_len` would cut off. Nothing was changed; drop the view first.
+    #[error("{}: a view pins bytes past the new length {len}; drop it first", path.display())]
+    Pinned {
+        /// The home file.
+        path: PathBuf,
+        /// Length that was asked for.
+        len: u64,
+    },
+
+    /// The file is open already, here or in another process.
+    #[error(
+        "{}: already open in {}; share the handle with try_clone, or close the other one",
+        path.display(),
+        if *in_this_process { "this process" } else { "another process" }
+    )]
+    Busy {
+        /// The home file.
+        path: PathBuf,
+        /// Whether this process has it open.
+        in_this_process: bool,
+    },
+
+    /// The handle came into this process by `fork`. Open the file anew, after the parent closed it.
+    #[error(
+        "{}: this handle belongs to the parent process; a child opens the file anew",
+        path.display()
+    )]
+    Forked {
+        /// The home file.
+        path: PathBuf,
+    },
+
+    /// An earlier failure left the handle in doubt. Close it and open the file again: opening
+    /// recovers.
+    #[error(
+        "{}: unusable since {cause}; drop every handle and open the file again to recover",
+        path.display()
+    )]
+    Poisoned {
+        /// The home file.
+        path: PathBuf,
+        /// The failure.
+        cause: String,
+    },
+
+    /// Not a regular file.
+    #[error("{}: not a regular file; only regular files can be mapped atomically", path.display())]
+    NotRegular {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+
+    /// The file system is one on which the promises do not hold.
+    #[error(
+        "{}: lies on {file_system}, where a mapping is not backed as the promises need; move the \
+         file to a local file system, or accept process-death promises that nobody has tested \
+         there with Options::allow_any_file_system(true)",
+        path.display()
+    )]
+    UnsupportedFileSystem {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What it lies on.
+        file_system: String,
+    },
+
+    /// The medium that was forced is not one that this build can serve.
+    #[error("{}: medium {medium} cannot be served here: {why}", path.display())]
+    UnsupportedMedium {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What was asked for.
+        medium: String,
+        /// Why not.
+        why: &'static str,
+    },
+
+    /// The home file and its reflection file do not go together. Nothing was touched.
+    #[error("{}", mismatch_message(home, reflection, why))]
+    Mismatch {
+        /// The home file.
+        home: PathBuf,
+        /// The reflection file.
+        reflection: PathBuf,
+        /// In which way.
+        why: Mismatch,
+    },
+
+    /// A system call failed.
+    #[error("{}: {call} failed{}: {source}", path.display(), at(offset))]
+    Io {
+        /// What was being done.
+        call: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Offset in it, where there is one.
+        offset: Option<u64>,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// In which way a home file and a reflection file do not go together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// The home file says that a reflection file belongs to it, and there is none.
+    ReflectionGone,
+    /// There is a reflection file of a home file of this name, and the home file is gone.
+    HomeGone,
+    /// The reflection file belongs to another home file.
+    Swapped,
+    /// Another file took the place of the home file that a reflection file was made for.
+    HomeReplaced,
+    /// The home file is a copy of one that had a reflection file; the copy may lack what was there.
+    HomeIsCopy,
+    /// The file in the reflection file's place is nothing of ours.
+    Foreign,
+    /// The reflection file is of a newer version of this crate.
+    Newer {
+        /// Its format version.
+        version: u32,
+    },
+    /// Neither superblock of the reflection file is whole.
+    Corrupt,
+    /// The reflection file is shorter than what it describes.
+    ReflectionTruncated,
+    /// The home file is shorter than what the reflection file describes.
+    HomeTruncated,
+    /// The home file was changed since it was closed.
+    HomeChanged,
+    /// The machine was restarted while the file was in use on a medium that promised to survive
+    /// the death of the process only.
+    Restarted,
+}
+
+fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
+    let (home, reflection) = (home.display(), reflection.display());
+    let discard = "open with OnMismatch::Discard to take the home file's bytes as they are";
+    let trust = "or with OnMismatch::Trust to use the reflection file all the same";
+    match why {
+        Mismatch::ReflectionGone => format!(
+            "{home}: its reflection file {reflection} is gone; put it back, or {discard} \
+             (writes that were only there are lost)"
+        ),
+        Mismatch::HomeGone => format!(
+            "{home}: does not exist, but its reflection file {reflection} does; put the home file \
+             back, or open with OnMismatch::Discard to remove the reflection file"
+        ),
+        Mismatch::Swapped => format!(
+            "{home}: the reflection file {reflection} belongs to another file; put the right one \
+             in its place, or {discard} (the file in its place is removed)"
+        ),
+        Mismatch::HomeReplaced => format!(
+            "{home}: took the place of a file that was not closed with CloseMode::Spatial, whose \
+             reflection file {reflection} is still there; put the old home file back, or {discard} \
+             (the reflection file is removed)"
+        ),
+        Mismatch::HomeIsCopy => format!(
+            "{home}: is a copy of a file that was not closed with CloseMode::Spatial; writes that \
+             are only in the original's reflection file are missing (this file's would be \
+             {reflection}); copy it again after a spatial close, or {discard}"
+        ),
+        Mismatch::Foreign => format!(
+            "{home}: {reflection} is not a reflection file; move it away (this crate removes \
+             nothing that is not its own)"
+        ),
+        Mismatch::Newer { version } => format!(
+            "{home}: the reflection file {reflection} is of format version {version}, newer than \
+             this crate's {}; use a newer atomic-mmap",
+            crate::format::layout::FORMAT_VERSION
+        ),
+        Mismatch::Corrupt => format!(
+            "{home}: both superblocks of the reflection file {reflection} are damaged; restore \
+             both files from a backup, or {discard}"
+        ),
+        Mismatch::ReflectionTruncated => format!(
+            "{home}: the reflection file {reflection} was truncated; restore both files from a \
+             backup, or {discard}"
+        ),
+        Mismatch::HomeTruncated => format!(
+            "{home}: shorter than its reflection file {reflection} says; restore both files from \
+             a backup, or {discard}"
+        ),
+        Mismatch::HomeChanged => format!(
+            "{home}: was changed since it was closed, while {reflection} holds a part of its \
+             bytes; {discard}, {trust}"
+        ),
+        Mismatch::Restarted => format!(
+            "{home}: the machine was restarted while the file was in use, and its medium survives \
+             only the death of the process; what the kernel had not written back is lost; restore \
+             both files from a backup, or {discard}, {trust} ({reflection})"
+        ),
+    }
+}
+
+fn at(offset: &Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" at offset {offset}"))
+}
+
+impl Error {
+    /// An I/O error, or `NoSpace` where the system says that the disk is full.
+    pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
+        Error::Io { call, path: path.to_owned(), offset: None, source }
+    }
+
+    /// Whether repeating the transaction may succeed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Conflict { .. })
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::OutOfRange { .. } | Error::Overflow { .. } | Error::Misfit { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+            Error::NoSpace { .. } => io::ErrorKind::StorageFull,
+            Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,
+            Error::Conflict { .. } => io::ErrorKind::WouldBlock,
+            Error::Busy { .. } | Error::Pinned { .. } => io::ErrorKind::ResourceBusy,
+            Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
+                io::ErrorKind::Unsupported
+            }
+            Error::Mismatch { .. } => io::ErrorKind::InvalidData,
+            Error::Io { source, .. } => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

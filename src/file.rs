@@ -1,0 +1,265 @@
+//! What can a caller do with an open file? The handle.
+//!
+//! A thin layer: checks that are about the API are here, everything else is the engine's.
+
+use crate::engine::Engine;
+use crate::engine::stats::Stats;
+use crate::error::{Error, Result};
+use crate::options::{CloseMode, Medium, Options, Survives};
+use crate::platform::Platform;
+use crate::transaction::Transaction;
+use crate::view::View;
+use parking_lot::Mutex;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A memory-mapped file in which every operation is all or nothing.
+///
+/// A write of any size at any offset is one operation, and so is a transaction over any number of
+/// ranges. A crash at any instruction leaves each operation whole or absent; readers never see a
+/// part of one; operations are linearizable. What a completed operation survives depends on the
+/// medium, which the handle reports: [`medium`](Self::medium), [`survives`](Self::survives).
+///
+/// All methods take `&self`, from any number of threads. [`try_clone`](Self::try_clone) gives more
+/// handles to the same mapping; the file is closed with the last one.
+///
+/// ```
+/// # let dir = atomic_mmap::doctest_dir();
+/// use atomic_mmap::AtomicMappedFile;
+///
+/// let f = AtomicMappedFile::create(dir.path().join("state.dat"), 1 << 20)?;
+/// f.write_at(b"all or nothing", 4090)?; // over a page boundary: still one operation
+/// let mut back = [0; 14];
+/// f.read_at(&mut back, 4090)?;
+/// assert_eq!(&back, b"all or nothing");
+/// # Ok::<(), atomic_mmap::Error>(())
+/// ```
+pub struct AtomicMappedFile {
+    shared: Arc<Shared>,
+}
+
+/// What the handles of one open file have in common. Dropped with the last handle.
+struct Shared {
+    engine: Arc<Engine>,
+    close_mode: Mutex<CloseMode>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error: the files are then as a crash would leave them, and
+        // the next open recovers.
+        let _recovered_by_the_next_open = self.engine.close(*self.close_mode.get_mut());
+    }
+}
+
+impl AtomicMappedFile {
+    /// Options for opening: creation, length, medium and more.
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    /// Opens an existing file. Same as `options().open(path)`.
+    ///
+    /// # Errors
+    /// See [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path)
+    }
+
+    /// Opens a file, and makes it with `len` zero bytes if it does not exist or is empty. Same as
+    /// `options().create(true).len(len).open(path)`.
+    ///
+    /// # Errors
+    /// See [`Options::open`].
+    pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
+        Self::options().create(true).len(len).open(path)
+    }
+
+    pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
+        let close_mode = Mutex::new(options.close_on_drop);
+        let engine = crate::recovery::open(platform, &options, path)?;
+        Ok(AtomicMappedFile { shared: Arc::new(Shared { engine, close_mode }) })
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    /// Writes all of `buf` at `offset`, in bytes. One atomic operation, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
+    /// [`Error::TooLarge`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then.
+    #[inline]
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.engine().write(buf, offset)
+    }
+
+    /// Fills `buf` from `offset`, in bytes, with one state: never a part of an operation.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] past the file's end (then `buf` is as it was), [`Error::Poisoned`],
+    /// [`Error::Forked`], or what the system says.
+    #[inline]
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.engine().read(buf, offset)
+    }
+
+    /// Begins a transaction: any number of reads and writes that happen together or not at all.
+    /// Dropped without [`commit`](Transaction::commit), it is rolled back.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self)
+    }
+
+    /// Runs `body` in a transaction and commits it, again and again until nobody else has changed
+    /// what it read. `body` may run several times: it should do nothing but read and write through
+    /// the transaction. If it returns an error that is not [`Error::Conflict`], the transaction is
+    /// rolled back and the error returned.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 4096)?;
+    /// let total = f.transact(|tx| {
+    ///     let a: u64 = tx.load(0)?;
+    ///     let b: u64 = tx.load(2048)?;
+    ///     tx.store(0, &(a + 1))?;
+    ///     tx.store(2048, &(b + 1))?;
+    ///     Ok(a + b + 2)
+    /// })?;
+    /// assert_eq!(total, 2);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `body`, and those of [`Transaction::commit`] but for the conflict.
+    pub fn transact<R, E: From<Error>>(
+        &self,
+        mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        crate::transaction::transact(self, &mut body)
+    }
+
+    /// Pins `range` (in bytes) and gives access to it without copying. The bytes of a view stay as
+    /// they are while it lives; writers go on meanwhile, and later readers see what they write.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
+        View::new(self, range)
+    }
+
+    /// Brings all slices of the pages of `range` (in bytes) home into the user's file, and gives
+    /// the reflection file's space behind them back to the file system, in chunks of 2 MiB. Pages
+    /// that a view pins are left. Returns the number of pages that were brought home.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::NoSpace`] (what was brought home stays so),
+    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
+        let engine = self.engine();
+        let len = range.end.checked_sub(range.start);
+        let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
+        let pages = engine.deploy(range.clone())?;
+        engine.punch_deployed(range)?;
+        Ok(pages)
+    }
+
+    /// Makes everything that has returned as durable as the medium allows: see [`Medium`]. Returns
+    /// at once on [`Medium::Dax`] and [`Medium::Ram`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system could not write, and from then on [`Error::Poisoned`] from every
+    /// call: after a failed sync nothing in memory can be trusted. [`Error::Forked`].
+    pub fn sync(&self) -> Result<()> {
+        self.engine().sync()
+    }
+
+    /// Changes the file's length in bytes, in use and without moving the mapping: the length is
+    /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
+    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.engine().set_len(len)
+    }
+
+    /// The file's logical length in bytes.
+    pub fn len(&self) -> u64 {
+        self.engine().len()
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most that [`set_len`](Self::set_len) may grow the file to.
+    pub fn max_len(&self) -> u64 {
+        self.engine().max_len
+    }
+
+    /// What the file was found to lie on, or was forced to be treated as.
+    pub fn medium(&self) -> Medium {
+        self.engine().medium
+    }
+
+    /// What an operation survives once it has returned.
+    pub fn survives(&self) -> Survives {
+        self.medium().after_write()
+    }
+
+    /// The home file's path, as it was given to `open`.
+    pub fn path(&self) -> &Path {
+        self.engine().home.path()
+    }
+
+    /// The reflection file's path.
+    pub fn reflection_path(&self) -> &Path {
+        self.engine().reflection.path()
+    }
+
+    /// What all handles of this file did since it was opened.
+    pub fn stats(&self) -> Stats {
+        self.engine().stats()
+    }
+
+    /// Another handle to the same open file.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Forked`].
+    pub fn try_clone(&self) -> Result<Self> {
+        self.engine().check_usable()?;
+        Ok(AtomicMappedFile { shared: Arc::clone(&self.shared) })
+    }
+
+    /// Closes this handle. With the last handle the file is closed, in the mode that was asked for
+    /// last; dropping the last handle does the same with [`Options::close_on_drop`] and hears of
+    /// no error.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the home file had holes that cannot be filled, or what the system
+    /// says. The files are then as a crash would leave them, nothing is lost, and opening the file
+    /// again recovers. [`Error::Forked`], [`Error::Poisoned`].
+    pub fn close(self, mode: CloseMode) -> Result<()> {
+        *self.shared.close_mode.lock() = mode;
+        match Arc::into_inner(self.shared) {
+            // The drop that follows finds the engine closed.
+            Some(last) => last.engine.close(mode),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for AtomicMappedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtomicMappedFile")
+            .field("path", &self.path())
+            .field("len", &self.len())
+            .field("medium", &self.medium())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! Where is it? Offsets in the reflection file.
+//!
+//! ```text
+//! 0        superblock A        4 KiB page, 512 bytes used
+//! 4 KiB    superblock B        the same; written alternately
+//! 8 KiB    state words         logical length, high-water mark
+//! 64 KiB   lanes               80 lanes of 4 KiB
+//! 2 MiB    log area            256 MiB, sparse: spilled log entries
+//! 258 MiB  superchunk 0        for the first GiB of the home file:
+//!            + 0      slice words     2 MiB
+//!            + 2 MiB  checksums       2 MiB, reserved
+//!            + 4 MiB  region words    2 MiB, 32 KiB used
+//!            + 6 MiB  reflection pages 1 GiB, at the same place as in the home file
+//!          superchunk 1 ...
+//! ```
+//!
+//! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB, so that
+//! reflection pages are 2 MiB-aligned with the home file's and huge pages can map both.
+
+use crate::units::{
+    LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
+};
+
+/// Version of the format that this crate writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The two superblocks: each in a page of its own, so that no torn write reaches both.
+pub const SUPERBLOCKS: [u64; 2] = [0, PAGE as u64];
+/// Word: logical length of the home file in bytes.
+pub const LENGTH_WORD: u64 = 2 * PAGE as u64;
+/// Word: no word and no home byte at or past `max(length, high-water mark)` is other than zero.
+pub const HIGH_WATER_WORD: u64 = LENGTH_WORD + 8;
+
+/// First lane.
+pub const LANES: u64 = 64 << 10;
+/// Bytes in a lane.
+pub const LANE: usize = 4096;
+/// Lanes that belong to one thread at a time and keep its redo entries.
+pub const PRIVATE_LANES: usize = 64;
+/// Lanes lent for one operation to threads that found no private lane; no redo entries.
+pub const SHARED_LANES: usize = 16;
+/// All lanes.
+pub const LANE_COUNT: usize = PRIVATE_LANES + SHARED_LANES;
+
+/// A redo entry's place in its lane: two of them, used alternately.
+pub const REDO_ENTRY: usize = 1024;
+/// The undo (or spill) entry's place in its lane.
+pub const UNDO_ENTRY: usize = 2 * REDO_ENTRY;
+/// Bytes of the undo entry.
+pub const UNDO_ENTRY_LEN: usize = LANE - UNDO_ENTRY;
+
+/// Area for log entries that do not fit their lane.
+pub const LOG_AREA: u64 = 2 << 20;
+/// Bytes in the log area.
+pub const LOG_AREA_LEN: u64 = 256 << 20;
+/// Bytes in an extent, the unit in which the log area is lent.
+pub const LOG_EXTENT: u64 = 1 << 20;
+
+/// First superchunk.
+pub const SUPERCHUNKS: u64 = LOG_AREA + LOG_AREA_LEN;
+/// Bytes before a superchunk's reflection pages.
+pub const SUPERCHUNK_META: u64 = 6 << 20;
+/// Bytes in a superchunk of the reflection file.
+pub const SUPERCHUNK_LEN: u64 = SUPERCHUNK_META + SUPERCHUNK as u64;
+const SLICE_WORDS: u64 = 0;
+const REGION_WORDS: u64 = 4 << 20;
+/// Bytes of region words in a superchunk.
+pub const REGION_WORDS_LEN: u64 = (REGIONS_PER_SUPERCHUNK * 8) as u64;
+
+/// Longest home file: what one spilled undo entry can still move in one operation.
+pub const MAX_LEN: u64 = 2 << 40;
+
+const HUGE: u64 = 2 << 20;
+const _: () = {
+    assert!(LANES + (LANE_COUNT * LANE) as u64 <= LOG_AREA);
+    assert!(LOG_AREA.is_multiple_of(HUGE) && SUPERCHUNKS.is_multiple_of(HUGE));
+    assert!(SUPERCHUNK_LEN.is_multiple_of(HUGE) && SUPERCHUNK_META.is_multiple_of(HUGE));
+    assert!(SUPERCHUNK / PAGE * 8 <= 2 << 20, "slice words fit their 2 MiB");
+    assert!(REGION_WORDS + REGION_WORDS_LEN <= SUPERCHUNK_META);
+    // One region word a region and two slice words at the ends: 24 bytes each.
+    assert!((MAX_LEN / REGION as u64 + 2) * 24 <= LOG_AREA_LEN);
+    assert!(MAX_LEN / PAGE as u64 <= u32::MAX as u64, "a page index fits a redo entry");
+};
+
+/// Where the superchunk `n` begins.
+pub const fn superchunk(n: usize) -> u64 {
+    SUPERCHUNKS + n as u64 * SUPERCHUNK_LEN
+}
+
+/// Where the slice word of `page` is.
+pub const fn slice_word(page: PageIndex) -> u64 {
+    let pages = (SUPERCHUNK / PAGE) as u64;
+    superchunk((page.0 / pages) as usize) + SLICE_WORDS + page.0 % pages * 8
+}
+
+/// Where the region words of superchunk `n` begin.
+pub const fn region_words(n: usize) -> u64 {
+    superchunk(n) + REGION_WORDS
+}
+
+/// Where the region word of `region` is.
+pub const fn region_word(region: RegionIndex) -> u64 {
+    region_words(region.superchunk()) + region.in_superchunk() as u64 * 8
+}
+
+/// Where the reflection slot of the home byte at `offset` is.
+pub const fn reflection(offset: u64) -> u64 {
+    let n = offset / SUPERCHUNK as u64;
+    superchunk(n as usize) + SUPERCHUNK_META + offset % SUPERCHUNK as u64
+}
+
+/// Where `lane` begins.
+pub const fn lane(lane: LaneIndex) -> u64 {
+    LANES + lane.0 as u64 * LANE as u64
+}
+
+/// Where redo entry `position` (0 or 1) of `lane` is.
+pub const fn redo_entry(of: LaneIndex, position: usize) -> u64 {
+    lane(of) + (position * REDO_ENTRY) as u64
+}
+
+/// Where the undo entry of `lane` is.
+pub const fn undo_entry(of: LaneIndex) -> u64 {
+    lane(of) + UNDO_ENTRY as u64
+}
+
+/// Length of the reflection file of a home file of `home_len` bytes.
+pub const fn reflection_len(home_len: u64) -> u64 {
+    if home_len == 0 {
+        return SUPERCHUNKS;
+    }
+    let page_end = home_len.next_multiple_of(PAGE as u64);
+    reflection(page_end - 1) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_do_not_overlap_and_follow_the_diagram() {
+        let gib = SUPERCHUNK as u64;
+        assert_eq!(SUPERCHUNKS, 258 << 20);
+        assert_eq!(slice_word(PageIndex(0)), 258 << 20);
+        assert_eq!(slice_word(PageIndex(gib / 4096 - 1)), (260 << 20) - 8);
+        assert_eq!(region_word(RegionIndex(0)), 262 << 20);
+        assert_eq!(reflection(0), 264 << 20);
+        assert_eq!(reflection(gib - 1) + 1, superchunk(1));
+        assert_eq!(slice_word(PageIndex(gib / 4096)), superchunk(1));
+        assert_eq!(reflection(gib) % (2 << 20), 0);
+        assert_eq!(reflection_len(1), reflection(0) + 4096);
+        assert_eq!(reflection_len(gib), superchunk(1));
+        assert_eq!(reflection_len(gib + 1), reflection(gib) + 4096);
+    }
+}

@@ -1,0 +1,11 @@
+//! How do the bytes of the reflection file mean something? Pure: bytes to values and back.
+//!
+//! Owns: the layout (where things are), the superblock and the log entries (what they say). The
+//! byte diagram is in `docs/format.md`; `tests/golden.rs` keeps diagram, constants and encoders in
+//! step. Invariants: decoding never panics and never trusts a field before its checksum and range
+//! were checked, so that untrusted bytes become trusted types here and nowhere else. May import
+//! `units` only.
+
+pub mod entry;
+pub mod layout;
+pub mod superblock;

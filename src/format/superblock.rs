@@ -1,0 +1,337 @@
+//! What does the superblock say? Magic, version, geometry, identity of the home file, state.
+//!
+//! Two copies are kept and written alternately: a torn write leaves the other one. The copy with
+//! the valid checksum and the higher session number counts. The session number also seeds the
+//! checksum of every log entry, so that an entry of an earlier session can never be taken for one
+//! of this session.
+
+use super::layout;
+use crate::units::{PAGE, PAGES_PER_REGION, SLICE, SUPERCHUNK};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First bytes of every reflection file.
+pub const MAGIC: [u8; 8] = *b"AtomMmap";
+/// Bytes of a superblock: one sector, the least that a disk writes whole.
+pub const SUPERBLOCK_LEN: usize = 512;
+
+const STATE_IN_USE: u32 = 1;
+const STATE_CLEAN: u32 = 2;
+const NAME_LEN: usize = 255;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    length: U32,
+    session: U64,
+    state: U32,
+    reserved0: U32,
+    uuid: [u8; 16],
+    slice: U32,
+    page: U32,
+    pages_per_region: U32,
+    lanes: U32,
+    lane: U32,
+    reserved1: U32,
+    superchunk: U64,
+    log_area: U64,
+    device: U64,
+    inode: U64,
+    born_seconds: I64,
+    born_nanos: U32,
+    born_known: U32,
+    closed_len: U64,
+    closed_mtime_seconds: I64,
+    closed_mtime_nanos: U32,
+    closed_ctime_nanos: U32,
+    closed_ctime_seconds: I64,
+    boot_id: [u8; 16],
+    name_len: U16,
+    name: [u8; NAME_LEN],
+    reserved2: [u8; 83],
+    checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<Raw>() == SUPERBLOCK_LEN);
+    assert!(std::mem::offset_of!(Raw, version) == 8, "version stays here in every format");
+    assert!(std::mem::offset_of!(Raw, session) == 16);
+    assert!(std::mem::offset_of!(Raw, uuid) == 32);
+    assert!(std::mem::offset_of!(Raw, device) == 88);
+    assert!(std::mem::offset_of!(Raw, closed_len) == 120);
+    assert!(std::mem::offset_of!(Raw, boot_id) == 152);
+    assert!(std::mem::offset_of!(Raw, checksum) == SUPERBLOCK_LEN - 4);
+};
+
+/// A moment as the file system tells it: seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moment {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanos: u32,
+}
+
+/// What does not change about a file while it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Device number: the same only until the machine restarts.
+    pub device: u64,
+    /// Inode number: reused after the file is removed.
+    pub inode: u64,
+    /// Birth time, where the file system has one: tells a reused inode number apart.
+    pub born: Option<Moment>,
+}
+
+/// What the home file looked like when it was closed; any change since is somebody else's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClosedAs {
+    /// Length in bytes.
+    pub len: u64,
+    /// Time of the last change of its bytes.
+    pub mtime: Moment,
+    /// Time of the last change of its inode.
+    pub ctime: Moment,
+}
+
+/// Whether somebody had the pair open when this superblock was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Open, or died while open.
+    InUse,
+    /// Closed by `CloseMode::Fast`.
+    Clean(ClosedAs),
+}
+
+/// A superblock whose checksum, version and geometry were found to be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Number of times that the pair was opened or closed; the higher copy counts.
+    pub session: u64,
+    /// Open or closed.
+    pub state: State,
+    /// Names the pair; the same bytes are in the home file's extended attribute.
+    pub uuid: [u8; 16],
+    /// The home file.
+    pub identity: Identity,
+    /// The boot of the machine in which `state` was written.
+    pub boot_id: [u8; 16],
+    /// File name of the home file, for messages and for finding an orphan. Cut at 255 bytes.
+    pub name: Vec<u8>,
+}
+
+/// What the bytes of one copy turned out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Copy {
+    /// Right in every respect.
+    Valid(Superblock),
+    /// Ours, by a newer version of this crate.
+    Newer(u32),
+    /// Ours by its magic, but the checksum or a field is wrong.
+    Corrupt,
+    /// Nothing of ours.
+    Foreign,
+}
+
+impl Superblock {
+    /// The 512 bytes of this superblock.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_LEN] {
+        let (state, closed) = match self.state {
+            State::InUse => (STATE_IN_USE, ClosedAs::default()),
+            State::Clean(closed) => (STATE_CLEAN, closed),
+        };
+        let born = self.identity.born.unwrap_or_default();
+        let name_len = self.name.len().min(NAME_LEN);
+        let mut name = [0; NAME_LEN];
+        name[..name_len].copy_from_slice(&self.name[..name_len]);
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: layout::FORMAT_VERSION.into(),
+            length: (SUPERBLOCK_LEN as u32).into(),
+            session: self.session.into(),
+            state: state.into(),
+            reserved0: 0.into(),
+            uuid: self.uuid,
+            slice: (SLICE as u32).into(),
+            page: (PAGE as u32).into(),
+            pages_per_region: (PAGES_PER_REGION as u32).into(),
+            lanes: (layout::LANE_COUNT as u32).into(),
+            lane: (layout::LANE as u32).into(),
+            reserved1: 0.into(),
+            superchunk: (SUPERCHUNK as u64).into(),
+            log_area: layout::LOG_AREA_LEN.into(),
+            device: self.identity.device.into(),
+            inode: self.identity.inode.into(),
+            born_seconds: born.seconds.into(),
+            born_nanos: born.nanos.into(),
+            born_known: u32::from(self.identity.born.is_some()).into(),
+            closed_len: closed.len.into(),
+            closed_mtime_seconds: closed.mtime.seconds.into(),
+            closed_mtime_nanos: closed.mtime.nanos.into(),
+            closed_ctime_nanos: closed.ctime.nanos.into(),
+            closed_ctime_seconds: closed.ctime.seconds.into(),
+            boot_id: self.boot_id,
+            name_len: (name_len as u16).into(),
+            name,
+            reserved2: [0; 83],
+            checksum: 0.into(),
+        };
+        raw.checksum = crc32c::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Judges one copy. Never panics, whatever the bytes.
+    pub fn decode(bytes: &[u8; SUPERBLOCK_LEN]) -> Copy {
+        let Ok(raw) = Raw::read_from_bytes(&bytes[..]) else {
+            return Copy::Foreign;
+        };
+        if raw.magic != MAGIC {
+            return Copy::Foreign;
+        }
+        // The version comes before the checksum: a newer format may keep its checksum elsewhere.
+        if raw.version.get() > layout::FORMAT_VERSION {
+            return Copy::Newer(raw.version.get());
+        }
+        let sum = crc32c::crc32c(&bytes[..SUPERBLOCK_LEN - 4]);
+        let geometry_is_ours = raw.version.get() == layout::FORMAT_VERSION
+            && raw.length.get() == SUPERBLOCK_LEN as u32
+            && raw.slice.get() == SLICE as u32
+            && raw.page.get() == PAGE as u32
+            && raw.pages_per_region.get() == PAGES_PER_REGION as u32
+            && raw.lanes.get() == layout::LANE_COUNT as u32
+            && raw.lane.get() == layout::LANE as u32
+            && raw.superchunk.get() == SUPERCHUNK as u64
+            && raw.log_area.get() == layout::LOG_AREA_LEN;
+        if raw.checksum.get() != sum || !geometry_is_ours {
+            return Copy::Corrupt;
+        }
+        let state = match raw.state.get() {
+            STATE_IN_USE => State::InUse,
+            STATE_CLEAN => State::Clean(ClosedAs {
+                len: raw.closed_len.get(),
+                mtime: moment(raw.closed_mtime_seconds, raw.closed_mtime_nanos),
+                ctime: moment(raw.closed_ctime_seconds, raw.closed_ctime_nanos),
+            }),
+            _ => return Copy::Corrupt,
+        };
+        let name_len = usize::from(raw.name_len.get());
+        let Some(name) = raw.name.get(..name_len) else {
+            return Copy::Corrupt;
+        };
+        Copy::Valid(Superblock {
+            session: raw.session.get(),
+            state,
+            uuid: raw.uuid,
+            identity: Identity {
+                device: raw.device.get(),
+                inode: raw.inode.get(),
+                born: (raw.born_known.get() != 0).then(|| moment(raw.born_seconds, raw.born_nanos)),
+            },
+            boot_id: raw.boot_id,
+            name: name.to_vec(),
+        })
+    }
+
+    /// Which of the two copies the superblock of this session goes to.
+    pub fn copy_index(&self) -> usize {
+        (self.session & 1) as usize
+    }
+}
+
+fn moment(seconds: I64, nanos: U32) -> Moment {
+    Moment { seconds: seconds.get(), nanos: nanos.get() }
+}
+
+/// What two copies say together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Judged {
+    /// The valid copy with the higher session number.
+    Valid(Superblock),
+    /// At least one copy is of a newer version: nothing may be touched.
+    Newer(u32),
+    /// Ours, and neither copy is whole.
+    Corrupt,
+    /// Nothing of ours.
+    Foreign,
+}
+
+/// Judges both copies together.
+pub fn judge(a: Copy, b: Copy) -> Judged {
+    match (a, b) {
+        (Copy::Newer(v), _) | (_, Copy::Newer(v)) => Judged::Newer(v),
+        (Copy::Valid(a), Copy::Valid(b)) => {
+            Judged::Valid(if a.session >= b.session { a } else { b })
+        }
+        (Copy::Valid(one), _) | (_, Copy::Valid(one)) => Judged::Valid(one),
+        (Copy::Corrupt, _) | (_, Copy::Corrupt) => Judged::Corrupt,
+        (Copy::Foreign, Copy::Foreign) => Judged::Foreign,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Superblock {
+        Superblock {
+            session: 7,
+            state: State::Clean(ClosedAs {
+                len: 1 << 30,
+                mtime: Moment { seconds: 11, nanos: 12 },
+                ctime: Moment { seconds: 13, nanos: 14 },
+            }),
+            uuid: *b"0123456789abcdef",
+            identity: Identity { device: 2, inode: 3, born: Some(Moment { seconds: 4, nanos: 5 }) },
+            boot_id: [9; 16],
+            name: b"state.dat".to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for state in [sample().state, State::InUse] {
+            for born in [sample().identity.born, None] {
+                let mut block = sample();
+                block.state = state;
+                block.identity.born = born;
+                assert_eq!(Superblock::decode(&block.encode()), Copy::Valid(block));
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = sample().encode();
+        for bit in 0..SUPERBLOCK_LEN * 8 {
+            let mut torn = bytes;
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(Superblock::decode(&torn), Copy::Valid(_)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_newer_whole_copy_counts() {
+        let old = sample();
+        let new = Superblock { session: 8, ..sample() };
+        let valid = |b: &Superblock| Copy::Valid(b.clone());
+        assert_eq!(judge(valid(&old), valid(&new)), Judged::Valid(new.clone()));
+        assert_eq!(judge(valid(&new), valid(&old)), Judged::Valid(new.clone()));
+        assert_eq!(judge(Copy::Corrupt, valid(&old)), Judged::Valid(old.clone()));
+        assert_eq!(judge(valid(&old), Copy::Foreign), Judged::Valid(old.clone()));
+        assert_eq!(judge(valid(&old), Copy::Newer(2)), Judged::Newer(2));
+        assert_eq!(judge(Copy::Corrupt, Copy::Foreign), Judged::Corrupt);
+        assert_eq!(judge(Copy::Foreign, Copy::Foreign), Judged::Foreign);
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_a_broken_one() {
+        let mut bytes = sample().encode();
+        bytes[8] = 2;
+        assert_eq!(Superblock::decode(&bytes), Copy::Newer(2));
+        assert_eq!(Superblock::decode(&[0; SUPERBLOCK_LEN]), Copy::Foreign);
+    }
+}

@@ -1,0 +1,84 @@
+//! What are the calls to the operating system named in traces and in injected failures?
+//!
+//! Owns: the names. One for each kind of call that can fail on its own, so that a test can make exactly
+//! that one fail.
+//!
+//! May import: nothing.
+
+/// Open or create a file.
+pub const OPEN: &str = "open";
+/// Take the lock on a file.
+pub const LOCK: &str = "lock";
+/// Gives the lock back.
+pub const UNLOCK: &str = "unlock";
+/// Reserve addresses and map a file.
+pub const MAP: &str = "map";
+/// Reserve storage.
+pub const ALLOCATE: &str = "allocate";
+/// Give storage back.
+pub const PUNCH: &str = "punch";
+/// Change a file's length.
+pub const SET_LEN: &str = "set_len";
+/// Make a file's data durable.
+pub const SYNC_DATA: &str = "sync_data";
+/// Make a file's data and metadata durable.
+pub const SYNC_ALL: &str = "sync_all";
+/// Make a directory durable.
+pub const SYNC_DIR: &str = "sync_dir";
+/// Read at an offset.
+pub const READ: &str = "read";
+/// Write at an offset.
+pub const WRITE: &str = "write";
+/// Look for the next data.
+pub const NEXT_DATA: &str = "next_data";
+/// Look for the next hole.
+pub const NEXT_HOLE: &str = "next_hole";
+/// Ask about an open file.
+pub const STAT: &str = "stat";
+/// Ask about a path.
+pub const STAT_PATH: &str = "stat_path";
+/// Rename a file.
+pub const RENAME: &str = "rename";
+/// Remove a file.
+pub const REMOVE: &str = "remove";
+/// List a directory.
+pub const LIST_DIR: &str = "list_dir";
+/// Read an extended attribute.
+pub const GET_XATTR: &str = "get_xattr";
+/// Set an extended attribute.
+pub const SET_XATTR: &str = "set_xattr";
+/// Remove an extended attribute.
+pub const REMOVE_XATTR: &str = "remove_xattr";
+/// Ask what file system a file is on.
+pub const FILE_SYSTEM: &str = "file_system";
+/// Read the boot's identity.
+pub const BOOT_ID: &str = "boot_id";
+
+/// All of them, for sweeps.
+#[cfg(feature = "recorder")]
+pub const ALL: [&str; 24] = [
+    OPEN,
+    LOCK,
+    UNLOCK,
+    MAP,
+    ALLOCATE,
+    PUNCH,
+    SET_LEN,
+    SYNC_DATA,
+    SYNC_ALL,
+    SYNC_DIR,
+    READ,
+    WRITE,
+    NEXT_DATA,
+    NEXT_HOLE,
+    STAT,
+    STAT_PATH,
+    RENAME,
+    REMOVE,
+    LIST_DIR,
+    GET_XATTR,
+    SET_XATTR,
+    REMOVE_XATTR,
+    FILE_SYSTEM,
+    BOOT_ID,
+];

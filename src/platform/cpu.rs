@@ -1,0 +1,110 @@
+//! What can this x86-64 processor do?
+//!
+//! Owns: CPUID, and the values that prove its answers. A [`Wide`] or a [`WriteBack`] cannot be made
+//! outside this file, so who holds one need not ask again, and an instruction that takes one as its
+//! witness cannot be reached on a processor without it.
+//!
+//! Invariant: detection runs once a process ([`Cpu::get`]); the answer never changes afterwards.
+//!
+//! May import: `core::arch` and std only.
+
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::OnceLock;
+
+/// Proof that 64-byte vector stores (AVX-512F, and an operating system that saves its registers)
+/// may be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Wide(());
+
+/// Proof that `rep movsb` has a fast microcode (ERMS), so that it beats a loop for long copies.
+#[derive(Clone, Copy, Debug)]
+pub struct FastString(());
+
+/// Proof that the contained write-back instruction exists.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteBack(WriteBackKind);
+
+impl WriteBack {
+    /// Which instruction it is.
+    #[inline]
+    pub fn kind(self) -> WriteBackKind {
+        self.0
+    }
+}
+
+/// The write-back instructions, best first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteBackKind {
+    /// Writes the line back and may keep it in the cache; unordered.
+    Clwb,
+    /// Writes the line back and drops it; unordered.
+    ClflushOpt,
+    /// Writes the line back and drops it; ordered with every other clflush, hence slow, but correct.
+    Clflush,
+}
+
+/// Everything the copies and flushes choose by.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    /// The best write-back instruction.
+    pub write_back: WriteBack,
+    /// 64-byte vector stores.
+    pub wide: Option<Wide>,
+    /// A fast `rep movsb`.
+    pub fast_string: Option<FastString>,
+    /// `prefetchw` brings a line in for writing; without it a plain prefetch is used.
+    pub prefetch_write: bool,
+}
+
+impl Cpu {
+    /// The processor this process runs on, asked once.
+    pub fn get() -> Cpu {
+        static CPU: OnceLock<Cpu> = OnceLock::new();
+        *CPU.get_or_init(detect)
+    }
+}
+
+fn detect() -> Cpu {
+    let highest = __cpuid(0).eax;
+    let highest_extended = __cpuid(0x8000_0000).eax;
+    // Leaf 7 of a processor that ends before it would repeat another leaf's bits: treat as absent.
+    let leaf7 = (highest >= 7).then(|| __cpuid_count(7, 0));
+    let bit7 = |bit: u32| leaf7.is_some_and(|leaf| leaf.ebx & (1 << bit) != 0);
+    let kind = if bit7(24) {
+        WriteBackKind::Clwb
+    } else if bit7(23) {
+        WriteBackKind::ClflushOpt
+    } else {
+        // Leaf 1 EDX bit 19 is CLFSH. Every x86-64 processor has it: it came with SSE2, which the
+        // architecture includes.
+        debug_assert!(__cpuid(1).edx & (1 << 19) != 0);
+        WriteBackKind::Clflush
+    };
+    Cpu {
+        write_back: WriteBack(kind),
+        // The standard library's test covers CPUID and XGETBV both.
+        wide: is_x86_feature_detected!("avx512f").then_some(Wide(())),
+        fast_string: bit7(9).then_some(FastString(())),
+        prefetch_write: highest_extended >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & (1 << 8) != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detection_is_stable_and_agrees_with_the_kernel() {
+        let cpu = Cpu::get();
+        assert_eq!(cpu.write_back.kind(), detect().write_back.kind());
+        // The kernel's list may hide what a hypervisor masks, but it may not show less than we do.
+        let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") else {
+            return;
+        };
+        let has = |name: &str| text.split_ascii_whitespace().any(|word| word == name);
+        assert_eq!(cpu.write_back.kind() == WriteBackKind::Clwb, has("clwb"));
+        assert_eq!(cpu.wide.is_some(), has("avx512f"));
+        assert_eq!(cpu.fast_string.is_some(), has("erms"));
+        assert_eq!(cpu.prefetch_write, has("3dnowprefetch"));
+    }
+}

@@ -1,0 +1,91 @@
+//! What does the operating system offer, where all we use of it is the standard library and memmap2?
+//!
+//! Owns: the answers of a system without the calls of `linux.rs`: "not supported", or the neutral value
+//! that makes the caller do without. Also built on Linux under `--cfg atomic_mmap_portable`, so that
+//! it is tested.
+//!
+//! Invariant: same signatures as `linux.rs`.
+//!
+//! May import: std, memmap2.
+
+use super::FileSystem;
+use std::fs::File;
+use std::io;
+
+/// A mapping of a file. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    map: memmap2::MmapRaw,
+}
+
+impl Mapping {
+    /// The first address.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// How many bytes of address space there are. The file may be shorter.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether flushed lines are durable by themselves (MAP_SYNC).
+    #[inline]
+    pub fn has_sync(&self) -> bool {
+        false
+    }
+}
+
+/// On Unix as long as asked for, whatever the file's length. Elsewhere a mapping cannot reach beyond
+/// the end of the file, so it is as long as the file, at most `len`.
+pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
+    if want_sync {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let len = if cfg!(unix) {
+        len
+    } else {
+        len.min(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))
+    };
+    let map = memmap2::MmapOptions::new().len(len).map_raw(file)?;
+    Ok(Mapping { map })
+}
+
+pub fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn punch(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn next_data(_: &File, _: u64) -> io::Result<Option<u64>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn next_hole(_: &File, _: u64) -> io::Result<Option<u64>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn get_xattr(_: &File, _: &str) -> io::Result<Option<Vec<u8>>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn set_xattr(_: &File, _: &str, _: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn remove_xattr(_: &File, _: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn file_system(_: &File) -> io::Result<FileSystem> {
+    Ok(FileSystem::from_magic(0))
+}
+
+pub fn boot_id() -> io::Result<[u8; 16]> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,232 @@
+//! Which Linux calls stand behind the operating system's face?
+//!
+//! Owns: the raw system calls that std lacks, one attempt each: no retry, no fallback (both are the
+//! business of `os.rs`, where the recorder can see them).
+//!
+//! Invariants:
+//! - A [`Mapping`] owns its whole address range, 2 MiB-aligned, from creation to drop, and the range
+//!   never moves.
+//! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
+//!
+//! May import: libc, std.
+
+use super::{FileSystem, isa};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// A mapping of a file, in address space of its own. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    sync: bool,
+}
+
+// SAFETY: the value is an address range; giving it to another thread gives up nothing (unmapping may be
+// done by any thread), and access to the bytes is unsafe and answers for itself.
+unsafe impl Send for Mapping {}
+// SAFETY: the shared methods read plain fields that never change.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// The first address, a multiple of 2 MiB.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// How many bytes of address space there are. The file may be shorter.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether flushed lines are durable by themselves (MAP_SYNC).
+    #[inline]
+    pub fn has_sync(&self) -> bool {
+        self.sync
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours alone and is not used afterwards: pointers into it are only used by
+        // unsafe code that keeps the mapping alive.
+        unsafe { unmap(self.base.as_ptr(), self.len) }
+    }
+}
+
+/// # Safety
+/// The range was mapped by this file, is page-aligned, and is not used afterwards.
+unsafe fn unmap(at: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's contract.
+        let refused = unsafe { libc::munmap(at.cast(), len) };
+        // A refusal (too many mappings) leaks addresses; nothing else is lost.
+        debug_assert_eq!(refused, 0);
+    }
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn signed(offset: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// Reserves address space and maps the file over all of it. `len` is a multiple of 2 MiB, not 0.
+pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
+    // Without flush instructions a synchronous mapping would be promised in vain.
+    if want_sync && !isa::FLUSHES {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            reserved,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let start = start.cast::<u8>();
+    let head = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
+    let base = start.wrapping_add(head);
+    let flags =
+        if want_sync { libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC } else { libc::MAP_SHARED };
+    // SAFETY: MAP_FIXED replaces what is mapped in the range: [base, base + len) lies inside the
+    // reservation that was just made and that nobody else knows of.
+    let mapped = unsafe {
+        libc::mmap(
+            base.cast(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        let error = io::Error::last_os_error();
+        // SAFETY: the whole reservation is ours and no pointer into it has left this function.
+        unsafe { unmap(start, reserved) };
+        return Err(error);
+    }
+    // SAFETY: what the alignment left over before and behind the file's range: ours, page-aligned, and
+    // known to nobody.
+    unsafe {
+        unmap(start, head);
+        unmap(base.wrapping_add(len), reserved - head - len);
+    }
+    let base = NonNull::new(base).ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok(Mapping { base, len, sync: want_sync })
+}
+
+fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
+    let (offset, len) = (signed(offset)?, signed(len)?);
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. (Punching a hole under a
+    // mapping makes it read as zeros, which is what the caller wants.)
+    checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
+}
+
+pub fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(file, 0, offset, len)
+}
+
+pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, mode, offset, len)
+}
+
+/// `None`: there is nothing of the kind from `offset` on.
+fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
+    // SAFETY: the descriptor is open. Its position changes, which nobody relies on: all our reads and
+    // writes name their offset.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), signed(offset)?, whence) };
+    if found >= 0 {
+        return Ok(Some(found as u64));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+pub fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_DATA)
+}
+
+pub fn next_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_HOLE)
+}
+
+pub fn get_xattr(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let name = CString::new(name)?;
+    let mut value = vec![0u8; 256];
+    loop {
+        // SAFETY: the descriptor is open, the name ends with NUL, and the buffer is as long as said.
+        let got = unsafe {
+            libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        };
+        if let Ok(got) = usize::try_from(got) {
+            value.truncate(got);
+            return Ok(Some(value));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENODATA) => return Ok(None),
+            // 64 KiB is the kernel's limit (XATTR_SIZE_MAX).
+            Some(libc::ERANGE) if value.len() < 1 << 16 => value.resize(1 << 16, 0),
+            _ => return Err(error),
+        }
+    }
+}
+
+pub fn set_xattr(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: the descriptor is open, the name ends with NUL, and the value is as long as said.
+    checked(unsafe {
+        libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    })
+}
+
+/// Removing what is not there is a success.
+pub fn remove_xattr(file: &File, name: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: the descriptor is open and the name ends with NUL.
+    match checked(unsafe { libc::fremovexattr(file.as_raw_fd(), name.as_ptr()) }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+        result => result,
+    }
+}
+
+pub fn file_system(file: &File) -> io::Result<FileSystem> {
+    let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the descriptor is open, and the structure is writable.
+    checked(unsafe { libc::fstatfs(file.as_raw_fd(), answer.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded and has filled it in (and zeros are valid for its integers anyway).
+    let answer = unsafe { answer.assume_init() };
+    // The field's width and sign differ between architectures; the magic numbers have 32 bits.
+    Ok(FileSystem::from_magic(answer.f_type as u32))
+}
+
+pub fn boot_id() -> io::Result<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    if digits.len() != 32 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let number = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
+    Ok(number.to_be_bytes())
+}

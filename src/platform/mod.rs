@@ -1,0 +1,356 @@
+//! What does the machine offer, and how is it called?
+//!
+//! Owns: the only door to mapped memory, to the processor's copy, flush and drain instructions, and to
+//! the operating system. This file holds its vocabulary and the memory face; `os.rs` holds the
+//! operating system's. Both are methods of [`Platform`], which is the machine itself or, for tests, the
+//! machine with a recorder in between that sees every call and can make it fail.
+//!
+//! Invariants:
+//! - All `asm!`, intrinsics and libc calls of the crate are in this directory.
+//! - Nothing here knows what the bytes mean.
+//! - No reference to mapped bytes leaves this directory: addresses go in, copies come out.
+//!
+//! May import: std, libc, memmap2. Nothing of this crate above it.
+
+mod allocate;
+pub mod call;
+#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
+mod cpu;
+mod domain;
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
+mod elsewhere;
+mod file_system;
+pub mod fork;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod linux;
+mod native;
+mod os;
+#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
+mod portable;
+mod positioned;
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+pub mod recorder;
+mod stat;
+mod word;
+#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
+mod x86;
+
+#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
+use portable as isa;
+#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
+use x86 as isa;
+
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
+use elsewhere as sys;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+use linux as sys;
+
+pub use domain::caches_persist;
+pub use file_system::FileSystem;
+pub use native::Native;
+pub use os::OpenHow;
+#[cfg(feature = "recorder")]
+use recorder::Recorder;
+pub use stat::FileStat;
+pub use sys::Mapping;
+
+use std::fmt;
+
+/// Which of the two files; the recorder's traces name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum FileId {
+    /// The user's file.
+    Home,
+    /// Our companion file.
+    Reflection,
+}
+
+/// What a store must reach before `drain` has done its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Persistence {
+    /// Loss of power: lines must be flushed.
+    Flush,
+    /// Loss of power, but the persistence domain holds the processor's caches (eADR): no line is
+    /// flushed, a drain still fences.
+    Caches,
+    /// Death of the process only: neither.
+    Process,
+}
+
+/// How a copy reaches the mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copying {
+    /// Through the cache or past it, whichever is faster for this size and alignment. Flushed by the
+    /// copy itself where that is needed. Other threads may see it late, until a drain.
+    BySize,
+    /// Through the cache: other threads see it in program order without a fence. Not flushed.
+    Cached,
+}
+
+/// An address inside a mapping with its name in traces.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The address.
+    pub ptr: *mut u8,
+    /// The file that is mapped there.
+    pub file: FileId,
+    /// The place in that file.
+    pub offset: u64,
+}
+
+impl Place {
+    /// A place whose name does not fit its address would make a trace tell of other cache lines than
+    /// the ones that were stored to. Mappings start at a page, so the two agree within a line.
+    #[inline(always)]
+    fn checked(self) -> *mut u8 {
+        debug_assert!(
+            self.ptr.addr() as u64 % 64 == self.offset % 64,
+            "{self:?} does not name its address"
+        );
+        self.ptr
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}+{:#x} at {:p}", self.file, self.offset, self.ptr)
+    }
+}
+
+/// The machine. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Platform {
+    /// The machine itself.
+    Native(Native),
+    /// The machine, seen through a recorder.
+    #[cfg(feature = "recorder")]
+    Recording(Recorder),
+}
+
+impl Platform {
+    /// This machine. Stores need to survive only the death of the process until
+    /// [`Platform::with_persistence`] says more.
+    pub fn native() -> Platform {
+        Platform::Native(Native::new())
+    }
+
+    /// The same machine, with another demand on stores.
+    pub fn with_persistence(self, persistence: Persistence) -> Platform {
+        match self {
+            Platform::Native(native) => Platform::Native(native.with_persistence(persistence)),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => {
+                Platform::Recording(recorder.with_persistence(persistence))
+            }
+        }
+    }
+
+    /// Whether this build can write cache lines back: the demand for [`Persistence::Flush`] can be
+    /// met.
+    pub fn can_flush(&self) -> bool {
+        isa::FLUSHES
+    }
+
+    /// What stores have to reach.
+    #[inline]
+    pub fn persistence(&self) -> Persistence {
+        match self {
+            Platform::Native(native) => native.persistence(),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => recorder.persistence(),
+        }
+    }
+
+    /// Copies a caller's buffer into the mapping. Any alignment, any length.
+    ///
+    /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and a
+    /// crash may keep any. With [`Copying::BySize`] a drain by this thread must follow before anything
+    /// publishes the bytes (under [`Persistence::Process`] the copy has seen to that itself); then they
+    /// have also reached what [`Platform::persistence`] names. With [`Copying::Cached`] the caller
+    /// flushes.
+    ///
+    /// # Safety
+    /// `to` and the `from.len()` bytes behind it are in a live, writable mapping whose file reaches as
+    /// far, and nobody else writes to them at the same time. (Readers may race: they see torn bytes.)
+    #[inline]
+    pub unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.copy_in(to.checked(), from, how),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.copy_in(to, from, how),
+            }
+        }
+    }
+
+    /// Copies from the mapping into a caller's buffer. The bytes may be torn if somebody writes to them
+    /// at the same time; the caller finds out afterwards (versions, checksums).
+    ///
+    /// # Safety
+    /// `from` and the `to.len()` bytes behind it are in a live mapping whose file reaches as far.
+    #[inline]
+    pub unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.copy_out(to, from),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.native().copy_out(to, from),
+            }
+        }
+    }
+
+    /// Copies inside mapped memory, by the rules of [`Platform::copy_in`].
+    ///
+    /// # Safety
+    /// As [`Platform::copy_in`] for `to`, as [`Platform::copy_out`] for `from`, and the two ranges do
+    /// not overlap.
+    #[inline]
+    pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.copy_across(to.checked(), from, len, how),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.copy_across(to, from, len, how),
+            }
+        }
+    }
+
+    /// Stores zeros, by the rules of [`Platform::copy_in`] with [`Copying::BySize`].
+    ///
+    /// # Safety
+    /// As [`Platform::copy_in`].
+    #[inline]
+    pub unsafe fn fill_zero(&self, to: Place, len: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.fill_zero(to.checked(), len),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.fill_zero(to, len),
+            }
+        }
+    }
+
+    /// Starts the write-back of every cache line that the range touches. Unordered; a drain by the same
+    /// thread completes it. Nothing happens unless [`Persistence::Flush`] asks for it.
+    ///
+    /// # Safety
+    /// The range is in a live mapping.
+    #[inline]
+    pub unsafe fn flush(&self, at: Place, len: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.flush(at.checked(), len),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.flush(at, len),
+            }
+        }
+    }
+
+    /// Waits until everything that this thread has flushed or streamed is durable, and orders it before
+    /// what follows. Under [`Persistence::Process`] it holds back the compiler only.
+    #[inline]
+    pub fn drain(&self) {
+        match self {
+            Platform::Native(native) => native.drain(),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => recorder.drain(),
+        }
+    }
+
+    /// Asks for a line to be brought in for writing. A hint: it never faults and leaves no trace.
+    ///
+    /// # Safety
+    /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
+    #[inline]
+    pub unsafe fn prefetch_write(&self, at: *const u8) {
+        match self {
+            Platform::Native(native) => native.prefetch_write(at),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => recorder.native().prefetch_write(at),
+        }
+    }
+
+    /// Reads a word at once (acquire). Little-endian on media.
+    ///
+    /// # Safety
+    /// `at` is aligned to 8 and the word is in a live mapping whose file reaches as far.
+    #[inline]
+    pub unsafe fn load_word(&self, at: *const u8) -> u64 {
+        // SAFETY: the caller's contract is the same.
+        unsafe { word::load(at) }
+    }
+
+    /// Stores a word at once (release), through the cache, not flushed.
+    ///
+    /// # Safety
+    /// `at` is aligned to 8 and the word is in a live, writable mapping whose file reaches as far.
+    #[inline]
+    pub unsafe fn store_word(&self, at: Place, value: u64) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(_) => word::store(at.checked(), value),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.store_word(at, value),
+            }
+        }
+    }
+
+    /// Stores a word at once and starts its way to durability without waiting: a drain by this thread
+    /// completes it. Other threads may see it late, and out of order, until that drain. (A streaming
+    /// store under [`Persistence::Flush`]: 97 ns with its drain where a store and a flush take 156,
+    /// EPYC Zen 4, hot or cold. A plain store otherwise.)
+    ///
+    /// # Safety
+    /// As [`Platform::store_word`].
+    #[inline]
+    pub unsafe fn store_word_through(&self, at: Place, value: u64) {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.store_word_through(at.checked(), value),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.store_word_through(at, value),
+            }
+        }
+    }
+
+    /// Flips the bits of `mask` at once (acquire and release), not flushed. Returns the old value.
+    ///
+    /// # Safety
+    /// As [`Platform::store_word`].
+    #[inline]
+    pub unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(_) => word::xor(at.checked(), mask),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.xor_word(at, mask),
+            }
+        }
+    }
+
+    /// Stores `new` at once if the word holds `old` (acquire and release), not flushed. Else returns
+    /// what it holds as the error.
+    ///
+    /// # Safety
+    /// As [`Platform::store_word`].
+    #[inline]
+    pub unsafe fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(_) => word::compare_exchange(at.checked(), old, new),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.compare_exchange_word(at, old, new),
+            }
+        }
+    }
+}

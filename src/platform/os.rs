@@ -1,0 +1,568 @@
+//! How is the operating system called?
+//!
+//! Owns: the operating system's face of [`Platform`]: the retry of interrupted calls, the continuation
+//! of short reads and writes, and what to do where a call is not supported.
+//!
+//! Invariants:
+//! - Every attempt at every call passes the gate (`attempt!`), so a recorder sees it and can make it
+//!   fail, be interrupted or be short; retries and fallbacks lie outside the gate and are reached too.
+//! - An error means that the call did nothing of which the caller could make use; no call is repeated
+//!   after an error other than an interruption.
+//!
+//! May import: `sys`, `positioned`, `stat`, `allocate`, and the recorder.
+
+#[cfg(feature = "recorder")]
+use super::recorder::What;
+use super::{
+    FileId, FileStat, FileSystem, Mapping, Platform, allocate, call, positioned, stat, sys,
+};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// How [`Platform::open`] treats a file that is there or is not. It is always opened for reading and
+/// writing, and never handed on to a program that this process executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenHow {
+    /// Create it if it is not there.
+    pub create: bool,
+    /// Create it, and fail if it is there.
+    pub create_new: bool,
+    /// Permissions of a created file, before the umask (Unix).
+    pub mode: u32,
+}
+
+/// The gate: one call, tried until it is not interrupted. `$act` makes the attempt and gets the most
+/// bytes it may move; `$what` says what the trace notes after a success, and `$named` are the values
+/// that only it needs.
+macro_rules! attempt {
+    ($platform:expr, $call:expr, $act:expr, [$($named:ident),*] $what:expr) => {
+        loop {
+            $(let _ = &$named;)*
+            let _: &str = $call;
+            let result: io::Result<_> = match $platform {
+                Platform::Native(_) => ($act)(usize::MAX),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.attempt($call, $act, $what),
+            };
+            match result {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        }
+    };
+    ($platform:expr, $call:expr, $act:expr) => {
+        attempt!($platform, $call, $act, [] |_| What::Os($call))
+    };
+}
+
+/// Whether the file system merely does not know how.
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::Unsupported
+}
+
+/// `None` where the call is not supported.
+fn if_supported<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Platform {
+    /// Opens a file for reading and writing.
+    pub fn open(&self, path: &Path, how: OpenHow) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(how.create).create_new(how.create_new);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, how.mode);
+        attempt!(self, call::OPEN, |_| options.open(path))
+    }
+
+    /// Takes the exclusive lock on the file. `false`: somebody else holds it.
+    pub fn try_lock(&self, file: &File) -> io::Result<bool> {
+        attempt!(self, call::LOCK, |_| match file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        })
+    }
+
+    /// Gives the lock back before the file is closed.
+    pub fn unlock(&self, file: &File) -> io::Result<()> {
+        attempt!(self, call::UNLOCK, |_| file.unlock())
+    }
+
+    /// Maps the file, shared, for reading and writing, at an address that is a multiple of 2 MiB
+    /// (Linux; elsewhere of a page). `len` is a multiple of 2 MiB and may reach beyond the end of the
+    /// file: the file grows into the mapping, which never moves. With `want_sync` the mapping is
+    /// synchronous (MAP_SYNC) or refused.
+    pub fn map(&self, file: &File, len: u64, want_sync: bool) -> io::Result<Mapping> {
+        let len = match usize::try_from(len) {
+            Ok(bytes) if bytes > 0 && len.is_multiple_of(HUGE_PAGE) => bytes,
+            _ => return Err(ErrorKind::InvalidInput.into()),
+        };
+        attempt!(self, call::MAP, |_| sys::map(file, len, want_sync))
+    }
+
+    /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
+    /// file to the end of the range if it is shorter; contents stay.
+    ///
+    /// Nobody may store to holes in the range until it returns: where the file system has no call for
+    /// this, zeros are written to them.
+    pub fn allocate(&self, file: &File, id: FileId, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let reserved = attempt!(
+            self,
+            call::ALLOCATE,
+            |_| sys::allocate(file, offset, len),
+            [id] |_: &()| What::Allocate { file: id, offset, len }
+        );
+        match if_supported(reserved)? {
+            Some(()) => Ok(()),
+            None => allocate::by_writing(self, file, id, offset, len),
+        }
+    }
+
+    /// Gives the range's storage back: it reads as zeros afterwards, the length stays. `false`: not
+    /// supported, and nothing has changed.
+    pub fn punch(&self, file: &File, id: FileId, offset: u64, len: u64) -> io::Result<bool> {
+        if len == 0 {
+            return Ok(true);
+        }
+        let punched = attempt!(
+            self,
+            call::PUNCH,
+            |_| sys::punch(file, offset, len),
+            [id] |_: &()| What::Punch { file: id, offset, len }
+        );
+        Ok(if_supported(punched)?.is_some())
+    }
+
+    /// Changes the file's length.
+    pub fn set_file_len(&self, file: &File, id: FileId, len: u64) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SET_LEN,
+            |_| file.set_len(len),
+            [id] |_: &()| What::SetLen { file: id, len }
+        )
+    }
+
+    /// Makes the file's data durable (fdatasync), and of its metadata what is needed to read them.
+    pub fn sync_data(&self, file: &File, id: FileId) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SYNC_DATA,
+            |_| file.sync_data(),
+            [id] |_: &()| What::Sync { file: id, all: false }
+        )
+    }
+
+    /// Makes the file's data and all its metadata durable (fsync).
+    pub fn sync_all(&self, file: &File, id: FileId) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SYNC_ALL,
+            |_| file.sync_all(),
+            [id] |_: &()| What::Sync { file: id, all: true }
+        )
+    }
+
+    /// Makes a directory's entries durable (on Unix; elsewhere there is no such call).
+    pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SYNC_DIR,
+            |_| {
+                if cfg!(unix) {
+                    File::open(dir)?.sync_all()
+                } else {
+                    Ok(())
+                }
+            },
+            [] |_: &()| What::SyncDir { path: dir.to_path_buf() }
+        )
+    }
+
+    /// Fills the buffer from the file. Holes and what lies beyond the end read as zeros.
+    pub fn read_at(&self, file: &File, id: FileId, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &mut buf[done..];
+            let at = advance(offset, done)?;
+            let got = attempt!(
+                self,
+                call::READ,
+                |most: usize| {
+                    let most = most.min(rest.len());
+                    positioned::read(file, &mut rest[..most], at)
+                },
+                [id] |got: &usize| What::Read { file: id, offset: at, len: *got as u64 }
+            )?;
+            if got == 0 {
+                buf[done..].fill(0);
+                break;
+            }
+            done += got;
+        }
+        Ok(())
+    }
+
+    /// Writes the whole buffer to the file. After an error any part of it may have been written.
+    pub fn write_at(&self, file: &File, id: FileId, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &buf[done..];
+            let at = advance(offset, done)?;
+            let put = attempt!(
+                self,
+                call::WRITE,
+                |most: usize| positioned::write(file, &rest[..most.min(rest.len())], at),
+                [id] |put: &usize| What::Write {
+                    file: id,
+                    offset: at,
+                    bytes: rest[..*put].to_vec(),
+                }
+            )?;
+            if put == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+            done += put;
+        }
+        Ok(())
+    }
+
+    /// The first offset from `offset` on where there is data. `None`: there is none up to the end. Where
+    /// the file system cannot tell, everything is data.
+    pub fn next_data(&self, file: &File, offset: u64) -> io::Result<Option<u64>> {
+        match attempt!(self, call::NEXT_DATA, |_| sys::next_data(file, offset)) {
+            Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
+                Ok(Some(offset))
+            }
+            result => result,
+        }
+    }
+
+    /// The first offset from `offset` on that lies in a hole; the end of the file is one. Everything
+    /// before it is data. Where the file system cannot tell, and beyond the end, it is `offset`: no
+    /// data are known to be there.
+    pub fn next_hole(&self, file: &File, offset: u64) -> io::Result<u64> {
+        match attempt!(self, call::NEXT_HOLE, |_| sys::next_hole(file, offset)) {
+            Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
+                Ok(offset)
+            }
+            result => Ok(result?.unwrap_or(offset)),
+        }
+    }
+
+    /// What is known of an open file.
+    pub fn stat(&self, file: &File) -> io::Result<FileStat> {
+        attempt!(self, call::STAT, |_| stat::of_file(file))
+    }
+
+    /// What is known of the file at a path (links are followed). `None`: nothing is there.
+    pub fn stat_path(&self, path: &Path) -> io::Result<Option<FileStat>> {
+        attempt!(self, call::STAT_PATH, |_| stat::of_path(path))
+    }
+
+    /// Renames a file, replacing what is at the new name.
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        attempt!(
+            self,
+            call::RENAME,
+            |_| std::fs::rename(from, to),
+            [] |_: &()| What::Rename { from: from.to_path_buf(), to: to.to_path_buf() }
+        )
+    }
+
+    /// Removes a file.
+    pub fn remove_file(&self, path: &Path) -> io::Result<()> {
+        attempt!(
+            self,
+            call::REMOVE,
+            |_| std::fs::remove_file(path),
+            [] |_: &()| What::Remove { path: path.to_path_buf() }
+        )
+    }
+
+    /// The paths of a directory's entries, in no order.
+    pub fn list_dir(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        attempt!(self, call::LIST_DIR, |_| {
+            std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect()
+        })
+    }
+
+    /// An extended attribute's value. `None`: it is not there, or the file system has none.
+    pub fn get_xattr(&self, file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let value = attempt!(self, call::GET_XATTR, |_| sys::get_xattr(file, name));
+        Ok(if_supported(value)?.flatten())
+    }
+
+    /// Sets an extended attribute. `false`: the file system has none.
+    pub fn set_xattr(&self, file: &File, name: &str, value: &[u8]) -> io::Result<bool> {
+        let set = attempt!(self, call::SET_XATTR, |_| sys::set_xattr(file, name, value));
+        Ok(if_supported(set)?.is_some())
+    }
+
+    /// Removes an extended attribute, if it is there.
+    pub fn remove_xattr(&self, file: &File, name: &str) -> io::Result<()> {
+        let removed = attempt!(self, call::REMOVE_XATTR, |_| sys::remove_xattr(file, name));
+        if_supported(removed).map(drop)
+    }
+
+    /// What kind of file system the file is on.
+    pub fn file_system(&self, file: &File) -> io::Result<FileSystem> {
+        attempt!(self, call::FILE_SYSTEM, |_| sys::file_system(file))
+    }
+
+    /// The identity of this boot of the system; zeros if it is not known.
+    pub fn boot_id(&self) -> [u8; 16] {
+        attempt!(self, call::BOOT_ID, |_| sys::boot_id()).unwrap_or_default()
+    }
+}
+
+fn advance(offset: u64, done: usize) -> io::Result<u64> {
+    offset.checked_add(done as u64).ok_or_else(|| ErrorKind::InvalidInput.into())
+}
+
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const NEW: OpenHow = OpenHow { create: true, create_new: true, mode: 0o600 };
+
+    /// A new file that is removed when dropped.
+    pub(super) struct Scratch {
+        pub path: PathBuf,
+        pub file: File,
+    }
+
+    impl Scratch {
+        pub fn new(dir: &str, platform: &Platform) -> Scratch {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("platform-{}-{number}", std::process::id());
+            let path = Path::new(dir).join(name);
+            let file = platform.open(&path, NEW).unwrap();
+            Scratch { path, file }
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Memory and disk, where they are.
+    fn places() -> impl Iterator<Item = &'static str> {
+        ["/dev/shm", "/tmp"].into_iter().filter(|dir| Path::new(dir).is_dir())
+    }
+
+    #[test]
+    fn a_file_grows_into_its_mapping() {
+        let p = Platform::native();
+        for dir in places() {
+            let s = Scratch::new(dir, &p);
+            let len = 8 << 20;
+            let map = p.map(&s.file, len, false).unwrap();
+            assert_eq!(map.len() as u64, len);
+            if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
+                assert!(map.base().addr().is_multiple_of(HUGE_PAGE as usize));
+            }
+            assert!(!map.has_sync());
+            p.allocate(&s.file, FileId::Home, 0, 4096).unwrap();
+            assert_eq!(p.stat(&s.file).unwrap().len, 4096);
+            p.allocate(&s.file, FileId::Home, 4 << 20, 8192).unwrap();
+            assert_eq!(p.stat(&s.file).unwrap().len, (4 << 20) + 8192);
+            let place = |offset: u64| super::super::Place {
+                ptr: map.base().wrapping_add(offset as usize),
+                file: FileId::Home,
+                offset,
+            };
+            let far = (4 << 20) + 100;
+            // SAFETY: both ranges are in the mapping, the file reaches as far, and nobody else uses it.
+            unsafe {
+                p.copy_in(place(7), b"near", super::super::Copying::BySize);
+                p.copy_in(place(far), b"far", super::super::Copying::Cached);
+                let mut back = [0; 3];
+                p.copy_out(&mut back, place(far).ptr);
+                assert_eq!(&back, b"far");
+            }
+            // The page cache is the same memory.
+            let mut back = [0; 6];
+            p.read_at(&s.file, FileId::Home, &mut back, 6).unwrap();
+            assert_eq!(&back, b"\0near\0");
+            p.write_at(&s.file, FileId::Home, b"by call", 64).unwrap();
+            let mut back = [0; 7];
+            // SAFETY: as above.
+            unsafe { p.copy_out(&mut back, place(64).ptr) };
+            assert_eq!(&back, b"by call");
+            p.sync_data(&s.file, FileId::Home).unwrap();
+            p.sync_all(&s.file, FileId::Home).unwrap();
+            p.sync_dir(Path::new(dir)).unwrap();
+        }
+    }
+
+    #[test]
+    fn lengths_to_be_mapped_are_checked() {
+        let p = Platform::native();
+        let s = Scratch::new("/tmp", &p);
+        for len in [0, 4096, HUGE_PAGE + 1, u64::MAX - HUGE_PAGE + 1] {
+            assert!(p.map(&s.file, len, false).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_synchronous_mapping_of_ordinary_memory_is_refused() {
+        let p = Platform::native();
+        for dir in places() {
+            let s = Scratch::new(dir, &p);
+            p.set_file_len(&s.file, FileId::Home, HUGE_PAGE).unwrap();
+            let refused = p.map(&s.file, HUGE_PAGE, true).unwrap_err();
+            assert!(
+                matches!(refused.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn allocation_keeps_contents_and_punching_takes_storage_back() {
+        let p = Platform::native();
+        for dir in places() {
+            let s = Scratch::new(dir, &p);
+            let id = FileId::Reflection;
+            p.write_at(&s.file, id, b"kept", 5000).unwrap();
+            p.set_file_len(&s.file, id, 40_000).unwrap();
+            p.allocate(&s.file, id, 100, 299_900).unwrap();
+            let stat = p.stat(&s.file).unwrap();
+            assert_eq!(stat.len, 300_000);
+            assert!(stat.blocks * 512 >= 290_000, "{stat:?}");
+            let mut all = vec![1; 300_010];
+            p.read_at(&s.file, id, &mut all, 0).unwrap();
+            assert_eq!(&all[5000..5004], b"kept");
+            assert_eq!(all.iter().filter(|b| **b != 0).count(), 4);
+            p.write_at(&s.file, id, &[9; 65_536], 65_536).unwrap();
+            if p.punch(&s.file, id, 65_536, 65_536).unwrap() {
+                let now = p.stat(&s.file).unwrap();
+                assert_eq!(now.len, 300_000);
+                assert!(now.blocks < stat.blocks);
+                let mut back = [1; 65_536];
+                p.read_at(&s.file, id, &mut back, 65_536).unwrap();
+                assert!(back.iter().all(|b| *b == 0));
+                let mut kept = [0; 4];
+                p.read_at(&s.file, id, &mut kept, 5000).unwrap();
+                assert_eq!(&kept, b"kept");
+            } else {
+                assert!(cfg!(atomic_mmap_portable) || dir != "/dev/shm");
+            }
+        }
+    }
+
+    #[test]
+    fn the_way_by_writing_allocates_and_keeps() {
+        let p = Platform::native();
+        for dir in places() {
+            for len in [1, 4095, 4096, 4097, 5003, 65_536, 70_000, 200_000] {
+                let s = Scratch::new(dir, &p);
+                let id = FileId::Home;
+                p.set_file_len(&s.file, id, len).unwrap();
+                p.write_at(&s.file, id, b"!", len - 1).unwrap();
+                for (offset, size) in [(0, 300_000), (100, 5), (4096, 1), (len, 10)] {
+                    allocate::by_writing(&p, &s.file, id, offset, size).unwrap();
+                    let stat = p.stat(&s.file).unwrap();
+                    assert!(stat.len >= offset + size);
+                }
+                let stat = p.stat(&s.file).unwrap();
+                assert_eq!(stat.len, 300_000);
+                assert!(stat.blocks * 512 >= 300_000);
+                let mut all = vec![1; 300_000];
+                p.read_at(&s.file, id, &mut all, 0).unwrap();
+                assert_eq!(all.iter().filter(|b| **b != 0).count(), 1);
+                assert_eq!(all[len as usize - 1], b'!');
+            }
+        }
+    }
+
+    #[test]
+    fn holes_and_data_are_found() {
+        let p = Platform::native();
+        for dir in places() {
+            let s = Scratch::new(dir, &p);
+            let id = FileId::Home;
+            p.set_file_len(&s.file, id, 4 << 20).unwrap();
+            p.write_at(&s.file, id, &[1; 4096], 1 << 20).unwrap();
+            let data = p.next_data(&s.file, 0).unwrap();
+            let hole = p.next_hole(&s.file, 1 << 20).unwrap();
+            if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
+                assert_eq!(data, Some(1 << 20));
+                assert_eq!(hole, (1 << 20) + 4096);
+                assert_eq!(p.next_data(&s.file, hole).unwrap(), None);
+                assert_eq!(p.next_hole(&s.file, 0).unwrap(), 0);
+                assert_eq!(p.next_hole(&s.file, 5 << 20).unwrap(), 5 << 20);
+            } else {
+                assert_eq!(data, Some(0));
+                assert_eq!(hole, 1 << 20);
+            }
+        }
+    }
+
+    #[test]
+    fn identity_names_locks_and_attributes() {
+        let p = Platform::native();
+        for dir in places() {
+            let s = Scratch::new(dir, &p);
+            let again = OpenHow { create: false, create_new: false, mode: 0 };
+            let other = p.open(&s.path, again).unwrap();
+            let stat = p.stat(&s.file).unwrap();
+            assert_eq!(stat, p.stat(&other).unwrap());
+            assert_eq!(p.stat_path(&s.path).unwrap(), Some(stat));
+            assert!(stat.is_regular);
+            assert!(stat.mtime.0 > 1_600_000_000 && stat.mtime.1 < 1_000_000_000);
+            if let Some(born) = stat.btime {
+                assert!(born.0 > 1_600_000_000);
+            }
+            assert_eq!(p.open(&s.path, NEW).unwrap_err().kind(), ErrorKind::AlreadyExists);
+
+            assert!(p.try_lock(&s.file).unwrap());
+            assert!(!p.try_lock(&other).unwrap());
+
+            let name = "user.atomic_mmap.test";
+            assert_eq!(p.get_xattr(&s.file, name).unwrap(), None);
+            let long = vec![3; 1000];
+            if p.set_xattr(&s.file, name, &long).unwrap() {
+                assert_eq!(p.get_xattr(&other, name).unwrap(), Some(long));
+                p.remove_xattr(&s.file, name).unwrap();
+                assert_eq!(p.get_xattr(&other, name).unwrap(), None);
+            }
+            p.remove_xattr(&s.file, name).unwrap();
+
+            let moved = s.path.with_extension("moved");
+            p.rename(&s.path, &moved).unwrap();
+            assert_eq!(p.stat_path(&s.path).unwrap(), None);
+            assert!(p.list_dir(Path::new(dir)).unwrap().contains(&moved));
+            p.remove_file(&moved).unwrap();
+            assert_eq!(p.remove_file(&moved).unwrap_err().kind(), ErrorKind::NotFound);
+
+            let kind = p.file_system(&s.file).unwrap();
+            if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
+                if dir == "/dev/shm" {
+                    assert_eq!(kind, FileSystem::Ram("tmpfs"));
+                    assert_eq!(kind.to_string(), "tmpfs");
+                }
+                assert_ne!(p.boot_id(), [0; 16]);
+                assert_eq!(p.boot_id(), p.boot_id());
+            } else {
+                assert_eq!(kind.to_string(), "unknown");
+            }
+        }
+    }
+}

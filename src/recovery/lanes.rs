@@ -1,0 +1,329 @@
+//! What did the lanes say at the crash, and what is done about it? Scan, decide, apply.
+//!
+//! Recovery looks at the lanes only, so its time does not depend on the file's size. It is
+//! idempotent: until the superblock of the new session is durable the entries stay as they are and
+//! a second recovery does the same again; with it, every entry is void, because the session number
+//! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:
+//! 1. words are taken back by undo entries (several may share a region word: masks commute);
+//! 2. redo entries are stored in place, each lane's older one first, only into slots that are
+//!    valid now; a cleared entry voids its lane's older one;
+//! 3. logged data is stored into the reflection slots, and their words are set.
+
+use crate::bitmap::{Slices, Validity};
+use crate::error::{Error, Result};
+use crate::format::entry::{
+    OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
+};
+use crate::format::layout;
+use crate::platform::{Copying, Platform};
+use crate::store::MappedFile;
+use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
+
+/// What one lane's undo entry turned out to be, spilled parts included.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum UndoFound {
+    Empty,
+    /// Not written whole: no word was applied.
+    Torn,
+    /// Words may have been applied, and are taken back.
+    Words(Vec<OldBits>),
+    /// Committed: these slices belong into the reflection slots.
+    Data(Vec<SpilledPage>),
+}
+
+/// What was found in one lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Findings {
+    pub redo: [RedoFound; 2],
+    pub undo: UndoFound,
+}
+
+/// What is done about one lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Actions {
+    /// Step 1.
+    pub take_back: Vec<OldBits>,
+    /// Step 2, in this order.
+    pub store_in_place: Vec<Redo>,
+    /// Step 3.
+    pub store_logged: Vec<SpilledPage>,
+}
+
+/// Reads every lane.
+pub(crate) fn scan(reflection: &MappedFile, seed: Seed) -> Result<Vec<Findings>> {
+    let read = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        reflection.read_file(&mut bytes, at).map_err(|source| Error::Io {
+            call: "read the log",
+            path: reflection.path().to_owned(),
+            offset: Some(at),
+            source,
+        })?;
+        Ok::<_, Error>(bytes)
+    };
+    let lanes = read(layout::LANES, layout::LANE_COUNT * layout::LANE)?;
+    let mut found = Vec::with_capacity(layout::LANE_COUNT);
+    for (n, bytes) in lanes.chunks_exact(layout::LANE).enumerate() {
+        let index = LaneIndex(n as u16);
+        let redo = std::array::from_fn(|position| {
+            let at = position * layout::REDO_ENTRY;
+            let bytes = std::array::from_fn(|i| bytes[at + i]);
+            Redo::decode(seed.redo(index, position), &bytes)
+        });
+        let entry = std::array::from_fn(|i| bytes[layout::UNDO_ENTRY + i]);
+        let entry_seed = seed.undo(index);
+        let undo = match Undo::decode(entry_seed, &entry) {
+            crate::format::entry::Found::Empty => UndoFound::Empty,
+            crate::format::entry::Found::Torn => UndoFound::Torn,
+            crate::format::entry::Found::Valid(Undo { sequence, body }) => match body {
+                UndoBody::Inline(words) => UndoFound::Words(words),
+                UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
+                    let spilled = read(layout::LOG_AREA + spill.offset, spill.len as usize)?;
+                    let whole = spill.matches(entry_seed, sequence, &spilled);
+                    let words = matches!(body, UndoBody::SpilledUndo(_));
+                    match whole {
+                        false => None,
+                        true if words => OldBits::decode_all(&spilled).map(UndoFound::Words),
+                        true => SpilledPage::decode_all(&spilled).map(UndoFound::Data),
+                    }
+                    .unwrap_or(UndoFound::Torn)
+                }
+            },
+        };
+        found.push(Findings { redo, undo });
+    }
+    Ok(found)
+}
+
+/// The decision table of one lane: the row of the undo entry, and the row of the two redo entries.
+pub(crate) fn decide(found: Findings) -> Actions {
+    let (take_back, store_logged) = match found.undo {
+        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new()),
+        UndoFound::Words(words) => (words, Vec::new()),
+        UndoFound::Data(pages) => (Vec::new(), pages),
+    };
+    use RedoFound::{Cleared, Empty, Torn, Valid};
+    let [a, b] = found.redo;
+    let newer = |one: Sequence, other: Sequence| other.is_before(one);
+    let store_in_place =
+        match (a, b) {
+            (Empty | Torn | Cleared(_), Empty | Torn | Cleared(_)) => vec![],
+            (Valid(one), Empty | Torn) | (Empty | Torn, Valid(one)) => vec![one],
+            // What was stored before the cleared entry is durable; replaying it would be a step back.
+            (Valid(one), Cleared(gone)) | (Cleared(gone), Valid(one)) => {
+                if newer(one.sequence, gone) { vec![one] } else { vec![] }
+            }
+            (Valid(a), Valid(b)) => {
+                if newer(a.sequence, b.sequence) {
+                    vec![b, a]
+                } else {
+                    vec![a, b]
+                }
+            }
+        };
+    Actions { take_back, store_in_place, store_logged }
+}
+
+/// Does what was decided for all lanes. `len` is the logical length: what lies past it is not
+/// looked at. The caller drains.
+pub(crate) fn apply(
+    platform: &Platform,
+    home: &MappedFile,
+    reflection: &MappedFile,
+    len: u64,
+    actions: &[Actions],
+) -> Result<()> {
+    let files = Files { home, reflection, len };
+    for record in actions.iter().flat_map(|lane| &lane.take_back) {
+        files.take_back(record)?;
+    }
+    for redo in actions.iter().flat_map(|lane| &lane.store_in_place) {
+        files.store_in_place(redo)?;
+    }
+    // Orders what the redo entries stored before the words of logged data, which may make other
+    // slots of the same pages valid: a second recovery then skips those entries.
+    platform.drain();
+    for page in actions.iter().flat_map(|lane| &lane.store_logged) {
+        files.store_logged(page)?;
+    }
+    Ok(())
+}
+
+/// Ends every entry of earlier sessions, cleared ones included: those have no checksum that would
+/// void them, and would void entries of the new session. The caller drains.
+pub(crate) fn wipe(reflection: &MappedFile) -> Result<()> {
+    let io = |e| Error::io("read the log", reflection.path(), e);
+    let mut bytes = vec![0; layout::LANE_COUNT * layout::LANE];
+    reflection.read_file(&mut bytes, layout::LANES).map_err(io)?;
+    for (n, lane) in bytes.chunks_exact(layout::LANE).enumerate() {
+        let index = LaneIndex(n as u16);
+        let headers = [
+            (0, layout::redo_entry(index, 0)),
+            (layout::REDO_ENTRY, layout::redo_entry(index, 1)),
+            (layout::UNDO_ENTRY, layout::undo_entry(index)),
+        ];
+        for (at, header) in headers {
+            if lane[at..at + 8].iter().any(|byte| *byte != 0) {
+                reflection.store_word_through(header, 0);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Files<'a> {
+    home: &'a MappedFile,
+    reflection: &'a MappedFile,
+    len: u64,
+}
+
+impl Files<'_> {
+    /// Where a word is, if it describes bytes of the file. What lies past the length is cleaned up
+    /// and not recovered.
+    fn word_at(&self, word: WordId) -> Option<u64> {
+        let (start, at) = match word {
+            WordId::Slice(page) => (page.start(), layout::slice_word(page)),
+            WordId::Region(region) => (region.start(), layout::region_word(region)),
+        };
+        (start < self.len).then_some(at)
+    }
+
+    fn take_back(&self, record: &OldBits) -> Result<()> {
+        let Some(at) = self.word_at(record.word) else { return Ok(()) };
+        allocate(self.reflection, at, 8)?;
+        let word = self.reflection.load_word(at);
+        self.reflection.store_word_through(at, word & !record.mask | record.old);
+        Ok(())
+    }
+
+    fn validity(&self, page: PageIndex) -> Result<Validity> {
+        let word = |at: u64| {
+            let mut bytes = [0; 8];
+            self.reflection
+                .read_file(&mut bytes, at)
+                .map_err(|e| Error::io("read words", self.reflection.path(), e))?;
+            Ok::<_, Error>(u64::from_le_bytes(bytes))
+        };
+        let region_word = word(layout::region_word(page.region()))?;
+        let region_bit = region_word >> page.in_region() & 1 == 1;
+        Ok(Validity::new(word(layout::slice_word(page))?, region_bit))
+    }
+
+    fn store_in_place(&self, redo: &Redo) -> Result<()> {
+        let end = redo.page.start() + (redo.offset + redo.payload.len()) as u64;
+        if end > self.len.next_multiple_of(PAGE as u64) {
+            return Ok(());
+        }
+        let touched = Slices::of_bytes(redo.offset, redo.offset + redo.payload.len());
+        let valid = self.validity(redo.page)?;
+        // Only where the slot that the entry names is valid: elsewhere a later commit has moved the
+        // slice away, and the slot may be another operation's by now.
+        let still = Slices(touched.0 & !(redo.sides ^ valid.0));
+        for (file, side) in [(self.home, false), (self.reflection, true)] {
+            let here = if side { valid.in_reflection(still) } else { valid.at_home(still) };
+            for run in here.runs() {
+                let start = (run.start * SLICE).max(redo.offset);
+                let end = (run.end * SLICE).min(redo.offset + redo.payload.len());
+                let offset = redo.page.start() + start as u64;
+                let at = if side { layout::reflection(offset) } else { offset };
+                let bytes = &redo.payload[start - redo.offset..end - redo.offset];
+                allocate(file, at, bytes.len() as u64)?;
+                file.copy_in(at, bytes, Copying::BySize);
+            }
+        }
+        Ok(())
+    }
+
+    fn store_logged(&self, logged: &SpilledPage) -> Result<()> {
+        let Some(word_at) = self.word_at(WordId::Slice(logged.page)) else { return Ok(()) };
+        let mut slices = logged.slices.as_slice();
+        for run in Slices(logged.mask).runs() {
+            let (now, rest) = slices.split_at(run.len() * SLICE);
+            let at = layout::reflection(logged.page.start() + (run.start * SLICE) as u64);
+            allocate(self.reflection, at, now.len() as u64)?;
+            self.reflection.copy_in(at, now, Copying::BySize);
+            slices = rest;
+        }
+        let valid = self.validity(logged.page)?;
+        // The region bit as it is: XOR with the slice word gives the validity, twice gives it back.
+        allocate(self.reflection, word_at, 8)?;
+        let word = self.reflection.load_word(word_at);
+        let missing = logged.mask & !valid.0;
+        self.reflection.store_word_through(word_at, word ^ missing);
+        Ok(())
+    }
+}
+
+/// Makes sure that a store to the range cannot fail.
+fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
+    let start = at / PAGE as u64 * PAGE as u64;
+    let end = (at + len).next_multiple_of(PAGE as u64);
+    file.allocate(start, end - start)
+        .map_err(|e| crate::engine::space::allocation_error(file, start, end - start, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redo(sequence: u64) -> Redo {
+        let sequence = Sequence::from_bits(sequence);
+        Redo { sequence, page: PageIndex(0), offset: 0, sides: 0, payload: vec![1] }
+    }
+
+    /// All combinations of what a lane can hold, and what is stored in place for each.
+    #[test]
+    fn every_combination_of_redo_entries_has_one_outcome() {
+        let kinds = |sequence: u64| {
+            [
+                RedoFound::Empty,
+                RedoFound::Torn,
+                RedoFound::Cleared(Sequence::from_bits(sequence)),
+                RedoFound::Valid(redo(sequence)),
+            ]
+        };
+        let valid = |found: &RedoFound| match found {
+            RedoFound::Valid(redo) => Some(redo.sequence.bits()),
+            _ => None,
+        };
+        let gone = |found: &RedoFound| match found {
+            RedoFound::Cleared(sequence) => Some(sequence.bits()),
+            _ => None,
+        };
+        for (even, odd) in [(4, 5), (6, 5), ((1 << 40) - 2, (1 << 40) - 1)] {
+            for a in kinds(even) {
+                for b in kinds(odd) {
+                    let found = Findings { redo: [a.clone(), b.clone()], undo: UndoFound::Empty };
+                    let done: Vec<u64> = decide(found)
+                        .store_in_place
+                        .iter()
+                        .map(|redo| redo.sequence.bits())
+                        .collect();
+                    // Said once more, as a rule over the set of entries: the valid ones that no
+                    // cleared one is newer than, oldest first.
+                    let mut expected: Vec<u64> = [&a, &b].into_iter().filter_map(valid).collect();
+                    expected.retain(|one| {
+                        [&a, &b].into_iter().filter_map(gone).all(|gone| gone < *one)
+                    });
+                    expected.sort();
+                    assert_eq!(done, expected, "{a:?} {b:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_undo_finding_has_one_outcome() {
+        let words = vec![OldBits { word: WordId::Slice(PageIndex(1)), mask: 1, old: 0 }];
+        let pages = vec![SpilledPage { page: PageIndex(1), mask: 1, slices: vec![0; 64] }];
+        let redo = || [RedoFound::Empty, RedoFound::Empty];
+        let outcome = |undo| {
+            let actions = decide(Findings { redo: redo(), undo });
+            (actions.take_back, actions.store_logged)
+        };
+        assert_eq!(outcome(UndoFound::Empty), (vec![], vec![]));
+        assert_eq!(outcome(UndoFound::Torn), (vec![], vec![]));
+        assert_eq!(outcome(UndoFound::Words(words.clone())), (words, vec![]));
+        assert_eq!(outcome(UndoFound::Data(pages.clone())), (vec![], pages));
+    }
+}

@@ -1,0 +1,80 @@
+//! What does the file lie on? The forced medium, or what the system shows.
+
+use crate::error::{Error, Result};
+use crate::options::{MEDIUM_VARIABLE, Medium, Options};
+use crate::platform::{FileSystem, Mapping, Persistence, Platform, caches_persist};
+use std::fs::File;
+use std::path::Path;
+
+/// The medium that the caller or the environment forces, if any.
+pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
+    if options.medium.is_some() {
+        return Ok(options.medium);
+    }
+    let Some(name) = std::env::var_os(MEDIUM_VARIABLE) else { return Ok(None) };
+    let name = name.to_string_lossy().into_owned();
+    match name.parse() {
+        Ok(medium) => Ok(Some(medium)),
+        Err(_) => Err(Error::UnsupportedMedium {
+            path: path.to_owned(),
+            medium: name,
+            why: "the environment variable ATOMIC_MMAP_MEDIUM names no medium: \
+                  dax, page-cache and ram are",
+        }),
+    }
+}
+
+/// Fails for file systems on which nobody has tested what a mapping promises, unless allowed.
+pub(crate) fn check_file_system(
+    options: &Options,
+    path: &Path,
+    file_system: FileSystem,
+) -> Result<()> {
+    let tested = match file_system {
+        FileSystem::Ram(_) | FileSystem::Local(_) | FileSystem::Unknown(_) => true,
+        FileSystem::Network(_) | FileSystem::Fuse | FileSystem::Overlay | FileSystem::HugeTlb => {
+            false
+        }
+    };
+    if tested || options.any_file_system {
+        return Ok(());
+    }
+    let file_system = file_system.to_string();
+    Err(Error::UnsupportedFileSystem { path: path.to_owned(), file_system })
+}
+
+/// Maps both files, and finds the medium by that: DAX if both can be mapped synchronously.
+pub(crate) fn map(
+    platform: &Platform,
+    forced: Option<Medium>,
+    file_system: FileSystem,
+    home: (&File, &Path, u64),
+    reflection: (&File, &Path, u64),
+) -> Result<(Mapping, Mapping, Medium)> {
+    let map = |(file, path, len): (&File, &Path, u64), sync: bool| {
+        platform.map(file, len, sync).map_err(|e| Error::io("map", path, e))
+    };
+    let plain = || Ok::<_, Error>((map(home, false)?, map(reflection, false)?));
+    if let Some(medium) = forced {
+        let (home, reflection) = plain()?;
+        return Ok((home, reflection, medium));
+    }
+    if let (Ok(home), Ok(reflection)) = (map(home, true), map(reflection, true)) {
+        return Ok((home, reflection, Medium::Dax));
+    }
+    let (home, reflection) = plain()?;
+    let medium = match file_system {
+        FileSystem::Ram(_) => Medium::Ram,
+        _ => Medium::PageCache,
+    };
+    Ok((home, reflection, medium))
+}
+
+/// What stores have to reach on this medium.
+pub(crate) fn persistence(medium: Medium) -> Persistence {
+    match medium {
+        Medium::Dax if caches_persist() => Persistence::Caches,
+        Medium::Dax => Persistence::Flush,
+        Medium::PageCache | Medium::Ram => Persistence::Process,
+    }
+}

@@ -1,0 +1,259 @@
+//! Do the two files go together, and what is to be done? A pure decision table.
+//!
+//! Every combination of findings has exactly one row (a test goes through all of them).
+
+use crate::error::Mismatch;
+use crate::options::OnMismatch;
+
+/// What the home file's attribute says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    /// No attribute: a plain file, or a file system without attributes.
+    None,
+    /// A reflection file belongs to this very file; `matches`: and it is the one that was found.
+    OfThisFile { matches: bool },
+    /// The attribute was made for another file, of which this is a copy.
+    OfAnotherFile,
+}
+
+/// What was found in the reflection file's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    Nothing,
+    Foreign,
+    Newer(u32),
+    Corrupt,
+    Truncated,
+    /// A whole reflection file of another home file.
+    OfAnotherFile,
+    /// No reflection file in its place, but one that names a home file of this name.
+    OfEarlierFile,
+    /// A whole reflection file of this home file.
+    OfThisFile {
+        home: Home,
+        state: Use,
+    },
+}
+
+/// What became of the home file since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Home {
+    AsItWas,
+    Changed,
+    TooShort,
+}
+
+/// In which state the reflection file was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// Closed by `CloseMode::Fast`.
+    Closed,
+    /// In use by a process that died, on a medium and machine that kept its stores.
+    Died,
+    /// In use when the machine was restarted, on a medium that does not survive that.
+    Restarted,
+}
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Make a reflection file; the home file's bytes are as they are.
+    Fresh,
+    /// Remove what is there and make a reflection file; the home file's bytes are as they are.
+    Discard,
+    /// Go on with the reflection file; there is nothing to recover.
+    Reuse,
+    /// Recover by the lanes, and go on.
+    Recover,
+    /// Touch nothing.
+    Refuse(Mismatch),
+}
+
+/// The table. Rows are tried by pattern, and no two patterns overlap.
+pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
+    use Decision::{Fresh, Recover, Reuse};
+    match (mark, found) {
+        (Mark::None, Found::Nothing) => Fresh,
+        (Mark::OfThisFile { .. }, Found::Nothing | Found::OfEarlierFile) => {
+            mismatch(Mismatch::ReflectionGone, wish, None)
+        }
+        (Mark::OfAnotherFile, Found::Nothing | Found::OfEarlierFile) => {
+            mismatch(Mismatch::HomeIsCopy, wish, None)
+        }
+        (Mark::None, Found::OfEarlierFile) => mismatch(Mismatch::HomeReplaced, wish, None),
+        // What is not ours, or of a format that we do not know, is not ours to remove.
+        (_, Found::Foreign) => Decision::Refuse(Mismatch::Foreign),
+        (_, Found::Newer(version)) => Decision::Refuse(Mismatch::Newer { version }),
+        (_, Found::Corrupt) => mismatch(Mismatch::Corrupt, wish, None),
+        (_, Found::Truncated) => mismatch(Mismatch::ReflectionTruncated, wish, None),
+        (_, Found::OfAnotherFile)
+        | (Mark::OfThisFile { matches: false } | Mark::OfAnotherFile, Found::OfThisFile { .. }) => {
+            mismatch(Mismatch::Swapped, wish, None)
+        }
+        (Mark::None | Mark::OfThisFile { matches: true }, Found::OfThisFile { home, state }) => {
+            match (home, state) {
+                (Home::TooShort, _) => mismatch(Mismatch::HomeTruncated, wish, None),
+                (Home::AsItWas, Use::Closed) => Reuse,
+                (Home::AsItWas, Use::Died) => Recover,
+                (Home::AsItWas, Use::Restarted) => {
+                    mismatch(Mismatch::Restarted, wish, Some(Recover))
+                }
+                (Home::Changed, Use::Closed) => mismatch(Mismatch::HomeChanged, wish, Some(Reuse)),
+                (Home::Changed, Use::Died | Use::Restarted) => {
+                    mismatch(Mismatch::HomeChanged, wish, Some(Recover))
+                }
+            }
+        }
+    }
+}
+
+fn mismatch(why: Mismatch, wish: OnMismatch, trusted: Option<Decision>) -> Decision {
+    match (wish, trusted) {
+        (OnMismatch::Discard, _) => Decision::Discard,
+        (OnMismatch::Trust, Some(decision)) => decision,
+        (OnMismatch::Trust, None) | (OnMismatch::Refuse, _) => Decision::Refuse(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks() -> [Mark; 4] {
+        [
+            Mark::None,
+            Mark::OfThisFile { matches: true },
+            Mark::OfThisFile { matches: false },
+            Mark::OfAnotherFile,
+        ]
+    }
+
+    fn findings() -> Vec<Found> {
+        let mut all = vec![
+            Found::Nothing,
+            Found::Foreign,
+            Found::Newer(2),
+            Found::Corrupt,
+            Found::Truncated,
+            Found::OfAnotherFile,
+            Found::OfEarlierFile,
+        ];
+        for home in [Home::AsItWas, Home::Changed, Home::TooShort] {
+            for state in [Use::Closed, Use::Died, Use::Restarted] {
+                all.push(Found::OfThisFile { home, state });
+            }
+        }
+        all
+    }
+
+    /// The table once more, as rows of predicates: each combination must fall into exactly one
+    /// row, and the function must do what that row says. (The compiler checks that `decide` has a
+    /// row for everything, but not that its rows do not hide one another.)
+    #[test]
+    fn every_combination_has_exactly_one_row() {
+        type Row = (&'static str, fn(Mark, Found) -> bool, Decision);
+        use Mismatch as M;
+        const NO: fn(M) -> Decision = Decision::Refuse;
+        let rows: Vec<Row> = vec![
+            ("plain file", |m, f| m == Mark::None && f == Found::Nothing, Decision::Fresh),
+            (
+                "gone",
+                |m, f| {
+                    matches!(m, Mark::OfThisFile { .. })
+                        && matches!(f, Found::Nothing | Found::OfEarlierFile)
+                },
+                NO(M::ReflectionGone),
+            ),
+            (
+                "copy",
+                |m, f| {
+                    m == Mark::OfAnotherFile && matches!(f, Found::Nothing | Found::OfEarlierFile)
+                },
+                NO(M::HomeIsCopy),
+            ),
+            ("replaced", |m, f| m == Mark::None && f == Found::OfEarlierFile, NO(M::HomeReplaced)),
+            ("foreign", |_, f| f == Found::Foreign, NO(M::Foreign)),
+            ("newer", |_, f| f == Found::Newer(2), NO(M::Newer { version: 2 })),
+            ("corrupt", |_, f| f == Found::Corrupt, NO(M::Corrupt)),
+            ("truncated", |_, f| f == Found::Truncated, NO(M::ReflectionTruncated)),
+            ("of another", |_, f| f == Found::OfAnotherFile, NO(M::Swapped)),
+            (
+                "marked for another",
+                |m, f| {
+                    matches!(m, Mark::OfThisFile { matches: false } | Mark::OfAnotherFile)
+                        && matches!(f, Found::OfThisFile { .. })
+                },
+                NO(M::Swapped),
+            ),
+            (
+                "short",
+                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { home: Home::TooShort, .. }),
+                NO(M::HomeTruncated),
+            ),
+            (
+                "changed",
+                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { home: Home::Changed, .. }),
+                NO(M::HomeChanged),
+            ),
+            (
+                "closed",
+                |m, f| {
+                    is_pair(m) && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Closed }
+                },
+                Decision::Reuse,
+            ),
+            (
+                "died",
+                |m, f| {
+                    is_pair(m) && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Died }
+                },
+                Decision::Recover,
+            ),
+            (
+                "restarted",
+                |m, f| {
+                    is_pair(m)
+                        && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Restarted }
+                },
+                NO(M::Restarted),
+            ),
+        ];
+        fn is_pair(m: Mark) -> bool {
+            matches!(m, Mark::None | Mark::OfThisFile { matches: true })
+        }
+        for mark in marks() {
+            for found in findings() {
+                let matching: Vec<&Row> = rows.iter().filter(|row| row.1(mark, found)).collect();
+                assert_eq!(matching.len(), 1, "{mark:?} {found:?}");
+                assert_eq!(
+                    decide(mark, found, OnMismatch::Refuse),
+                    matching[0].2,
+                    "{mark:?} {found:?}: {}",
+                    matching[0].0
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wish_changes_refusals_only_and_never_removes_what_is_not_ours() {
+        for mark in marks() {
+            for found in findings() {
+                let plain = decide(mark, found, OnMismatch::Refuse);
+                let discard = decide(mark, found, OnMismatch::Discard);
+                let trust = decide(mark, found, OnMismatch::Trust);
+                match plain {
+                    Decision::Refuse(Mismatch::Foreign | Mismatch::Newer { .. }) => {
+                        assert_eq!((discard, trust), (plain, plain));
+                    }
+                    Decision::Refuse(why) => {
+                        assert_eq!(discard, Decision::Discard);
+                        let can_trust = matches!(why, Mismatch::HomeChanged | Mismatch::Restarted);
+                        assert_eq!(matches!(trust, Decision::Refuse(_)), !can_trust);
+                    }
+                    _ => assert_eq!((discard, trust), (plain, plain)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How are mapped bytes reached? The bounds-checked door to one mapped file.
+//!
+//! Owns: a file, its mapping, and how much of the mapping the file backs. Invariant: every access
+//! lies within what the file backs, checked here, on every call, with a panic that names the file
+//! and the range (a panic here is a bug of the engine, never of a caller): beyond the end of the
+//! file lies SIGBUS. Holes are the engine's duty (`engine::space` allocates before first touch).
+//! May import `platform` and `units`. With `platform`, the only address of `unsafe` in the crate.
+//!
+//! Nothing here returns a reference into the mapping: bytes are copied in and out.
+
+use crate::platform::{Copying, FileId, Mapping, Place, Platform};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file of the pair, and its mapping.
+pub struct MappedFile {
+    platform: Platform,
+    mapping: Mapping,
+    /// The file's exact length.
+    len: AtomicU64,
+    /// The same to the end of its last page.
+    backed: AtomicU64,
+    file: File,
+    id: FileId,
+    path: PathBuf,
+}
+
+impl MappedFile {
+    /// The door to `file`, which is `len` bytes long.
+    pub fn new(
+        platform: Platform,
+        id: FileId,
+        path: PathBuf,
+        file: File,
+        mapping: Mapping,
+        len: u64,
+    ) -> Self {
+        let (backed, zero) = (AtomicU64::new(0), AtomicU64::new(0));
+        let mapped = MappedFile { platform, mapping, len: zero, backed, file, id, path };
+        mapped.set_backed(len);
+        mapped
+    }
+
+    /// The file's path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file, for calls that are not copies.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Number of bytes that the file backs: what may be accessed.
+    pub fn backed(&self) -> u64 {
+        self.backed.load(Ordering::Acquire)
+    }
+
+    /// Changes how much the file backs. The caller has changed the file's length before growing
+    /// this, and changes it after shrinking this.
+    fn set_backed(&self, len: u64) {
+        // The page that holds the end of the file is backed to its own end.
+        let backed = len.next_multiple_of(crate::units::PAGE as u64);
+        assert!(backed <= self.mapping.len() as u64);
+        self.len.store(len, Ordering::Release);
+        self.backed.store(backed, Ordering::Release);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn place(&self, offset: u64, len: usize) -> Place {
+        let end = offset.checked_add(len as u64);
+        let backed = self.backed.load(Ordering::Relaxed);
+        assert!(
+            end.is_some_and(|end| end <= backed),
+            "access to {:?} at {offset}, {len} bytes: the file backs {backed}",
+            self.id
+        );
+        // SAFETY:
+        // - `offset <= backed <= mapping.len()` (asserted here and in `set_backed`), so the
+        //   pointer stays within the one mapping, or one past its end for `len == 0`.
+        let ptr = unsafe { self.mapping.base().add(offset as usize) };
+        Place { ptr, file: self.id, offset }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn word(&self, offset: u64) -> Place {
+        assert!(offset.is_multiple_of(8));
+        self.place(offset, 8)
+    }
+
+    /// Copies `from` to `offset`. What is durable when: see `Platform::copy_in`.
+    #[inline]
+    pub fn copy_in(&self, offset: u64, from: &[u8], how: Copying) {
+        let to = self.place(offset, from.len());
+        // SAFETY:
+        // - `to` begins `from.len()` mapped and backed bytes (`place`);
+        // - `from` is the caller's own memory: no safe code can have a reference into the mapping.
+        unsafe { self.platform.copy_in(to, from, how) }
+    }
+
+    /// Fills `to` from `offset`.
+    #[inline]
+    pub fn copy_out(&self, to: &mut [u8], offset: u64) {
+        let from = self.place(offset, to.len());
+        // SAFETY:
+        // - `from` begins `to.len()` mapped and backed bytes (`place`);
+        // - `to` is the caller's own memory, so the ranges do not overlap.
+        unsafe { self.platform.copy_out(to, from.ptr) }
+    }
+
+    /// Copies `len` bytes from `from_offset` of another file to `offset` of this one.
+    #[inline]
+    pub fn copy_across(&self, offset: u64, from: &MappedFile, from_offset: u64, len: usize) {
+        assert!(self.id != from.id);
+        let to = self.place(offset, len);
+        let from = from.place(from_offset, len);
+        // SAFETY:
+        // - both begin `len` mapped and backed bytes (`place`);
+        // - they lie in two mappings, so they do not overlap.
+        unsafe { self.platform.copy_across(to, from.ptr, len, Copying::BySize) }
+    }
+
+    /// Fills `len` bytes at `offset` with zeroes.
+    pub fn fill_zero(&self, offset: u64, len: usize) {
+        let to = self.place(offset, len);
+        // SAFETY: `to` begins `len` mapped and backed bytes (`place`).
+        unsafe { self.platform.fill_zero(to, len) }
+    }
+
+    /// Writes back every cache line of the range, without waiting.
+    #[inline]
+    pub fn flush(&self, offset: u64, len: usize) {
+        let at = self.place(offset, len);
+        // SAFETY: `at` begins `len` mapped and backed bytes (`place`).
+        unsafe { self.platform.flush(at, len) }
+    }
+
+    /// Asks for the line at `offset` ahead of a store to it.
+    #[inline]
+    pub fn prefetch_write(&self, offset: u64) {
+        let at = self.place(offset, 1);
+        // SAFETY: `at` is a mapped and backed byte (`place`); a prefetch never faults anyway.
+        unsafe { self.platform.prefetch_write(at.ptr) }
+    }
+
+    /// The word at `offset`.
+    pub fn load_word(&self, offset: u64) -> u64 {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        unsafe { self.platform.load_word(at.ptr) }
+    }
+
+    /// Stores a word and writes it back without waiting.
+    #[inline]
+    pub fn store_word_through(&self, offset: u64, value: u64) {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        unsafe { self.platform.store_word_through(at, value) }
+    }
+
+    /// Flips the bits of `mask` in a word, in one atomic step, and writes it back without waiting.
+    #[inline]
+    pub fn xor_word_through(&self, offset: u64, mask: u64) {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        unsafe { self.platform.xor_word(at, mask) };
+        self.flush(offset, 8);
+    }
+
+    /// Replaces a word by `new` if it is `old`, in one atomic step, and writes the line back
+    /// without waiting, whatever was found.
+    pub fn replace_word_through(&self, offset: u64, old: u64, new: u64) {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        let _whatever_was_found = unsafe { self.platform.compare_exchange_word(at, old, new) };
+        self.flush(offset, 8);
+    }
+
+    /// The address of `len` bytes at `offset`. Reading through it is the caller's `unsafe`.
+    pub fn address(&self, offset: u64, len: usize) -> *const u8 {
+        self.place(offset, len).ptr
+    }
+
+    /// Reads through the file and not through the mapping: a hole reads as zeroes and is not
+    /// allocated by the read, so that no SIGBUS can come of it on a full file system.
+    pub fn read_file(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
+        self.platform.read_at(&self.file, self.id, to, offset)
+    }
+
+    /// Allocates the range, so that no store to it can fail. Does not make the file longer.
+    pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        // The last page's rest past the end is never written back, and needs no space.
+        let len = len.min(self.len.load(Ordering::Acquire).saturating_sub(offset));
+        self.platform.allocate(&self.file, self.id, offset, len)
+    }
+
+    /// Gives the range back to the file system; it reads as zeroes. False: not supported.
+    pub fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.platform.punch(&self.file, self.id, offset, len)
+    }
+
+    /// Changes the file's length and with it what may be accessed.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        if len < self.len.load(Ordering::Acquire) {
+            self.set_backed(len);
+        }
+        self.platform.set_file_len(&self.file, self.id, len)?;
+        self.set_backed(len);
+        Ok(())
+    }
+
+    /// Whether the range holds no hole, as far as the file system tells.
+    pub fn has_no_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        Ok(self.platform.next_hole(&self.file, offset)? >= offset + len)
+    }
+
+    /// The next offset, from `offset` on, where the file is not a hole.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.platform.next_data(&self.file, offset)
+    }
+
+    /// Makes the file's bytes durable.
+    pub fn sync_data(&self) -> io::Result<()> {
+        self.platform.sync_data(&self.file, self.id)
+    }
+
+    /// Makes the file's bytes and its inode durable.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.platform.sync_all(&self.file, self.id)
+    }
+}

@@ -1,0 +1,393 @@
+//! How are values read and written? Typed access, atomic per call.
+//!
+//! Types are plain bytes by zerocopy's traits: derive `FromBytes`, `IntoBytes` and `Immutable`.
+//! Integers are stored in the machine's byte order; a file that moves between machines uses
+//! `zerocopy::little_endian` types.
+
+use crate::error::{Error, Result};
+use crate::file::AtomicMappedFile;
+use crate::transaction::Transaction;
+use std::fmt;
+use std::marker::PhantomData;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A type that can be read from a file: any bytes are a value of it, and it has no padding.
+pub trait Readable: FromBytes + IntoBytes {}
+impl<T: FromBytes + IntoBytes> Readable for T {}
+
+/// A type that can be written to a file: it has no padding and no interior mutability.
+pub trait Writable: IntoBytes + Immutable {}
+impl<T: IntoBytes + Immutable + ?Sized> Writable for T {}
+
+/// A type that can be read and written.
+pub trait Record: Readable + Writable + Sized {}
+impl<T: Readable + Writable> Record for T {}
+
+/// A value whose bytes `read` fills.
+#[inline]
+pub(crate) fn load<T: Readable>(read: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<T> {
+    let mut value = T::new_zeroed();
+    read(value.as_mut_bytes())?;
+    Ok(value)
+}
+
+impl AtomicMappedFile {
+    /// The value at `offset`, in bytes. Any alignment.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    #[inline]
+    pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
+        load(|bytes| self.read_at(bytes, offset))
+    }
+
+    /// Writes `value` at `offset`, in bytes. Any alignment.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    #[inline]
+    pub fn store<T: Writable + ?Sized>(&self, offset: u64, value: &T) -> Result<()> {
+        self.write_at(value.as_bytes(), offset)
+    }
+
+    /// Reads the value at `offset`, lets `change` change it, and writes it back: one operation.
+    /// If another operation comes in between, `change` runs again on the newer value.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 4096)?;
+    /// let n = f.update(64, |n: &mut u64| {
+    ///     *n += 1;
+    ///     *n
+    /// })?;
+    /// assert_eq!(n, 1);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn update<T: Record, R>(
+        &self,
+        offset: u64,
+        mut change: impl FnMut(&mut T) -> R,
+    ) -> Result<R> {
+        self.transact(|tx| {
+            let mut value = tx.load(offset)?;
+            let result = change(&mut value);
+            tx.store(offset, &value)?;
+            Ok(result)
+        })
+    }
+
+    /// A handle to the value at `offset`, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it does not lie within the file.
+    pub fn slot<T: Record>(&self, offset: u64) -> Result<Slot<'_, T>> {
+        self.engine().check_range(offset, size_of::<T>() as u64)?;
+        Ok(Slot { file: self, offset, value: PhantomData })
+    }
+
+    /// A handle to `count` values that lie one behind the other from `offset` on, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not lie within the file, [`Error::Overflow`] if no file
+    /// could hold them.
+    pub fn array<T: Record>(&self, offset: u64, count: u64) -> Result<Array<'_, T>> {
+        let size = size_of::<T>() as u64;
+        let overflow = || Error::Overflow { path: self.engine().path(), offset, count, size };
+        let len = count.checked_mul(size).ok_or_else(overflow)?;
+        offset.checked_add(len).ok_or_else(overflow)?;
+        self.engine().check_range(offset, len)?;
+        Ok(Array { file: self, offset, count, value: PhantomData })
+    }
+}
+
+/// One value of a file. Every method is one atomic operation.
+pub struct Slot<'a, T> {
+    file: &'a AtomicMappedFile,
+    offset: u64,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T: Record> Slot<'_, T> {
+    /// Where it is, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::read_at`].
+    #[inline]
+    pub fn load(&self) -> Result<T> {
+        self.file.load(self.offset)
+    }
+
+    /// Replaces the value.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    #[inline]
+    pub fn store(&self, value: &T) -> Result<()> {
+        self.file.store(self.offset, value)
+    }
+
+    /// Replaces the value and returns the old one.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn swap(&self, value: &T) -> Result<T> {
+        self.file.transact(|tx| {
+            let old = tx.load(self.offset)?;
+            tx.store(self.offset, value)?;
+            Ok(old)
+        })
+    }
+
+    /// Changes the value; see [`AtomicMappedFile::update`].
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn update<R>(&self, change: impl FnMut(&mut T) -> R) -> Result<R> {
+        self.file.update(self.offset, change)
+    }
+
+    /// Replaces the value by `new` if its bytes are those of `old`. Returns `Ok(Ok(()))` if it was
+    /// replaced, `Ok(Err(actual))` with what was found if not.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn compare_exchange(&self, old: &T, new: &T) -> Result<std::result::Result<(), T>> {
+        self.file.transact(|tx| {
+            let found: T = tx.load(self.offset)?;
+            if found.as_bytes() != old.as_bytes() {
+                return Ok(Err(found));
+            }
+            tx.store(self.offset, new)?;
+            Ok(Ok(()))
+        })
+    }
+}
+
+impl<T: Integer> Slot<'_, T> {
+    /// Replaces the value by the larger of it and `value`. Returns the old value. Writes nothing
+    /// if the old value is as large.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn fetch_max(&self, value: T) -> Result<T> {
+        self.fetch(|old| (value > old).then_some(value))
+    }
+
+    /// Replaces the value by the smaller of it and `value`. Returns the old value. Writes nothing
+    /// if the old value is as small.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn fetch_min(&self, value: T) -> Result<T> {
+        self.fetch(|old| (value < old).then_some(value))
+    }
+
+    /// Adds `value`, wrapping around at the type's bounds. Returns the old value.
+    ///
+    /// # Errors
+    /// As [`AtomicMappedFile::write_at`].
+    pub fn fetch_add(&self, value: T) -> Result<T> {
+        self.fetch(|old| Some(old.plus(value)))
+    }
+
+    fn fetch(&self, new: impl Fn(T) -> Option<T>) -> Result<T> {
+        self.file.transact(|tx| {
+            let old = tx.load(self.offset)?;
+            if let Some(new) = new(old) {
+                tx.store(self.offset, &new)?;
+            }
+            Ok(old)
+        })
+    }
+}
+
+/// The primitive integers.
+pub trait Integer: Record + Ord + Copy + sealed::Sealed {
+    /// The wrapping sum.
+    #[doc(hidden)]
+    fn plus(self, other: Self) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! integers {
+    ($($int:ty)*) => {$(
+        impl sealed::Sealed for $int {}
+        impl Integer for $int {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+        }
+    )*};
+}
+integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+
+/// Values of a file that lie one behind the other. Every method is one atomic operation.
+pub struct Array<'a, T> {
+    file: &'a AtomicMappedFile,
+    offset: u64,
+    count: u64,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Record> Array<'a, T> {
+    /// Number of values.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Where value `index` is in the file, in bytes: for use in a transaction.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len).
+    pub fn offset_of(&self, index: u64) -> Result<u64> {
+        self.offsets(index, 1)
+    }
+
+    fn offsets(&self, index: u64, count: u64) -> Result<u64> {
+        let size = size_of::<T>() as u64;
+        match index.checked_add(count) {
+            Some(end) if end <= self.count => Ok(self.offset + index * size),
+            _ => Err(Error::OutOfRange {
+                path: self.file.engine().path(),
+                offset: self.offset.saturating_add(index.saturating_mul(size)),
+                len: count.saturating_mul(size),
+                file_len: self.offset + self.count * size,
+            }),
+        }
+    }
+
+    /// Value `index`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len), and those of
+    /// [`AtomicMappedFile::read_at`].
+    #[inline]
+    pub fn get(&self, index: u64) -> Result<T> {
+        self.file.load(self.offset_of(index)?)
+    }
+
+    /// Replaces value `index`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len), and those of
+    /// [`AtomicMappedFile::write_at`].
+    #[inline]
+    pub fn set(&self, index: u64, value: &T) -> Result<()> {
+        self.file.store(self.offset_of(index)?, value)
+    }
+
+    /// Fills `to` with the values from `index` on: one state.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_many(&self, index: u64, to: &mut [T]) -> Result<()> {
+        let offset = self.offsets(index, to.len() as u64)?;
+        self.file.read_at(to.as_mut_bytes(), offset)
+    }
+
+    /// Replaces the values from `index` on: one operation.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn set_many(&self, index: u64, values: &[T]) -> Result<()> {
+        self.file.store(self.offsets(index, values.len() as u64)?, values)
+    }
+
+    /// A handle to value `index`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len).
+    pub fn slot(&self, index: u64) -> Result<Slot<'a, T>> {
+        Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
+    }
+
+    /// Changes value `index`; see [`AtomicMappedFile::update`].
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn update<R>(&self, index: u64, change: impl FnMut(&mut T) -> R) -> Result<R> {
+        self.file.update(self.offset_of(index)?, change)
+    }
+}
+
+impl Transaction<'_> {
+    /// The value at `offset`, in bytes, as this transaction sees it.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_at`].
+    #[inline]
+    pub fn load<T: Readable>(&mut self, offset: u64) -> Result<T> {
+        load(|bytes| self.read_at(bytes, offset))
+    }
+
+    /// Writes `value` at `offset`, in bytes.
+    ///
+    /// # Errors
+    /// As [`Transaction::write_at`].
+    #[inline]
+    pub fn store<T: Writable + ?Sized>(&mut self, offset: u64, value: &T) -> Result<()> {
+        self.write_at(value.as_bytes(), offset)
+    }
+
+    /// Reads the value at `offset`, lets `change` change it, and writes it back.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_at`] and [`Transaction::write_at`].
+    pub fn update<T: Record, R>(
+        &mut self,
+        offset: u64,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<R> {
+        let mut value = self.load(offset)?;
+        let result = change(&mut value);
+        self.store(offset, &value)?;
+        Ok(result)
+    }
+}
+
+impl<T> fmt::Debug for Slot<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Array<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Array")
+            .field("offset", &self.offset)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Clone for Slot<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slot<'_, T> {}
+
+impl<T> Clone for Array<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Array<'_, T> {}

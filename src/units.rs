@@ -1,0 +1,136 @@
+//! Which kind of number is this? Indices, counts and offsets as types of their own.
+//!
+//! Owns: the index types of the geometry and the moves between them. Invariants: an index of one
+//! kind never silently becomes one of another kind; every conversion is a named method. Imports
+//! nothing from the crate.
+//!
+//! Offsets and lengths that a caller gives stay `u64`/`usize`, as in `std::os::unix::fs::FileExt`;
+//! they become indices here, once.
+
+/// Bytes in a slice: one cache line, the unit whose validity a bit tracks.
+pub const SLICE: usize = 64;
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+/// Slices in a page, and so bits in a slice word.
+pub const SLICES_PER_PAGE: usize = PAGE / SLICE;
+/// Pages in a region, and so bits in a region word.
+pub const PAGES_PER_REGION: usize = 64;
+/// Bytes in a region.
+pub const REGION: usize = PAGES_PER_REGION * PAGE;
+/// Bytes in a chunk: the unit of allocation, and what one page of slice words describes.
+pub const CHUNK: usize = 2 << 20;
+/// Bytes of home file that one superchunk of the reflection file describes.
+pub const SUPERCHUNK: usize = 1 << 30;
+/// Regions in a superchunk.
+pub const REGIONS_PER_SUPERCHUNK: usize = SUPERCHUNK / REGION;
+/// Chunks in a superchunk.
+pub const CHUNKS_PER_SUPERCHUNK: usize = SUPERCHUNK / CHUNK;
+/// Regions in a chunk.
+pub const REGIONS_PER_CHUNK: usize = CHUNK / REGION;
+
+const _: () = assert!(SLICES_PER_PAGE == 64 && PAGES_PER_REGION == 64);
+const _: () = assert!(CHUNK / PAGE * 8 == PAGE, "one page of slice words describes one chunk");
+
+/// A page of the home file, counted from its start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PageIndex(pub u64);
+
+/// A region of the home file (64 pages), counted from its start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct RegionIndex(pub u64);
+
+/// A chunk of the home file (2 MiB), counted from its start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct ChunkIndex(pub u64);
+
+/// A lane of the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct LaneIndex(pub u16);
+
+impl PageIndex {
+    /// The page that holds the byte at `offset`.
+    pub const fn of(offset: u64) -> Self {
+        PageIndex(offset / PAGE as u64)
+    }
+
+    /// Offset of the page's first byte in the home file.
+    pub const fn start(self) -> u64 {
+        self.0 * PAGE as u64
+    }
+
+    /// The region that the page belongs to.
+    pub const fn region(self) -> RegionIndex {
+        RegionIndex(self.0 / PAGES_PER_REGION as u64)
+    }
+
+    /// The page's bit in its region word, and its place in the region's tables: 0 to 63.
+    pub const fn in_region(self) -> usize {
+        (self.0 % PAGES_PER_REGION as u64) as usize
+    }
+}
+
+impl RegionIndex {
+    /// The region that holds the byte at `offset`.
+    pub const fn of(offset: u64) -> Self {
+        RegionIndex(offset / REGION as u64)
+    }
+
+    /// Offset of the region's first byte in the home file.
+    pub const fn start(self) -> u64 {
+        self.0 * REGION as u64
+    }
+
+    /// The page at place `n` (0 to 63) of the region.
+    pub const fn page(self, n: usize) -> PageIndex {
+        PageIndex(self.0 * PAGES_PER_REGION as u64 + n as u64)
+    }
+
+    /// The superchunk that describes the region.
+    pub const fn superchunk(self) -> usize {
+        (self.0 / REGIONS_PER_SUPERCHUNK as u64) as usize
+    }
+
+    /// The region's place in its superchunk.
+    pub const fn in_superchunk(self) -> usize {
+        (self.0 % REGIONS_PER_SUPERCHUNK as u64) as usize
+    }
+}
+
+impl ChunkIndex {
+    /// The chunk that holds the byte at `offset`.
+    pub const fn of(offset: u64) -> Self {
+        ChunkIndex(offset / CHUNK as u64)
+    }
+
+    /// Offset of the chunk's first byte in the home file.
+    pub const fn start(self) -> u64 {
+        self.0 * CHUNK as u64
+    }
+
+    /// The first region of the chunk.
+    pub const fn first_region(self) -> RegionIndex {
+        RegionIndex(self.0 * REGIONS_PER_CHUNK as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_finds_its_page_region_and_chunk() {
+        let offset = SUPERCHUNK as u64 + 3 * REGION as u64 + 5 * PAGE as u64 + 17;
+        let page = PageIndex::of(offset);
+        assert_eq!(page.start(), offset - 17);
+        assert_eq!(page.in_region(), 5);
+        assert_eq!(page.region(), RegionIndex::of(offset));
+        assert_eq!(page.region().page(5), page);
+        assert_eq!(page.region().superchunk(), 1);
+        assert_eq!(page.region().in_superchunk(), 3);
+        assert_eq!(ChunkIndex::of(offset).start(), SUPERCHUNK as u64);
+        assert_eq!(
+            ChunkIndex::of(offset).first_region(),
+            RegionIndex(SUPERCHUNK as u64 / REGION as u64)
+        );
+    }
+}
