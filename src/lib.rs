@@ -1,8 +1,5 @@
-//! Memory-mapped files in which every write is all or nothing.
-//!
-//! See the README for what this is for, and `docs/` for how it works. The front door is
-//! [`AtomicMappedFile`].
 #![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 
 mod bitmap;
 mod engine;
@@ -12,6 +9,8 @@ mod format;
 mod lock;
 mod options;
 mod platform;
+#[cfg(feature = "recorder")]
+mod raw;
 mod recovery;
 mod registry;
 mod store;
@@ -39,5 +38,39 @@ pub mod testing {
     pub use crate::format::{entry, layout, superblock};
     pub use crate::platform::recorder;
     pub use crate::platform::{FileId, call};
+    pub use crate::raw::Raw;
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
+}
+
+/// A scratch folder for examples in the documentation, on a file system that is supported
+/// everywhere where one is found.
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+pub fn doctest_dir() -> DoctestDir {
+    let folder = std::path::Path::new("/dev/shm");
+    let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
+    let path = folder.join(format!("atomic-mmap-doctest-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&path).expect("a scratch folder");
+    DoctestDir(path)
+}
+
+/// See [`doctest_dir`].
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct DoctestDir(std::path::PathBuf);
+
+#[cfg(feature = "recorder")]
+impl DoctestDir {
+    /// The folder.
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+#[cfg(feature = "recorder")]
+impl Drop for DoctestDir {
+    fn drop(&mut self) {
+        let _best_effort = std::fs::remove_dir_all(&self.0);
+    }
 }

@@ -43,19 +43,9 @@ impl Slices {
         self.0 == 0
     }
 
-    /// Whether slice `n` is in the set.
-    pub const fn has(self, n: usize) -> bool {
-        self.0 >> n & 1 == 1
-    }
-
     /// How many there are.
     pub const fn count(self) -> usize {
         self.0.count_ones() as usize
-    }
-
-    /// In both.
-    pub const fn and(self, other: Self) -> Self {
-        Slices(self.0 & other.0)
     }
 
     /// In either.
@@ -134,11 +124,6 @@ impl Validity {
         }
     }
 
-    /// What validity is after these slices were flipped.
-    pub const fn flipped(self, slices: Slices) -> Self {
-        Validity(self.0 ^ slices.0)
-    }
-
     /// Where a flip writes: the slots that are not valid.
     pub const fn targets(self) -> Self {
         Validity(!self.0)
@@ -187,11 +172,11 @@ mod tests {
         for word in [0, !0, 0x1234_5678_9ABC_DEF0] {
             for bit in [false, true] {
                 let before = Validity::new(word, bit);
-                assert_eq!(Validity::new(word, !bit), before.flipped(Slices::ALL));
-                assert_eq!(Validity::new(word ^ 2, bit), before.flipped(Slices(2)));
+                assert_eq!(Validity::new(word, !bit), Validity(before.0 ^ !0));
+                assert_eq!(Validity::new(word ^ 2, bit), Validity(before.0 ^ 2));
                 assert_eq!(before.slice_word(bit), word);
                 for n in 0..64 {
-                    let after = before.flipped(Slices::ALL);
+                    let after = Validity::new(word, !bit);
                     assert_ne!(before.side(n), after.side(n));
                     assert_eq!(before.targets().side(n), after.side(n));
                 }

@@ -21,11 +21,6 @@ impl PageSpan {
         self.end - self.start
     }
 
-    /// Whether the whole page is covered.
-    pub const fn is_whole(&self) -> bool {
-        self.start == 0 && self.end == PAGE
-    }
-
     /// The slices that are touched, in full or in part.
     pub const fn slices(&self) -> Slices {
         Slices::of_bytes(self.start, self.end)

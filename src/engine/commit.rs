@@ -104,7 +104,7 @@ impl Engine {
         let pinned = state.is_pinned();
         if let [part] = parts
             && self.may_redo(lane, part.data.len())
-            && !(pinned && !valid.at_home(slices).is_empty())
+            && (!pinned || valid.at_home(slices).is_empty())
             && !self.another_lane_names(lane.index(), page, state, slices, valid)
         {
             if !valid.at_home(slices).is_empty() {

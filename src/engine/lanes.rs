@@ -20,8 +20,8 @@ use crate::lock::Patience;
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Weak};
 
 /// What a live redo entry says: who looks holds the lock of the page that it names.
 #[derive(Clone, Copy, Debug)]
@@ -317,15 +317,10 @@ pub fn next_file_number() -> u64 {
     FILES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A `Weak` to the engine as the claims know it.
-pub fn keeper<K: LaneKeeper>(engine: &Arc<K>) -> Weak<dyn LaneKeeper> {
-    let weak: Weak<K> = Arc::downgrade(engine);
-    weak
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     struct Keeper {
         lanes: Lanes,
@@ -339,6 +334,11 @@ mod tests {
         fn before_release(&self, _lane: LaneIndex) {
             self.released.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn keeper(engine: &Arc<Keeper>) -> Weak<dyn LaneKeeper> {
+        let weak: Weak<Keeper> = Arc::downgrade(engine);
+        weak
     }
 
     fn new_keeper() -> (Arc<Keeper>, u64) {

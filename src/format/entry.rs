@@ -123,16 +123,6 @@ pub enum Found<T> {
     Valid(T),
 }
 
-impl<T> Found<T> {
-    /// The entry, if there is one.
-    pub fn valid(self) -> Option<T> {
-        match self {
-            Found::Valid(entry) => Some(entry),
-            Found::Empty | Found::Torn => None,
-        }
-    }
-}
-
 /// A small write in place: `payload` at `offset` of `page`, into the slots that `sides` names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redo {
@@ -616,7 +606,8 @@ mod tests {
             }
             let found = Redo::decode(seed().redo(LaneIndex(0), 0), &redo);
             assert!(!matches!(found, RedoFound::Valid(_)));
-            assert!(Undo::decode(seed().undo(LaneIndex(0)), &undo).valid().is_none());
+            let found = Undo::decode(seed().undo(LaneIndex(0)), &undo);
+            assert!(!matches!(found, Found::Valid(_)));
             let _ = SpilledPage::decode_all(&undo);
             let _ = OldBits::decode_all(&undo);
         }

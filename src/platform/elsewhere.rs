@@ -31,12 +31,6 @@ impl Mapping {
     pub fn len(&self) -> usize {
         self.map.len()
     }
-
-    /// Whether flushed lines are durable by themselves (MAP_SYNC).
-    #[inline]
-    pub fn has_sync(&self) -> bool {
-        false
-    }
 }
 
 /// On Unix as long as asked for, whatever the file's length. Elsewhere a mapping cannot reach beyond

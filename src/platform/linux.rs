@@ -24,7 +24,6 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    sync: bool,
 }
 
 // SAFETY: the value is an address range; giving it to another thread gives up nothing (unmapping may be
@@ -45,12 +44,6 @@ impl Mapping {
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether flushed lines are durable by themselves (MAP_SYNC).
-    #[inline]
-    pub fn has_sync(&self) -> bool {
-        self.sync
     }
 }
 
@@ -132,7 +125,7 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
         unmap(base.wrapping_add(len), reserved - head - len);
     }
     let base = NonNull::new(base).ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok(Mapping { base, len, sync: want_sync })
+    Ok(Mapping { base, len })
 }
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {

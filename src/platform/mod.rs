@@ -286,29 +286,13 @@ impl Platform {
         unsafe { word::load(at) }
     }
 
-    /// Stores a word at once (release), through the cache, not flushed.
-    ///
-    /// # Safety
-    /// `at` is aligned to 8 and the word is in a live, writable mapping whose file reaches as far.
-    #[inline]
-    pub unsafe fn store_word(&self, at: Place, value: u64) {
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::store(at.checked(), value),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_word(at, value),
-            }
-        }
-    }
-
     /// Stores a word at once and starts its way to durability without waiting: a drain by this thread
     /// completes it. Other threads may see it late, and out of order, until that drain. (A streaming
     /// store under [`Persistence::Flush`]: 97 ns with its drain where a store and a flush take 156,
     /// EPYC Zen 4, hot or cold. A plain store otherwise.)
     ///
     /// # Safety
-    /// As [`Platform::store_word`].
+    /// `at` is aligned to 8 and the word is in a live, writable mapping whose file reaches as far.
     #[inline]
     pub unsafe fn store_word_through(&self, at: Place, value: u64) {
         // SAFETY: the caller's contract is the same.
@@ -324,7 +308,7 @@ impl Platform {
     /// Flips the bits of `mask` at once (acquire and release), not flushed. Returns the old value.
     ///
     /// # Safety
-    /// As [`Platform::store_word`].
+    /// As [`Platform::store_word_through`].
     #[inline]
     pub unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
         // SAFETY: the caller's contract is the same.
@@ -341,7 +325,7 @@ impl Platform {
     /// what it holds as the error.
     ///
     /// # Safety
-    /// As [`Platform::store_word`].
+    /// As [`Platform::store_word_through`].
     #[inline]
     pub unsafe fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
         // SAFETY: the caller's contract is the same.

@@ -377,7 +377,6 @@ mod tests {
             if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
                 assert!(map.base().addr().is_multiple_of(HUGE_PAGE as usize));
             }
-            assert!(!map.has_sync());
             p.allocate(&s.file, FileId::Home, 0, 4096).unwrap();
             assert_eq!(p.stat(&s.file).unwrap().len, 4096);
             p.allocate(&s.file, FileId::Home, 4 << 20, 8192).unwrap();

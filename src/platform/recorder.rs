@@ -325,20 +325,6 @@ impl Recorder {
     }
 
     /// # Safety
-    /// As [`Platform::store_word`].
-    pub(super) unsafe fn store_word(&self, at: Place, value: u64) {
-        let mut state = self.lock();
-        // SAFETY: the caller's contract is the same.
-        unsafe { word::store(at.checked(), value) };
-        state.note(What::Store {
-            file: at.file,
-            offset: at.offset,
-            value,
-            through: !self.needs_flush(),
-        });
-    }
-
-    /// # Safety
     /// As [`Platform::store_word_through`].
     pub(super) unsafe fn store_word_through(&self, at: Place, value: u64) {
         let mut state = self.lock();
@@ -414,7 +400,7 @@ mod tests {
         let file = FileId::Home;
         // SAFETY: all places are inside the array, words at multiples of 8; one thread.
         unsafe {
-            p.store_word(place(&mut lines, 8), 5);
+            p.store_word_through(place(&mut lines, 8), 5);
             p.store_word_through(place(&mut lines, 16), 6);
             assert_eq!(p.xor_word(place(&mut lines, 8), 3), 5);
             assert_eq!(p.compare_exchange_word(place(&mut lines, 8), 6, 9), Ok(6));
@@ -426,7 +412,7 @@ mod tests {
         assert_eq!(
             whats(&recorder),
             [
-                What::Store { file, offset: 8, value: 5, through: false },
+                What::Store { file, offset: 8, value: 5, through: true },
                 What::Store { file, offset: 16, value: 6, through: true },
                 What::Xor { file, offset: 8, mask: 3, value_after: 6 },
                 What::CompareExchange { file, offset: 8, old: 6, new: 9, done: true },

@@ -295,13 +295,11 @@ impl<'a> Opening<'a> {
         if stat.is_some_and(|stat| !stat.is_regular) {
             return Err(Error::NotRegular { path: self.path.to_owned() });
         }
-        if !exists {
-            if let Some(orphan) = self.find_orphan(None)? {
-                if self.options.on_mismatch != OnMismatch::Discard || !self.options.create {
-                    return Err(self.mismatch(&orphan, Mismatch::HomeGone));
-                }
-                self.platform.remove_file(&orphan).map_err(self.io("remove", &orphan))?;
+        if !exists && let Some(orphan) = self.find_orphan(None)? {
+            if self.options.on_mismatch != OnMismatch::Discard || !self.options.create {
+                return Err(self.mismatch(&orphan, Mismatch::HomeGone));
             }
+            self.platform.remove_file(&orphan).map_err(self.io("remove", &orphan))?;
         }
         let how =
             OpenHow { create: false, create_new: !exists && self.options.create, mode: 0o666 };
@@ -533,7 +531,8 @@ impl<'a> Opening<'a> {
             }),
             Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
             None => {
-                Ok((len * 2).max(LEAST_RESERVED).min(layout::MAX_LEN).next_multiple_of(HUGE_PAGE))
+                let twice = (len * 2).clamp(LEAST_RESERVED, layout::MAX_LEN);
+                Ok(twice.next_multiple_of(HUGE_PAGE))
             }
         }
     }
