@@ -6,6 +6,8 @@ mod engine;
 mod error;
 mod file;
 mod format;
+#[cfg(test)]
+mod golden;
 mod lock;
 mod options;
 mod platform;

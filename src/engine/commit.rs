@@ -86,7 +86,7 @@ impl Engine {
         marks: &[ReadMark],
     ) -> Result<()> {
         let region = {
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = lane.pin();
             self.check_parts(parts)?;
             self.region(page.region())?
         };
@@ -142,7 +142,7 @@ impl Engine {
         marks: &[ReadMark],
     ) -> Result<()> {
         let plans = {
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = lane.pin();
             self.check_parts(parts)?;
             plan::plan_writes(parts, |index| self.region(index))?
         };

@@ -26,9 +26,10 @@ impl Engine {
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;
+        let lane = self.lane();
         for span in span::regions(range.clone()) {
             let region = {
-                let _pinned = crossbeam_epoch::pin();
+                let _pinned = lane.pin();
                 self.check_range(range.start, range.end - range.start)?;
                 self.region(span.region)?
             };
@@ -37,7 +38,6 @@ impl Engine {
             if plan.pages().all(|n| region.validity(n) == Validity(0)) {
                 continue;
             }
-            let lane = self.lane();
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_held(&lane, &plan, &held)?;
@@ -112,12 +112,12 @@ impl Engine {
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
         let (offset, len) = (range.start, range.end - range.start);
+        let lane = self.lane();
         {
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = lane.pin();
             self.check_range(offset, len)?;
             self.touch_all(range.clone())?;
         }
-        let lane = self.lane();
         let plans = self.plan_range(range.clone())?;
         let held = plan::lock_all(&plans);
         self.check_range(offset, len)?;
@@ -185,11 +185,11 @@ impl Engine {
         let first = chunk.first_region();
         let in_chunk = || (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n));
         let inside = || in_chunk().filter(|r| r.start() < chunk.start() + len);
+        let lane = self.lane();
         {
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = lane.pin();
             inside().try_for_each(|r| self.region(r).map(|_| ()))?;
         }
-        let lane = self.lane();
         let regions: Vec<_> = inside().filter_map(|r| Some((r, self.state.touched(r)?))).collect();
         let held: Vec<Held<'_>> =
             regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();

@@ -11,12 +11,13 @@
 //!   whoever cleared the entry sets to none;
 //! - a record names what the entry in its place says until a newer entry over it has been drained.
 //!
-//! May import `format`, `units`, `engine::stats`.
+//! May import `format`, `units`, `lock`, `engine::stats`, and the fences of `platform`.
 
 use super::stats::{Block, Stats};
 use crate::format::entry::Sequence;
 use crate::format::layout::{LANE_COUNT, PRIVATE_LANES};
 use crate::lock::Patience;
+use crate::platform::barrier;
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
@@ -58,8 +59,21 @@ pub struct Lane {
     undo_sequence: AtomicU64,
     /// Which record's in-place store was not flushed yet, + 1; 0 = none.
     unflushed: AtomicU64,
+    /// Odd while the lane's thread is pinned.
+    pinned: AtomicU64,
     /// What the lane's threads did.
     pub stats: Block,
+}
+
+/// A lane's thread is pinned while this lives: `Lanes::wait_for_pinned` waits for it.
+pub struct Pinned<'a>(&'a AtomicU64);
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: what the thread read and touched while pinned comes before.
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
 }
 
 impl Lane {
@@ -71,8 +85,23 @@ impl Lane {
             redo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             unflushed: AtomicU64::new(0),
+            pinned: AtomicU64::new(0),
             stats: Block::new(),
         }
+    }
+
+    /// Pins the lane's thread: what it finds mapped, touched and in range from here on stays so
+    /// until the pin is dropped. Not while pinned already. Two plain stores, see
+    /// `platform::barrier`.
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_> {
+        let count = self.pinned.load(Ordering::Relaxed);
+        debug_assert!(count.is_multiple_of(2), "a pin does not nest");
+        self.pinned.store(count + 1, Ordering::Relaxed);
+        // Orders the mark before every look at the file's state: who changes that state and then
+        // finds no mark knows that this thread sees the change.
+        barrier::light();
+        Pinned(&self.pinned)
     }
 
     /// Whether the lane's bytes are known to be allocated.
@@ -252,6 +281,19 @@ impl Lanes {
     /// Every lane.
     pub fn all(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().map(|lane| &**lane)
+    }
+
+    /// Waits until every thread that is pinned now has been unpinned. Not while pinned.
+    pub fn wait_for_pinned(&self) {
+        // Orders the caller's changes before the looks at the marks, see `Lane::pin`.
+        barrier::heavy();
+        for lane in self.all() {
+            let seen = lane.pinned.load(Ordering::Acquire);
+            let mut patience = Patience::new();
+            while seen % 2 == 1 && lane.pinned.load(Ordering::Acquire) == seen {
+                patience.wait();
+            }
+        }
     }
 
     /// The sum of what all lanes counted.

@@ -151,7 +151,7 @@ impl Engine {
     #[inline]
     pub(super) fn flush_last_in_place(&self, lane: &Lane) {
         // Pinned: if the entry still names its page, the page is still there.
-        let _pinned = crossbeam_epoch::pin();
+        let _pinned = lane.pin();
         if let Some((page, slices, sides)) = lane.take_unflushed() {
             self.flush_slots(page, Slices(slices), Validity(sides));
         }

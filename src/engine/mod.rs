@@ -18,8 +18,8 @@
 //! | `clean_up` | what lies past the length? |
 //! | `sync`, `close` | durable points, and the end |
 //!
-//! Invariant over all of them: a thread never waits for a lock while it is pinned (crossbeam's
-//! epoch), so that `wait_for_readers` always ends. Imports go downwards: `lock`, `store`,
+//! Invariant over all of them: a thread never waits for a page's or a region's lock while its lane
+//! is pinned, so that `wait_for_readers` always ends. Imports go downwards: `lock`, `store`,
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
 pub(crate) mod clean_up;
@@ -43,7 +43,6 @@ use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
-use crate::lock::Patience;
 use crate::options::{DeployPolicy, Medium};
 use crate::platform::{Platform, fork};
 use crate::registry::Registration;
@@ -240,19 +239,9 @@ impl Engine {
         Ok(self.state.touch(region, RegionState::new(region_word, &slice_words)))
     }
 
-    /// Waits until every reader that is reading now has finished. Not while pinned.
+    /// Waits until every operation that is pinned now has gone on. Not while pinned.
     fn wait_for_readers(&self) {
-        let passed = Arc::new(AtomicBool::new(false));
-        let guard = crossbeam_epoch::pin();
-        let seen = Arc::clone(&passed);
-        // Runs after every thread that is pinned now has been unpinned.
-        guard.defer(move || seen.store(true, Ordering::Release));
-        drop(guard);
-        let mut patience = Patience::new();
-        while !passed.load(Ordering::Acquire) {
-            crossbeam_epoch::pin().flush();
-            patience.wait();
-        }
+        self.lanes.wait_for_pinned();
     }
 }
 

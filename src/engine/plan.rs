@@ -70,7 +70,6 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
 /// takes locks while it is pinned.
 pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
     debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
-    debug_assert!(!crossbeam_epoch::is_pinned());
     let locks = plans.iter().map(|p| if p.is_exclusive() { 1 } else { p.touched.count_ones() });
     let mut held = Vec::with_capacity(locks.sum::<u32>() as usize);
     for plan in plans {

@@ -46,7 +46,7 @@ impl Engine {
         let mut pieces = 0;
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
-            if self.try_read(to, offset, &mut pieces)? {
+            if self.try_read(&lane, to, offset, &mut pieces)? {
                 lane.stats.bump(Counter::Reads, 1);
                 if pieces > GATHER_AT_MOST && self.policy == DeployPolicy::Lazy {
                     drop(lane);
@@ -65,8 +65,14 @@ impl Engine {
     /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is the largest
     /// number of pieces that one page was gathered from.
     #[inline]
-    fn try_read(&self, to: &mut [u8], offset: u64, pieces: &mut usize) -> Result<bool> {
-        let _pinned = crossbeam_epoch::pin();
+    fn try_read(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+        pieces: &mut usize,
+    ) -> Result<bool> {
+        let _pinned = lane.pin();
         let range = self.check_range(offset, to.len() as u64)?;
         if range.is_empty() {
             return Ok(true);
@@ -210,7 +216,7 @@ impl Engine {
     fn read_locked(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
         let range = {
             // The regions are touched while pinned, and locked while not.
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = lane.pin();
             let range = self.check_range(offset, to.len() as u64)?;
             self.touch_all(range.clone())?;
             range
@@ -246,17 +252,18 @@ impl Engine {
     ) -> Result<bool> {
         self.check_usable()?;
         let known = marks.len();
+        let lane = self.lane();
         let mut patience = Patience::new();
         for _ in 0..ATTEMPTS {
             marks.truncate(known);
-            if self.try_read_marked(to, offset, marks)? {
-                self.lane().stats.bump(Counter::Reads, 1);
+            if self.try_read_marked(&lane, to, offset, marks)? {
+                lane.stats.bump(Counter::Reads, 1);
                 return self.marks_hold(&marks[..known]);
             }
             if !self.marks_hold(&marks[..known])? {
                 break;
             }
-            self.lane().stats.bump(Counter::ReadRetries, 1);
+            lane.stats.bump(Counter::ReadRetries, 1);
             patience.wait();
         }
         marks.truncate(known);
@@ -265,11 +272,12 @@ impl Engine {
 
     fn try_read_marked(
         &self,
+        lane: &Lane,
         to: &mut [u8],
         offset: u64,
         marks: &mut Vec<ReadMark>,
     ) -> Result<bool> {
-        let _pinned = crossbeam_epoch::pin();
+        let _pinned = lane.pin();
         let range = self.check_range(offset, to.len() as u64)?;
         let known = marks.len();
         for span in span::pages(range.clone()) {

@@ -23,9 +23,9 @@ use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::Result;
 use crate::format::entry::{
-    OldBits, RedoBytes, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
+    OldBits, REDO_HEADER, RedoBytes, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
 };
-use crate::format::layout;
+use crate::format::layout::{self, REDO_ENTRY};
 use crate::lock::Held;
 use crate::platform::Copying;
 use crate::units::{PageIndex, SLICE, SUPERCHUNK};
@@ -35,7 +35,24 @@ impl Engine {
     // ---- redo entry: one drain -------------------------------------------------------------
 
     /// Commits `data` at `span` by a redo entry, and stores it in place. `held` is the page's lock.
+    #[inline]
     pub(super) fn commit_by_redo_entry(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        held: Held<'_>,
+        span: PageSpan,
+        data: &[u8],
+    ) {
+        match REDO_HEADER + data.len() {
+            0..=64 => self.commit_by_sized_redo_entry::<64>(lane, target, held, span, data),
+            65..=128 => self.commit_by_sized_redo_entry::<128>(lane, target, held, span, data),
+            129..=320 => self.commit_by_sized_redo_entry::<320>(lane, target, held, span, data),
+            _ => self.commit_by_sized_redo_entry::<REDO_ENTRY>(lane, target, held, span, data),
+        }
+    }
+
+    fn commit_by_sized_redo_entry<const N: usize>(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
@@ -51,7 +68,7 @@ impl Engine {
         }
         let sequence = lane.next_redo();
         let position = sequence.position();
-        let entry = RedoBytes::encode(
+        let entry = RedoBytes::<N>::encode(
             self.seed.redo(lane.index(), position),
             sequence,
             span.page,

@@ -138,16 +138,18 @@ pub struct Redo {
     pub payload: Vec<u8>,
 }
 
-/// Bytes of an encoded redo entry, ready to be copied to its place.
-pub struct RedoBytes {
-    bytes: [u8; REDO_ENTRY],
+/// Bytes of an encoded redo entry, ready to be copied to its place. `N` is room for header and
+/// payload, in whole cache lines: a small entry should not cost the zeroing of a large one.
+pub struct RedoBytes<const N: usize> {
+    bytes: [u8; N],
     len: usize,
 }
 
-impl RedoBytes {
+impl<const N: usize> RedoBytes<N> {
     /// Encodes the entry. The bytes are padded with zeroes to whole cache lines.
     ///
-    /// `payload` has 1 to [`REDO_MAX`] bytes and ends within the page.
+    /// `payload` has 1 to [`REDO_MAX`] bytes, fits `N` behind the header, and ends within the page.
+    #[inline]
     pub fn encode(
         seed: EntrySeed,
         sequence: Sequence,
@@ -157,8 +159,9 @@ impl RedoBytes {
         payload: &[u8],
     ) -> Self {
         let len = payload.len();
-        assert!((1..=REDO_MAX).contains(&len) && offset + len <= PAGE);
-        let mut bytes = [0; REDO_ENTRY];
+        const { assert!(N.is_multiple_of(SLICE) && N <= REDO_ENTRY) };
+        assert!(len > 0 && len <= N - REDO_HEADER && offset + len <= PAGE);
+        let mut bytes = [0; N];
         let header = sequence.0 << 24 | (offset as u64) << 12 | len as u64;
         bytes[..8].copy_from_slice(&header.to_le_bytes());
         bytes[12..16].copy_from_slice(&(page.0 as u32).to_le_bytes());
@@ -460,7 +463,7 @@ mod tests {
         Seed::new(b"0123456789abcdef", 3)
     }
 
-    fn redo_place(entry: &RedoBytes) -> [u8; REDO_ENTRY] {
+    fn redo_place<const N: usize>(entry: &RedoBytes<N>) -> [u8; REDO_ENTRY] {
         let mut place = [0xEE; REDO_ENTRY];
         place[..entry.as_slice().len()].copy_from_slice(entry.as_slice());
         place
@@ -471,8 +474,14 @@ mod tests {
         let seed = seed().redo(LaneIndex(5), 1);
         for (offset, len) in [(0, 1), (8, 40), (4095, 1), (100, REDO_MAX), (4000, 96)] {
             let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            let entry =
-                RedoBytes::encode(seed, Sequence(9), PageIndex(77), offset, 1 << 63, &payload);
+            let entry = RedoBytes::<REDO_ENTRY>::encode(
+                seed,
+                Sequence(9),
+                PageIndex(77),
+                offset,
+                1 << 63,
+                &payload,
+            );
             assert_eq!(
                 Redo::decode(seed, &redo_place(&entry)),
                 RedoFound::Valid(Redo {
@@ -489,14 +498,16 @@ mod tests {
     #[test]
     fn a_payload_of_40_bytes_takes_one_cache_line() {
         let seed = seed().redo(LaneIndex(0), 0);
-        let entry = RedoBytes::encode(seed, Sequence::FIRST, PageIndex(0), 0, 0, &[1; 40]);
+        let entry =
+            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence::FIRST, PageIndex(0), 0, 0, &[1; 40]);
         assert_eq!(entry.as_slice().len(), 64);
     }
 
     #[test]
     fn entries_of_other_sessions_lanes_and_positions_are_torn() {
         let right = seed().redo(LaneIndex(5), 1);
-        let entry = RedoBytes::encode(right, Sequence::FIRST, PageIndex(1), 0, 0, b"x");
+        let entry =
+            RedoBytes::<REDO_ENTRY>::encode(right, Sequence::FIRST, PageIndex(1), 0, 0, b"x");
         let place = redo_place(&entry);
         for wrong in [
             Seed::new(b"0123456789abcdef", 4).redo(LaneIndex(5), 1),
@@ -513,7 +524,8 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_an_entry_is_noticed() {
         let seed = seed().redo(LaneIndex(0), 0);
-        let entry = RedoBytes::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
+        let entry =
+            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
         for bit in 0..(REDO_HEADER + 30) * 8 {
             let mut place = redo_place(&entry);
             place[bit / 8] ^= 1 << (bit % 8);
@@ -577,7 +589,8 @@ mod tests {
     #[test]
     fn a_cleared_entry_says_its_number_and_nothing_else() {
         let seed = seed().redo(LaneIndex(0), 0);
-        let entry = RedoBytes::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
+        let entry =
+            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
         let mut place = redo_place(&entry);
         place[..8].copy_from_slice(&cleared(entry.header()).to_le_bytes());
         assert_eq!(Redo::decode(seed, &place), RedoFound::Cleared(Sequence(3)));

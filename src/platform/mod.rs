@@ -13,6 +13,7 @@
 //! May import: std, libc, memmap2. Nothing of this crate above it.
 
 mod allocate;
+pub mod barrier;
 pub mod call;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
 mod cpu;

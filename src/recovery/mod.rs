@@ -24,7 +24,7 @@ use crate::format::superblock::{
     self, Identity, Judged, MAGIC, Moment, SUPERBLOCK_LEN, State, Superblock,
 };
 use crate::options::{Medium, OnMismatch, Options};
-use crate::platform::{FileId, FileStat, OpenHow, Platform, fork};
+use crate::platform::{FileId, FileStat, OpenHow, Platform, barrier, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::units::PAGE;
@@ -45,6 +45,7 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// Opens the pair of files of `path`.
 pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
     fork::arm();
+    barrier::prepare();
     let forced = medium::forced(options, path)?;
     let opening = Opening { platform: &platform, options, path };
     if forced == Some(Medium::Dax) && !opening.can_flush() {

@@ -1,0 +1,103 @@
+//! Committed offsets of 10,000 partitions, from several threads and out of order.
+//!
+//! ```sh
+//! cargo run --release --example offsets               # in the temporary folder
+//! cargo run --release --example offsets -- /dev/shm
+//! ```
+//!
+//! A consumer's workers finish messages in any order, and an offset must never go back: each commit
+//! is a `fetch_max`, one atomic operation on eight bytes. What has returned survives the death of
+//! the process (on `dax` the loss of power). `sync` asks the system for more and is dear on a disk,
+//! so the workers share one: it covers everything that returned before it began.
+
+mod scratch;
+
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PARTITIONS: u64 = 10_000;
+const WORKERS: u64 = 4;
+const COMMITS_PER_WORKER: u64 = 200_000;
+const SYNC_EVERY: Duration = Duration::from_millis(20);
+
+/// A header comes first in most files; where the array begins need not be aligned to anything.
+const OFFSETS_AT: u64 = 100;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let scratch = scratch::Scratch::from_args()?;
+    let path = scratch.path("offsets");
+    let file = AtomicMappedFile::create(&path, OFFSETS_AT + PARTITIONS * 8)?;
+    println!("{}: {}, survives {:?}", path.display(), file.medium(), file.survives());
+
+    let started = Instant::now();
+    let finished = AtomicU64::new(0);
+    let (expected, syncs) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let (file, finished) = (&file, &finished);
+                scope.spawn(move || {
+                    let result = commit_many(file, worker);
+                    finished.fetch_add(1, Ordering::Release);
+                    result
+                })
+            })
+            .collect();
+        // One sync for all that was committed since the last one. A worker that has to tell the
+        // broker "this is on the disk" waits for the next one.
+        let mut syncs = 0;
+        while finished.load(Ordering::Acquire) < WORKERS {
+            thread::sleep(SYNC_EVERY);
+            file.sync()?;
+            syncs += 1;
+        }
+        let mut expected = vec![0; PARTITIONS as usize];
+        for worker in workers {
+            let committed = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            for (most, committed) in expected.iter_mut().zip(committed) {
+                *most = committed.max(*most);
+            }
+        }
+        Ok::<_, Error>((expected, syncs))
+    })?;
+    let commits = WORKERS * COMMITS_PER_WORKER;
+    let rate = commits as f64 / started.elapsed().as_secs_f64();
+    println!("{commits} commits from {WORKERS} threads, {rate:.0} a second, {syncs} syncs");
+    println!("of them {} were news; the others were late", file.stats().transactions);
+
+    // A restart. Fast leaves both files as they are: the next open takes no time.
+    file.close(CloseMode::Fast)?;
+    let file = AtomicMappedFile::open(&path)?;
+
+    // All offsets of one moment: one read, although others may be committing.
+    let mut found = vec![0; PARTITIONS as usize];
+    file.array::<u64>(OFFSETS_AT, PARTITIONS)?.get_many(0, &mut found)?;
+    if found != expected {
+        return Err("an offset is not the largest one that was committed".into());
+    }
+    println!("opened again: all {PARTITIONS} offsets are the largest that were committed");
+    Ok(())
+}
+
+/// Commits offsets of random partitions, forth and sometimes back. Returns the largest of each.
+fn commit_many(file: &AtomicMappedFile, worker: u64) -> Result<Vec<u64>, Error> {
+    let offsets = file.array::<u64>(OFFSETS_AT, PARTITIONS)?;
+    let mut largest = vec![0; PARTITIONS as usize];
+    let mut random = 0x9e37_79b9_7f4a_7c15 * (worker + 1);
+    for n in 0..COMMITS_PER_WORKER {
+        // xorshift64
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let partition = random % PARTITIONS;
+        // Messages are done up to a hundred places out of order.
+        let offset = n + (random >> 32) % 100;
+        let before = offsets.slot(partition)?.fetch_max(offset)?;
+        let largest = &mut largest[partition as usize];
+        *largest = offset.max(*largest);
+        // Whatever the others do, nobody takes back what this thread has committed.
+        debug_assert!(before.max(offset) >= *largest);
+    }
+    Ok(largest)
+}

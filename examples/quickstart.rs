@@ -1,0 +1,79 @@
+//! The shortest honest tour.
+//!
+//! ```sh
+//! cargo run --release --example quickstart            # in the temporary folder
+//! cargo run --release --example quickstart -- /dev/shm
+//! ```
+
+mod scratch;
+
+use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
+use atomic_mmap::{AtomicMappedFile, CloseMode};
+
+/// Any type of plain bytes can be stored: `repr(C)`, no padding, these three derives. (The
+/// attribute is not needed where `zerocopy` is a dependency of your own.)
+#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
+#[zerocopy(crate = "atomic_mmap::zerocopy")]
+#[repr(C)]
+struct Player {
+    level: u32,
+    lives: u32,
+    coins: u64,
+}
+
+const PLAYER: u64 = 0;
+const CHEST: u64 = 512;
+const STORY: u64 = 4090;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let scratch = scratch::Scratch::from_args()?;
+    let path = scratch.path("game.dat");
+
+    // Makes a file of 1 MiB of zeros, or opens the one that is there.
+    let file = AtomicMappedFile::create(&path, 1 << 20)?;
+    println!("{} is {} bytes long", path.display(), file.len());
+    println!("on {}, what has returned survives: {:?}", file.medium(), file.survives());
+
+    // Bytes 4090 to 4104 lie on two pages. A crash leaves all of them or none.
+    file.write_at(b"all or nothing", STORY)?;
+    let mut back = [0; 14];
+    file.read_at(&mut back, STORY)?;
+    println!("over a page boundary: {:?}", str::from_utf8(&back)?);
+
+    // Values instead of bytes.
+    file.store(PLAYER, &Player { level: 1, lives: 3, coins: 50 })?;
+    println!("stored and loaded: {:?}", file.load::<Player>(PLAYER)?);
+
+    // Read, change, write: one operation, whoever else is at it.
+    let level = file.update(PLAYER, |player: &mut Player| {
+        player.level += 1;
+        player.level
+    })?;
+    println!("updated: level {level}");
+
+    // Two places, one operation: the coins are never in both, and never in neither.
+    file.transact(|tx| {
+        tx.update(PLAYER, |player: &mut Player| player.coins -= 20)?;
+        tx.update(CHEST, |coins: &mut u64| *coins += 20)
+    })?;
+    println!("moved 20 coins into the chest");
+
+    // Dropped without a commit, a transaction has never happened.
+    let mut tx = file.begin();
+    tx.store(CHEST, &0_u64)?;
+    drop(tx);
+
+    // The default of dropping a handle, but here errors are heard of.
+    file.close(CloseMode::Spatial)?;
+
+    // The file is plain now: anything can read it.
+    let bytes = std::fs::read(&path)?;
+    let (player, _) = Player::read_from_prefix(&bytes).map_err(|_| "a file too short")?;
+    println!("read from the plain file: {player:?}");
+
+    let file = AtomicMappedFile::open(&path)?;
+    assert_eq!(file.load::<Player>(PLAYER)?, Player { level: 2, lives: 3, coins: 30 });
+    assert_eq!(file.load::<u64>(CHEST)?, 20);
+    println!("opened again: everything is there");
+    Ok(())
+}

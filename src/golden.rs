@@ -1,0 +1,114 @@
+//! Do `docs/format.md`, the layout constants and the encoders say the same?
+//!
+//! The document holds two blocks that a machine can read: `layout` (name = number) and `golden`
+//! (name = bytes in hex). A change of one of the three without the others fails here; a change of
+//! all three needs a new format version.
+
+use crate::format::entry::{
+    OldBits, RECORD, REDO_HEADER, RedoBytes, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
+};
+use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
+use crate::format::{layout, superblock};
+use crate::recovery::marker::Marker;
+use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
+use std::collections::BTreeMap;
+
+const DOCUMENT: &str = include_str!("../docs/format.md");
+
+/// The lines `name = value` of the fenced block `kind`.
+fn block(kind: &str) -> BTreeMap<&'static str, &'static str> {
+    let fence = format!("```{kind}\n");
+    let (_, rest) = DOCUMENT.split_once(&fence).expect("the block is in the document");
+    let (body, _) = rest.split_once("```").expect("the block ends");
+    let lines = body.lines().filter_map(|line| line.split_once('='));
+    lines.map(|(name, value)| (name.trim(), value.trim())).collect()
+}
+
+#[test]
+fn the_document_and_the_constants_agree() {
+    let page = PageIndex(0);
+    let start = layout::superchunk(0);
+    let constants: BTreeMap<&str, u64> = BTreeMap::from([
+        ("slice", units::SLICE as u64),
+        ("page", units::PAGE as u64),
+        ("pages_per_region", units::PAGES_PER_REGION as u64),
+        ("chunk", units::CHUNK as u64),
+        ("superchunk", units::SUPERCHUNK as u64),
+        ("superblock_a", layout::SUPERBLOCKS[0]),
+        ("superblock_b", layout::SUPERBLOCKS[1]),
+        ("superblock_len", SUPERBLOCK_LEN as u64),
+        ("length_word", layout::LENGTH_WORD),
+        ("high_water_word", layout::HIGH_WATER_WORD),
+        ("lanes", layout::LANES),
+        ("lane", layout::LANE as u64),
+        ("lane_count", layout::LANE_COUNT as u64),
+        ("private_lanes", layout::PRIVATE_LANES as u64),
+        ("redo_entry", layout::REDO_ENTRY as u64),
+        ("undo_entry_offset", layout::UNDO_ENTRY as u64),
+        ("undo_entry_len", layout::UNDO_ENTRY_LEN as u64),
+        ("redo_header", REDO_HEADER as u64),
+        ("undo_header", UNDO_HEADER as u64),
+        ("record", RECORD as u64),
+        ("log_area", layout::LOG_AREA),
+        ("log_area_len", layout::LOG_AREA_LEN),
+        ("log_extent", layout::LOG_EXTENT),
+        ("superchunks", layout::SUPERCHUNKS),
+        ("superchunk_meta", layout::SUPERCHUNK_META),
+        ("superchunk_len", layout::SUPERCHUNK_LEN),
+        ("slice_words_offset", layout::slice_word(page) - start),
+        ("region_words_offset", layout::region_words(0) - start),
+        ("reflection_pages_offset", layout::reflection(0) - start),
+        ("max_len", layout::MAX_LEN),
+        ("format_version", u64::from(layout::FORMAT_VERSION)),
+    ]);
+    let documented: BTreeMap<&str, u64> = block("layout")
+        .into_iter()
+        .map(|(name, value)| {
+            let number = match value.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16),
+                None => value.parse(),
+            };
+            (name, number.expect("a number"))
+        })
+        .collect();
+    assert_eq!(documented, constants);
+}
+
+#[test]
+fn the_document_and_the_encoders_agree() {
+    let seed = Seed::new(b"0123456789abcdef", 3);
+    let superblock = {
+        let bytes = sample().encode();
+        [&bytes[..176], &bytes[SUPERBLOCK_LEN - 4..]].concat()
+    };
+    let redo = RedoBytes::<64>::encode(
+        seed.redo(LaneIndex(5), 1),
+        Sequence::from_bits(9),
+        PageIndex(77),
+        8,
+        1 << 63,
+        b"all or nothing",
+    );
+    let undo = Undo {
+        sequence: Sequence::from_bits(2),
+        body: UndoBody::Inline(vec![
+            OldBits { word: WordId::Slice(PageIndex(7)), mask: 0b101, old: 0b100 },
+            OldBits { word: WordId::Region(RegionIndex(3)), mask: 0xF0, old: 0x30 },
+        ]),
+    };
+    let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
+    let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born };
+    let encoded = BTreeMap::from([
+        ("superblock", hex(&superblock)),
+        ("redo_entry", hex(redo.as_slice())),
+        ("undo_entry", hex(&undo.encode(seed.undo(LaneIndex(1))))),
+        ("marker", hex(&marker.encode())),
+    ]);
+    let documented: BTreeMap<&str, String> =
+        block("golden").into_iter().map(|(name, bytes)| (name, bytes.to_owned())).collect();
+    assert_eq!(documented, encoded);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

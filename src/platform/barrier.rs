@@ -1,0 +1,105 @@
+//! How does one thread learn what another is doing, if that other one must not be slowed down?
+//!
+//! Owns: an asymmetric pair of fences. Many threads run the light one often, one runs the heavy one
+//! seldom; together they order like two sequentially consistent fences. On Linux the light one is a
+//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a full
+//! fence on every processor that runs a thread of this process. Elsewhere, and where the call is
+//! refused, both are full fences.
+//!
+//! Why it matters: a full fence (or any locked instruction, as in the pin of an epoch collector) ends
+//! the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with one and 80
+//! without (1 GiB on tmpfs, EPYC Zen 4).
+//!
+//! Invariant: which of the two kinds is in use is settled before the first light fence, by [`prepare`],
+//! and never changes.
+//!
+//! May import: libc and std.
+
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
+/// Whether the system fences other threads on request.
+static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
+
+/// Settles which kind is in use. Called before any handle exists; does its work once.
+pub fn prepare() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| ASYMMETRIC.store(register(), Ordering::Relaxed));
+}
+
+/// Run by the many: what comes before is seen by who runs the heavy fence after it, or what comes
+/// after sees what was stored before the heavy fence.
+#[inline]
+pub fn light() {
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Run by the one.
+pub fn heavy() {
+    fence(Ordering::SeqCst);
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        fence_everybody();
+    }
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable), not(miri)))]
+mod call {
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: the call takes numbers only and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+
+    pub fn register() -> bool {
+        membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+    }
+
+    pub fn fence_everybody() {
+        // Refused only where this process is not registered: a child of `fork` may have to anew.
+        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+            || register() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        assert!(done, "membarrier was accepted before and is refused now");
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable), not(miri))))]
+mod call {
+    pub fn register() -> bool {
+        false
+    }
+
+    pub fn fence_everybody() {}
+}
+
+use call::{fence_everybody, register};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// Dekker's mutual exclusion with one light and one heavy side: never both.
+    #[test]
+    fn light_and_heavy_order_like_full_fences() {
+        prepare();
+        let rounds = 2_000;
+        for _ in 0..rounds {
+            let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
+            let (a, b) = std::thread::scope(|s| {
+                let many = s.spawn(|| {
+                    x.store(1, Ordering::Relaxed);
+                    light();
+                    y.load(Ordering::Relaxed)
+                });
+                y.store(1, Ordering::Relaxed);
+                heavy();
+                let b = x.load(Ordering::Relaxed);
+                (many.join().expect("no panic"), b)
+            });
+            assert!(a == 1 || b == 1);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Is every offset and length right around the boundaries of slices, pages and regions?
+//!
+//! How: the whole matrix of awkward offsets and lengths is written over a file whose slices lie in
+//! mixed slots, in several ways (plain, in pieces of one transaction, while views pin everything,
+//! deployed after every write). Each write is read back with its neighbours, and each row of the
+//! matrix ends with the file closed, by turns fast and spatial, and compared as a whole.
+
+mod common;
+
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error};
+use common::{Ground, Rng, assert_same, media, read_all};
+
+const PLACES: [usize; 13] = [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 262_145];
+/// Room for the largest offset and length, and a piece of a page and of a slice behind it.
+const LEN: usize = 2 * 262_145 + 5000;
+/// Bytes on both sides of a write that must stay as they are.
+const MARGIN: usize = 4200;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Plain,
+    InPieces,
+    Pinned,
+    Eager,
+}
+
+impl Way {
+    fn policy(self) -> DeployPolicy {
+        match self {
+            Way::Eager => DeployPolicy::Eager,
+            Way::InPieces => DeployPolicy::Manual,
+            Way::Plain | Way::Pinned => DeployPolicy::Lazy,
+        }
+    }
+}
+
+/// Scattered writes of all kinds, so that slices and pages lie in mixed slots.
+fn mix_up(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, writes: usize) {
+    for _ in 0..writes {
+        let (offset, len) = match rng.below(8) {
+            0 => (rng.below(128) * 4096, 4096),
+            1 => (rng.below(120) * 4096, 4096 * 5),
+            2 => (rng.below(LEN as u64 - 3000), 3000),
+            3 => (rng.below(LEN as u64 - 700), 700),
+            _ => (rng.below(LEN as u64 - 100), 1 + rng.below(99) as usize),
+        };
+        let data = rng.bytes(len);
+        file.write_at(&data, offset).expect("write");
+        model[offset as usize..offset as usize + len].copy_from_slice(&data);
+    }
+}
+
+fn write(file: &AtomicMappedFile, way: Way, data: &[u8], offset: usize) {
+    if way != Way::InPieces {
+        return file.write_at(data, offset as u64).expect("write");
+    }
+    // Three pieces, the middle one last, and the first one again over a wrong draft.
+    let mut tx = file.begin();
+    let (a, b) = (data.len() / 3, data.len() - data.len() / 3);
+    tx.write_at(&vec![0x55; b], offset as u64).expect("draft");
+    tx.write_at(&data[b..], (offset + b) as u64).expect("end");
+    tx.write_at(&data[..a], offset as u64).expect("beginning");
+    tx.write_at(&data[a..b], (offset + a) as u64).expect("middle");
+    tx.commit().expect("commit");
+}
+
+fn check_matrix(ground: &Ground, way: Way) {
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let mut rng = Rng(way as u64 + 1);
+    let mut model = rng.bytes(LEN);
+    std::fs::write(&path, &model).expect("write the file to begin with");
+    for (row, offset) in PLACES.into_iter().enumerate() {
+        let file = ground.options().deploy(way.policy()).open(&path).expect("open");
+        assert_same(&read_all(&file), &model, "after opening");
+        mix_up(&file, &mut model, &mut rng, 200);
+        let view = (way == Way::Pinned).then(|| {
+            let view = file.view(0..LEN as u64).expect("view");
+            assert!(view.is_mapped());
+            (view, model.clone())
+        });
+        if view.is_some() {
+            mix_up(&file, &mut model, &mut rng, 100);
+        }
+        for len in PLACES {
+            let data = rng.bytes(len);
+            write(&file, way, &data, offset);
+            model[offset..offset + len].copy_from_slice(&data);
+            let what = format!("{way:?} on {:?}: {len} bytes at {offset}", ground.medium);
+            let around = offset.saturating_sub(MARGIN)..(offset + len + MARGIN).min(LEN);
+            let mut found = vec![0; around.len()];
+            file.read_at(&mut found, around.start as u64).expect("read");
+            assert_same(&found, &model[around], &what);
+            let mut alone = vec![0; len];
+            file.read_at(&mut alone, offset as u64).expect("read");
+            assert_same(&alone, &data, &what);
+        }
+        assert_same(&read_all(&file), &model, "at the end of a row");
+        if let Some((view, then)) = &view {
+            assert_same(&view.to_vec().expect("read the view"), then, "the view");
+        }
+        drop(view);
+        let mode = [CloseMode::Fast, CloseMode::Spatial][row % 2];
+        file.close(mode).expect("close");
+        if mode == CloseMode::Spatial {
+            assert_same(&std::fs::read(&path).expect("read"), &model, "the plain file");
+            assert!(scratch.reflections().is_empty());
+        }
+    }
+}
+
+#[test]
+fn every_awkward_place_and_length_is_written_exactly() {
+    media().iter().for_each(|ground| check_matrix(ground, Way::Plain));
+}
+
+#[test]
+fn every_awkward_place_and_length_is_written_exactly_in_pieces_of_a_transaction() {
+    media().iter().for_each(|ground| check_matrix(ground, Way::InPieces));
+}
+
+#[test]
+fn every_awkward_place_and_length_is_written_exactly_while_a_view_pins_everything() {
+    media().iter().for_each(|ground| check_matrix(ground, Way::Pinned));
+}
+
+#[test]
+fn every_awkward_place_and_length_is_written_exactly_and_deployed_at_once() {
+    media().iter().for_each(|ground| check_matrix(ground, Way::Eager));
+}
+
+#[test]
+fn the_last_bytes_of_a_file_of_any_length_can_be_written_and_nothing_past_them() {
+    let lengths = [1, 7, 63, 64, 65, 100, 4095, 4096, 4097, 12_289, 262_143, 262_145, 262_181];
+    for ground in media() {
+        for len in lengths {
+            let scratch = ground.scratch();
+            let path = scratch.file("state.dat");
+            let mut rng = Rng(len as u64);
+            let mut model = vec![0; len];
+            for (round, mode) in
+                [CloseMode::Fast, CloseMode::Spatial, CloseMode::Spatial].into_iter().enumerate()
+            {
+                let what = format!("{len} bytes on {:?}, round {round}", ground.medium);
+                let file = ground.options().create(true).len(len as u64).open(&path).expect(&what);
+                assert_same(&read_all(&file), &model, &what);
+                let view = (round == 2).then(|| file.view(0..len as u64).expect("view"));
+                for count in PLACES.into_iter().filter(|count| *count <= len) {
+                    let offset = len - count;
+                    let data = rng.bytes(count);
+                    file.write_at(&data, offset as u64).expect(&what);
+                    model[offset..].copy_from_slice(&data);
+                    let past = file.write_at(&[1; 65], len as u64 - 64.min(len as u64));
+                    assert!(matches!(past, Err(Error::OutOfRange { .. })), "{what}: {past:?}");
+                    let past = file.read_at(&mut [0], len as u64);
+                    assert!(matches!(past, Err(Error::OutOfRange { .. })), "{what}: {past:?}");
+                    assert_same(&read_all(&file), &model, &what);
+                }
+                // Nothing at the end is a thing that can be written and read.
+                file.write_at(&[], len as u64).expect(&what);
+                file.read_at(&mut [], len as u64).expect(&what);
+                drop(view);
+                file.close(mode).expect(&what);
+                if mode == CloseMode::Spatial {
+                    assert_same(&std::fs::read(&path).expect("read"), &model, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_that_a_shrink_cuts_off_are_zero_after_a_growth() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let mut rng = Rng(5);
+        let full = 3 * 262_144 + 77;
+        let mut model = rng.bytes(full);
+        std::fs::write(&path, &model).expect("write");
+        let mut file = ground.options().open(&path).expect("open");
+        for (n, cut) in PLACES.into_iter().rev().enumerate() {
+            let what = format!("cut at {cut} on {:?}", ground.medium);
+            file.write_at(&model, 0).expect("write all");
+            mix_up(&file, &mut model, &mut rng, 100);
+            file.set_len(cut as u64).expect(&what);
+            model.truncate(cut);
+            assert_same(&read_all(&file), &model, &what);
+            if n % 3 == 1 {
+                file.close(CloseMode::Fast).expect("close");
+                file = ground.options().open(&path).expect("open");
+                assert_eq!(file.len(), cut as u64, "{what}");
+            }
+            file.set_len(full as u64).expect(&what);
+            model.resize(full, 0);
+            assert_same(&read_all(&file), &model, &what);
+            // A small write next to the cut completes its slice with zeroes, not with old bytes.
+            file.write_at(&[9], cut as u64 + 1).expect(&what);
+            model[cut + 1] = 9;
+            assert_same(&read_all(&file), &model, &what);
+            model = rng.bytes(full);
+        }
+    }
+}
+
+#[test]
+fn a_write_over_the_boundary_of_two_superchunks_is_one_write() {
+    const GIB: u64 = 1 << 30;
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let len = GIB + 300_000;
+        let mut rng = Rng(3);
+        let mut model = vec![0; 600_000];
+        let base = len - model.len() as u64;
+        let what = format!("on {:?}", ground.medium);
+        for mode in [CloseMode::Fast, CloseMode::Fast, CloseMode::Spatial] {
+            let file = ground.options().create(true).len(len).open(&path).expect(&what);
+            let mut found = vec![0; model.len()];
+            file.read_at(&mut found, base).expect("read");
+            assert_same(&found, &model, &what);
+            for (before, count) in
+                [(1, 2), (64, 128), (4096, 8192), (100, 5000), (262_144, 524_288), (5, 262_144)]
+            {
+                let offset = GIB - before;
+                let data = rng.bytes(count);
+                file.write_at(&data, offset).expect("write");
+                let at = (offset - base) as usize;
+                model[at..at + count].copy_from_slice(&data);
+                file.read_at(&mut found, base).expect("read");
+                assert_same(&found, &model, &what);
+            }
+            let view = file.view(GIB - 5000..GIB + 5000).expect("view");
+            let at = (GIB - 5000 - base) as usize;
+            assert_same(&view.to_vec().expect("read"), &model[at..at + 10_000], &what);
+            drop(view);
+            file.close(mode).expect("close");
+        }
+        let plain = std::fs::File::open(&path).expect("open the plain file");
+        assert_eq!(plain.metadata().expect("stat").len(), len);
+        let mut found = vec![0; model.len()];
+        read_exact_at(&plain, &mut found, base);
+        assert_same(&found, &model, &what);
+    }
+}
+
+fn read_exact_at(file: &std::fs::File, to: &mut [u8], offset: u64) {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = file;
+    file.seek(SeekFrom::Start(offset)).expect("seek");
+    file.read_exact(to).expect("read");
+}

@@ -1,0 +1,213 @@
+//! What do all tests need? Scratch folders, media to run on, child processes, random bytes.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use atomic_mmap::{AtomicMappedFile, Error, Medium, Options};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Environment variable that chooses the folder on a disk. Default: the system's temporary folder.
+const FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_DIR";
+/// Environment variable by which a child process learns what it is to do.
+const ROLE_VARIABLE: &str = "ATOMIC_MMAP_TEST_ROLE";
+/// Environment variable by which a child process learns where.
+const PATH_VARIABLE: &str = "ATOMIC_MMAP_TEST_PATH";
+/// Names of reflection files begin with this.
+const REFLECTION_PREFIX: &str = ".atomic-mmap.";
+
+/// A place to test on: a folder, and the medium that its files are treated as.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    pub base: PathBuf,
+    pub medium: Medium,
+}
+
+impl Ground {
+    /// A new scratch folder.
+    pub fn scratch(&self) -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = self.base.join(format!("atomic-mmap-test-{}-{n}", std::process::id()));
+        fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Scratch(path)
+    }
+
+    /// Options with the medium forced.
+    pub fn options(&self) -> Options {
+        AtomicMappedFile::options().medium(self.medium)
+    }
+}
+
+/// A folder that is removed with all that is in it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The reflection files in it, finished or not.
+    pub fn reflections(&self) -> Vec<PathBuf> {
+        reflections_in(&self.0)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The reflection files in a folder, finished or not.
+pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("list the folder")
+        .map(|entry| entry.expect("list the folder").path())
+        .filter(|path| {
+            path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(REFLECTION_PREFIX))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// A folder in RAM where there is one.
+pub fn ram_folder() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { shm.to_owned() } else { disk_folder() }
+}
+
+fn disk_folder() -> PathBuf {
+    std::env::var_os(FOLDER_VARIABLE).map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+/// RAM.
+pub fn ram() -> Ground {
+    Ground { base: ram_folder(), medium: Medium::Ram }
+}
+
+/// RAM treated as persistent memory. `None` on a build that cannot flush.
+pub fn dax() -> Option<Ground> {
+    let ground = Ground { base: ram_folder(), medium: Medium::Dax };
+    is_served(&ground).then_some(ground)
+}
+
+/// A disk's page cache. `None` if the folder lies on a file system that is not supported.
+pub fn page_cache() -> Option<Ground> {
+    let ground = Ground { base: disk_folder(), medium: Medium::PageCache };
+    is_served(&ground).then_some(ground)
+}
+
+/// All of them.
+pub fn media() -> Vec<Ground> {
+    [Some(ram()), page_cache(), dax()].into_iter().flatten().collect()
+}
+
+fn is_served(ground: &Ground) -> bool {
+    let scratch = ground.scratch();
+    match ground.options().create(true).open(scratch.file("probe")) {
+        Ok(_) => true,
+        Err(Error::UnsupportedMedium { .. } | Error::UnsupportedFileSystem { .. }) => false,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Random numbers that are the same in every run (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, or 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end.max(1)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.number().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+/// Fails with the first difference, and not with two dumps.
+#[track_caller]
+pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    if found != expected {
+        let differs = |i: &usize| found[*i] != expected[*i];
+        let first = (0..found.len()).find(differs).expect("they differ");
+        let count = (0..found.len()).filter(differs).count();
+        panic!(
+            "{what}: {count} of {} bytes differ, the first at {first} (page {}, slice {}): \
+             {:#x} instead of {:#x}",
+            found.len(),
+            first / 4096,
+            first % 4096 / 64,
+            found[first],
+            expected[first]
+        );
+    }
+}
+
+/// All bytes of the file, read in one operation.
+#[track_caller]
+pub fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0).expect("read everything");
+    bytes
+}
+
+/// A command that runs the test `entry` of this very binary, as a child with a role.
+pub fn child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the test's own binary"));
+    command
+        .args(["--exact", entry, "--nocapture", "--test-threads=1"])
+        .env(ROLE_VARIABLE, role)
+        .env(PATH_VARIABLE, path);
+    command
+}
+
+/// Runs a child to its end, and fails with its output if it did not succeed.
+#[track_caller]
+pub fn run_child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> String {
+    let output = child(entry, role, path).output().expect("run the child");
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "child {role}: {}\n{text}", output.status);
+    text
+}
+
+/// What this process was started for, and where, if it is a child.
+pub fn role() -> Option<(String, PathBuf)> {
+    let role = std::env::var(ROLE_VARIABLE).ok()?;
+    Some((role, PathBuf::from(std::env::var_os(PATH_VARIABLE)?)))
+}
+
+/// Ends the process as a crash would: nothing is dropped, nothing is closed.
+#[cfg(unix)]
+pub fn crash() -> ! {
+    // SAFETY: no precondition; nothing of this process is run down.
+    unsafe { libc::_exit(0) }
+}
