@@ -54,7 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let mut expected = vec![0; PARTITIONS as usize];
         for worker in workers {
-            let committed = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let committed =
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             for (most, committed) in expected.iter_mut().zip(committed) {
                 *most = committed.max(*most);
             }
@@ -84,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn commit_many(file: &AtomicMappedFile, worker: u64) -> Result<Vec<u64>, Error> {
     let offsets = file.array::<u64>(OFFSETS_AT, PARTITIONS)?;
     let mut largest = vec![0; PARTITIONS as usize];
-    let mut random = 0x9e37_79b9_7f4a_7c15 * (worker + 1);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(worker + 1);
     for n in 0..COMMITS_PER_WORKER {
         // xorshift64
         random ^= random << 13;

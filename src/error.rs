@@ -1,6 +1,6 @@
 //! What went wrong, where, and what can the caller do? Every error of the crate.
 //!
-//! May import nothing from the crate.
+//! May import nothing from the crate but its limits.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,9 @@
 use crate::engine::Engine;
 use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
-use crate::options::{CloseMode, Medium, Options, Survives};
+use crate::options::Options;
 use crate::platform::Platform;
+use crate::terms::{CloseMode, Medium, Survives};
 use crate::transaction::Transaction;
 use crate::view::View;
 use parking_lot::Mutex;

@@ -7,9 +7,9 @@
 use crate::format::entry::{
     OldBits, RECORD, REDO_HEADER, RedoBytes, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
+use crate::format::marker::Marker;
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
 use crate::format::{layout, superblock};
-use crate::recovery::marker::Marker;
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
 

@@ -16,6 +16,7 @@ mod raw;
 mod recovery;
 mod registry;
 mod store;
+mod terms;
 mod transaction;
 mod typed;
 mod units;
@@ -25,9 +26,8 @@ pub use engine::stats::Stats;
 pub use error::{Error, Mismatch, Result};
 pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;
-pub use options::{
-    CloseMode, DeployPolicy, MEDIUM_VARIABLE, Medium, OnMismatch, Options, Survives, UnknownMedium,
-};
+pub use options::{MEDIUM_VARIABLE, Options};
+pub use terms::{CloseMode, DeployPolicy, Medium, OnMismatch, Survives, UnknownMedium};
 pub use transaction::Transaction;
 pub use typed::{Array, Integer, Readable, Record, Slot, Writable};
 pub use view::View;

@@ -240,7 +240,7 @@ fn money_is_neither_made_nor_lost_by_transfers_and_no_transaction_sees_a_wrong_s
                                 let sum = sum(tx)?;
                                 assert_eq!(sum, ACCOUNTS * MONEY, "in a body");
                                 if reader == 0 {
-                                    tx.store(REGION + 100 * PAGE - 8, &sum)?;
+                                    tx.store(REGION + 60 * PAGE - 8, &sum)?;
                                 }
                                 Ok::<_, Error>(())
                             })

@@ -4,13 +4,15 @@
 //! superblock says otherwise, a complete home file without a mark from then on.
 
 use super::Engine;
+use super::deploy::Pins;
 use super::le_word;
+use super::session::{folder_of, moment, write_superblock};
 use crate::bitmap::{Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
-use crate::options::{CloseMode, Medium};
-use crate::recovery::{marker, moment, write_superblock};
+use crate::terms::{CloseMode, Medium};
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SUPERCHUNK};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -61,9 +63,10 @@ impl Engine {
         self.deploy_everything()?;
         // The home file is complete before anything says so.
         self.sync_home()?;
+        self.end_session(State::Emptied)?;
         let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
-        // The mark goes first: without it a reflection file that is left over belongs to nobody's
-        // data, while a mark without a reflection file means lost bytes.
+        // The mark goes before the reflection file: a mark without one means lost bytes, while an
+        // emptied reflection file is removed by whoever finds it.
         self.platform
             .remove_xattr(self.home.file(), marker::NAME)
             .map_err(home("remove the attribute"))?;
@@ -80,18 +83,19 @@ impl Engine {
             .platform
             .stat(self.home.file())
             .map_err(|e| Error::io("look up", self.home.path(), e))?;
+        self.end_session(State::Clean(ClosedAs {
+            len: stat.len,
+            mtime: moment(stat.mtime),
+            ctime: moment(stat.ctime),
+        }))
+    }
+
+    /// Writes the superblock that says that there is nothing to recover. What it says so of is
+    /// durable.
+    fn end_session(&self, state: State) -> Result<()> {
         let superblock = self.superblock.lock();
-        let clean = Superblock {
-            session: superblock.session + 1,
-            state: State::Clean(ClosedAs {
-                len: stat.len,
-                mtime: moment(stat.mtime),
-                ctime: moment(stat.ctime),
-            }),
-            ..superblock.clone()
-        };
-        // The words and slots before the superblock that says that they need no recovery.
-        write_superblock(&self.platform, self.reflection.file(), &clean)
+        let ended = Superblock { session: superblock.session + 1, state, ..superblock.clone() };
+        write_superblock(&self.platform, self.reflection.file(), &ended)
             .map_err(|e| Error::io("write the superblock", self.reflection.path(), e))?;
         self.sync_reflection()
     }
@@ -114,7 +118,7 @@ impl Engine {
         if self.medium == Medium::Ram {
             return Ok(());
         }
-        let folder = crate::recovery::folder_of(path);
+        let folder = folder_of(path);
         self.platform.sync_dir(folder).map_err(|e| Error::io("sync the folder", folder, e))
     }
 
@@ -132,9 +136,14 @@ impl Engine {
         for region in away {
             let end = (region.start() + REGION as u64).min(self.len());
             if region.start() < end {
-                self.deploy(region.start()..end)?;
+                // Pins count no more: who leaked a view has no way left to read through it.
+                self.deploy_pages(region.start()..end, Pins::Ignore)?;
             }
         }
+        let is_home = |(_, region): (RegionIndex, &super::RegionState)| {
+            (0..PAGES_PER_REGION).all(|n| region.validity(n) == Validity(0))
+        };
+        assert!(self.state.all_touched().all(is_home), "a slice was left in the reflection file");
         Ok(())
     }
 

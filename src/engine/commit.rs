@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::format::entry::{SpilledPage, WordId};
 use crate::format::layout;
 use crate::lock::{Held, lock_page};
-use crate::options::DeployPolicy;
 use crate::platform::Persistence;
+use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
 
 /// Largest write that goes by a redo entry. Its data is written twice and its checksum computed,

@@ -20,10 +20,23 @@ use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, Region
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+/// What becomes of pages that a view pins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pins {
+    /// They stay where they are.
+    Respect,
+    /// They come home: no view can be used any more.
+    Ignore,
+}
+
 impl Engine {
     /// Brings every slice of the pages of `range` home, but for pages that a view pins. Returns
     /// the number of pages that were brought home.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
+        self.deploy_pages(range, Pins::Respect)
+    }
+
+    pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;
         let lane = self.lane();
@@ -40,7 +53,7 @@ impl Engine {
             }
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
-            deployed += self.deploy_held(&lane, &plan, &held)?;
+            deployed += self.deploy_held(&lane, &plan, &held, pins)?;
         }
         Ok(deployed)
     }
@@ -53,11 +66,20 @@ impl Engine {
     }
 
     /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
-    fn deploy_held(&self, lane: &Lane, plan: &RegionPlan<'_>, held: &[Held<'_>]) -> Result<u64> {
+    fn deploy_held(
+        &self,
+        lane: &Lane,
+        plan: &RegionPlan<'_>,
+        held: &[Held<'_>],
+        pins: Pins,
+    ) -> Result<u64> {
         let region = plan.state;
         let away = |n: usize| region.validity(n).in_reflection(Slices::ALL);
-        let pages: Vec<usize> =
-            plan.pages().filter(|&n| !away(n).is_empty() && !region.pages[n].is_pinned()).collect();
+        let pages: Vec<usize> = plan
+            .pages()
+            .filter(|&n| !away(n).is_empty())
+            .filter(|&n| pins == Pins::Ignore || !region.pages[n].is_pinned())
+            .collect();
         for &n in &pages {
             let start = plan.index.page(n).start();
             self.ensure_slots(lane, Side::Home, start..start + PAGE as u64)?;
@@ -130,7 +152,7 @@ impl Engine {
         }
         for plan in &plans {
             // Closing every held word for every region is more than is needed, and harmless.
-            self.deploy_held(&lane, plan, &held)?;
+            self.deploy_held(&lane, plan, &held, Pins::Respect)?;
         }
         let at_home =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));

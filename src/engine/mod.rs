@@ -16,6 +16,7 @@
 //! | `deploy` | how do slices come home? |
 //! | `resize` | how does the length change? |
 //! | `clean_up` | what lies past the length? |
+//! | `session` | how are superblock and names written? |
 //! | `sync`, `close` | durable points, and the end |
 //!
 //! Invariant over all of them: a thread never waits for a page's or a region's lock while its lane
@@ -32,6 +33,7 @@ mod log_area;
 mod plan;
 pub(crate) mod read;
 mod resize;
+pub(crate) mod session;
 pub(crate) mod space;
 mod state;
 pub(crate) mod stats;
@@ -43,10 +45,10 @@ use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
-use crate::options::{DeployPolicy, Medium};
 use crate::platform::{Platform, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
+use crate::terms::{DeployPolicy, Medium};
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;

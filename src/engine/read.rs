@@ -16,7 +16,7 @@ use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
 use crate::lock::{Patience, Version};
-use crate::options::DeployPolicy;
+use crate::terms::DeployPolicy;
 use crate::units::{ChunkIndex, PageIndex, SLICE};
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};

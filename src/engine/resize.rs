@@ -14,7 +14,7 @@ use super::state::RegionState;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
-use crate::options::Medium;
+use crate::terms::Medium;
 use crate::units::{ChunkIndex, PAGE, PageIndex, RegionIndex};
 use std::sync::atomic::Ordering;
 

@@ -3,8 +3,8 @@
 use super::Engine;
 use super::stats::Counter;
 use crate::error::{Error, Result};
-use crate::options::Medium;
 use crate::store::MappedFile;
+use crate::terms::Medium;
 
 impl Engine {
     /// Makes everything that has returned as durable as the medium promises.

@@ -1,6 +1,7 @@
 //! How do the bytes of the reflection file mean something? Pure: bytes to values and back.
 //!
-//! Owns: the layout (where things are), the superblock and the log entries (what they say). The
+//! Owns: the layout (where things are), the superblock the log entries and the home file's mark
+//! (what they say). The
 //! byte diagram is in `docs/format.md`; `tests/golden.rs` keeps diagram, constants and encoders in
 //! step. Invariants: decoding never panics and never trusts a field before its checksum and range
 //! were checked, so that untrusted bytes become trusted types here and nowhere else. May import
@@ -8,4 +9,5 @@
 
 pub mod entry;
 pub mod layout;
+pub mod marker;
 pub mod superblock;

@@ -17,6 +17,7 @@ pub const SUPERBLOCK_LEN: usize = 512;
 
 const STATE_IN_USE: u32 = 1;
 const STATE_CLEAN: u32 = 2;
+const STATE_EMPTIED: u32 = 3;
 const NAME_LEN: usize = 255;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
@@ -103,6 +104,9 @@ pub enum State {
     InUse,
     /// Closed by `CloseMode::Fast`.
     Clean(ClosedAs),
+    /// Closed by `CloseMode::Spatial`, which was about to remove the file: the home file is
+    /// complete, and this one says nothing any more.
+    Emptied,
 }
 
 /// A superblock whose checksum, version and geometry were found to be right.
@@ -141,6 +145,7 @@ impl Superblock {
         let (state, closed) = match self.state {
             State::InUse => (STATE_IN_USE, ClosedAs::default()),
             State::Clean(closed) => (STATE_CLEAN, closed),
+            State::Emptied => (STATE_EMPTIED, ClosedAs::default()),
         };
         let born = self.identity.born.unwrap_or_default();
         let name_len = self.name.len().min(NAME_LEN);
@@ -211,6 +216,7 @@ impl Superblock {
         }
         let state = match raw.state.get() {
             STATE_IN_USE => State::InUse,
+            STATE_EMPTIED => State::Emptied,
             STATE_CLEAN => State::Clean(ClosedAs {
                 len: raw.closed_len.get(),
                 mtime: moment(raw.closed_mtime_seconds, raw.closed_mtime_nanos),
@@ -293,7 +299,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        for state in [sample().state, State::InUse] {
+        for state in [sample().state, State::InUse, State::Emptied] {
             for born in [sample().identity.born, None] {
                 let mut block = sample();
                 block.state = state;

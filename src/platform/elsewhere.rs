@@ -79,7 +79,3 @@ pub fn remove_xattr(_: &File, _: &str) -> io::Result<()> {
 pub fn file_system(_: &File) -> io::Result<FileSystem> {
     Ok(FileSystem::from_magic(0))
 }
-
-pub fn boot_id() -> io::Result<[u8; 16]> {
-    Err(io::ErrorKind::Unsupported.into())
-}

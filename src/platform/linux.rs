@@ -213,13 +213,3 @@ pub fn file_system(file: &File) -> io::Result<FileSystem> {
     // The field's width and sign differ between architectures; the magic numbers have 32 bits.
     Ok(FileSystem::from_magic(answer.f_type as u32))
 }
-
-pub fn boot_id() -> io::Result<[u8; 16]> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    if digits.len() != 32 {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let number = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
-    Ok(number.to_be_bytes())
-}

@@ -1,6 +1,7 @@
 //! What did the lanes say at the crash, and what is done about it? Scan, decide, apply.
 //!
-//! Recovery looks at the lanes only, so its time does not depend on the file's size. It is
+//! Recovery looks at the lanes and at what they spilled, so its time depends on the operations that
+//! were in flight and not on the file's size. It is
 //! idempotent: until the superblock of the new session is durable the entries stay as they are and
 //! a second recovery does the same again; with it, every entry is void, because the session number
 //! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:

@@ -1,8 +1,9 @@
 //! What does the file lie on? The forced medium, or what the system shows.
 
 use crate::error::{Error, Result};
-use crate::options::{MEDIUM_VARIABLE, Medium, Options};
+use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{FileSystem, Mapping, Persistence, Platform, caches_persist};
+use crate::terms::Medium;
 use std::fs::File;
 use std::path::Path;
 

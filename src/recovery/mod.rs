@@ -3,7 +3,6 @@
 //! | file | question |
 //! |---|---|
 //! | `pair` | do the two files go together? (a pure table) |
-//! | `marker` | what does the home file's attribute say? |
 //! | `medium` | what do they lie on? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
 //!
@@ -12,23 +11,22 @@
 //! all steps with their crash points. May import `engine` and below.
 
 mod lanes;
-pub(crate) mod marker;
 mod medium;
 mod pair;
 
+use crate::engine::session::{folder_of, identity_of, moment, write_superblock};
 use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
-use crate::format::superblock::{
-    self, Identity, Judged, MAGIC, Moment, SUPERBLOCK_LEN, State, Superblock,
-};
-use crate::options::{Medium, OnMismatch, Options};
+use crate::format::marker::{self, Marker};
+use crate::format::superblock::{self, Identity, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock};
+use crate::options::Options;
 use crate::platform::{FileId, FileStat, OpenHow, Platform, barrier, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
+use crate::terms::{Medium, OnMismatch};
 use crate::units::PAGE;
-use marker::Marker;
 use pair::{Decision, Found, Home, Mark, Use};
 use std::ffi::OsString;
 use std::fs::File;
@@ -55,7 +53,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
             why: "this build has no instruction that writes cache lines back",
         });
     }
-    let home = opening.home_file()?;
+    let mut home = opening.home_file()?;
     let stat = opening.stat(&home.file, path)?;
     if !stat.is_regular {
         return Err(Error::NotRegular { path: path.to_owned() });
@@ -65,6 +63,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if !platform.try_lock(&home.file).map_err(|e| Error::io("lock", path, e))? {
         return Err(busy(false));
     }
+    home.created = home.is_new.then(|| RemoveUnlessKept::new(&platform, path));
     // Anew: another process may have closed the file between the first look and the lock.
     let stat = opening.stat(&home.file, path)?;
     let file_system =
@@ -111,6 +110,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         (&home.file, path, max_len),
         (&reflection_file, &reflection_path, reflection_max),
     )?;
+    // Where a mapping cannot reach past the end of its file, the file cannot grow while it is open.
+    let reaches =
+        home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
+    let max_len = if reaches { max_len } else { lengths.len };
     let platform = platform.clone().with_persistence(medium::persistence(medium));
     let home_len = opening.stat(&home.file, path)?.len;
     let reflection_len = opening.stat(&reflection_file, &reflection_path)?.len;
@@ -143,9 +146,15 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         || lengths.high_water > lengths.len;
     if is_longer {
         clean_up::zero_past(&home_file, &reflection, lengths.len)?;
-        // Orders the zeroes before the mark that says that there is nothing left to zero.
+        // Orders the zeroes and the files' lengths before the mark that says that there is nothing
+        // left to zero.
         platform.drain();
+        if medium == Medium::Dax {
+            home_file.sync_all().map_err(|e| Error::io("sync", path, e))?;
+            reflection.sync_all().map_err(|e| Error::io("sync", &reflection_path, e))?;
+        }
         reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
+        // Orders the mark before what is written past the length after the next growth.
         platform.drain();
         lengths.high_water = lengths.len;
     }
@@ -183,29 +192,6 @@ fn recover(
     // Orders everything that was recovered before the superblock that voids the entries.
     platform.drain();
     Ok(())
-}
-
-/// Writes a superblock over the older of the two copies.
-pub(crate) fn write_superblock(
-    platform: &Platform,
-    reflection: &File,
-    superblock: &Superblock,
-) -> io::Result<()> {
-    let at = layout::SUPERBLOCKS[superblock.copy_index()];
-    platform.write_at(reflection, FileId::Reflection, &superblock.encode(), at)
-}
-
-/// A file system's time as the format keeps it.
-pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
-    Moment { seconds, nanos }
-}
-
-/// The folder that holds `path`.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -253,6 +239,8 @@ impl Drop for RemoveUnlessKept<'_> {
 /// The home file, open.
 struct HomeFile<'a> {
     file: File,
+    is_new: bool,
+    /// Set once the lock is held: until then somebody else may have the new file open.
     created: Option<RemoveUnlessKept<'a>>,
 }
 
@@ -305,8 +293,7 @@ impl<'a> Opening<'a> {
         let how =
             OpenHow { create: false, create_new: !exists && self.options.create, mode: 0o666 };
         let file = self.platform.open(self.path, how).map_err(self.io("open", self.path))?;
-        let created = how.create_new.then(|| RemoveUnlessKept::new(self.platform, self.path));
-        Ok(HomeFile { file, created })
+        Ok(HomeFile { file, is_new: how.create_new, created: None })
     }
 
     fn reflection_dir(&self) -> &Path {
@@ -353,11 +340,28 @@ impl<'a> Opening<'a> {
             let Ok(file) = self.platform.open(&path, EXISTING) else { continue };
             if let Ok(Judged::Valid(superblock)) = self.judge(&file)
                 && superblock.name == name
+                && !self.home_is_elsewhere(&superblock)?
             {
                 return Ok(Some(path));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the home file of a reflection file lies in our folder under another name: it was
+    /// renamed, and the two are no business of ours.
+    fn home_is_elsewhere(&self, superblock: &Superblock) -> Result<bool> {
+        let folder = folder_of(self.path);
+        for path in self.platform.list_dir(folder).map_err(self.io("list", folder))? {
+            // What goes away meanwhile is not there.
+            if let Ok(Some(stat)) = self.platform.stat_path(&path)
+                && stat.ino == superblock.identity.inode
+                && marker::same_birth(stat.btime.map(moment), superblock.identity.born)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn judge(&self, file: &File) -> io::Result<Judged> {
@@ -461,6 +465,9 @@ impl<'a> Opening<'a> {
         if !same_file {
             return Ok((Found::OfAnotherFile, none));
         }
+        if superblock.state == State::Emptied {
+            return Ok((Found::Emptied, none));
+        }
         if reflection.len < layout::SUPERCHUNKS {
             return Ok((Found::Truncated, none));
         }
@@ -486,14 +493,14 @@ impl<'a> Opening<'a> {
                         || moment(home.ctime) != closed.ctime
                 }
                 // In use: times tell nothing, but nobody but us makes the file longer.
-                State::InUse => home.len > lengths.len.max(lengths.high_water),
+                State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
             };
             if changed { Home::Changed } else { Home::AsItWas }
         };
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
-            State::InUse if same_boot || self.survives_restart(file, forced) => Use::Died,
-            State::InUse => Use::Restarted,
+            _ if same_boot || self.survives_restart(file, forced) => Use::Died,
+            _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
     }
@@ -657,17 +664,16 @@ impl<'a> Opening<'a> {
             .set_xattr(home.file(), marker::NAME, &value)
             .map_err(self.io("set the attribute", self.path))?;
         if marked && medium != Medium::Ram {
-            home.sync_all().map_err(self.io("sync", self.path))?;
+            home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
+                // Opening fails, and a mark whose reflection file is removed means lost bytes.
+                let _best_effort = self.platform.remove_xattr(home.file(), marker::NAME);
+            })?;
         }
         Ok(())
     }
 }
 
 const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
-
-fn identity_of(stat: &FileStat) -> Identity {
-    Identity { device: stat.dev, inode: stat.ino, born: stat.btime.map(moment) }
-}
 
 fn is_hex(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit())

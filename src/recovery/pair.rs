@@ -3,7 +3,7 @@
 //! Every combination of findings has exactly one row (a test goes through all of them).
 
 use crate::error::Mismatch;
-use crate::options::OnMismatch;
+use crate::terms::OnMismatch;
 
 /// What the home file's attribute says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub(crate) enum Found {
     Newer(u32),
     Corrupt,
     Truncated,
+    /// A reflection file of this home file that a spatial close has emptied and not removed yet.
+    Emptied,
     /// A whole reflection file of another home file.
     OfAnotherFile,
     /// No reflection file in its place, but one that names a home file of this name.
@@ -84,6 +86,8 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
         // What is not ours, or of a format that we do not know, is not ours to remove.
         (_, Found::Foreign) => Decision::Refuse(Mismatch::Foreign),
         (_, Found::Newer(version)) => Decision::Refuse(Mismatch::Newer { version }),
+        // Nothing is in it, so nothing can be wrong with it.
+        (_, Found::Emptied) => Decision::Discard,
         (_, Found::Corrupt) => mismatch(Mismatch::Corrupt, wish, None),
         (_, Found::Truncated) => mismatch(Mismatch::ReflectionTruncated, wish, None),
         (_, Found::OfAnotherFile)
@@ -135,6 +139,7 @@ mod tests {
             Found::Newer(2),
             Found::Corrupt,
             Found::Truncated,
+            Found::Emptied,
             Found::OfAnotherFile,
             Found::OfEarlierFile,
         ];
@@ -176,6 +181,7 @@ mod tests {
             ("newer", |_, f| f == Found::Newer(2), NO(M::Newer { version: 2 })),
             ("corrupt", |_, f| f == Found::Corrupt, NO(M::Corrupt)),
             ("truncated", |_, f| f == Found::Truncated, NO(M::ReflectionTruncated)),
+            ("emptied", |_, f| f == Found::Emptied, Decision::Discard),
             ("of another", |_, f| f == Found::OfAnotherFile, NO(M::Swapped)),
             (
                 "marked for another",

@@ -7,9 +7,7 @@ use crate::media::{Contents, Image};
 use crate::rng::Rng;
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::testing::superblock::{
-    Copy, Identity, Moment, SUPERBLOCK_LEN, State, Superblock,
-};
+use atomic_mmap::testing::superblock::{Copy, Identity, Moment, SUPERBLOCK_LEN, State, Superblock};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};

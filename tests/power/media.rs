@@ -303,10 +303,7 @@ impl Media {
         let named = image.reflection.is_some();
         let file = |durable: Contents| MappedFile { durable, lines: BTreeMap::new() };
         Media {
-            files: [
-                file(image.home.clone()),
-                file(image.reflection.clone().unwrap_or_default()),
-            ],
+            files: [file(image.home.clone()), file(image.reflection.clone().unwrap_or_default())],
             pending: HashMap::new(),
             seq: 0,
             named: Maybe { now: named, durable: named },

@@ -58,7 +58,10 @@ pub enum Effect {
 #[derive(Clone, Debug)]
 pub enum Op {
     Write(u64, u64),
-    Tx { parts: Vec<(u64, u64)>, reads: bool },
+    Tx {
+        parts: Vec<(u64, u64)>,
+        reads: bool,
+    },
     Deploy(u64, u64),
     Read(u64, u64),
     SetLen(u64),
@@ -92,6 +95,16 @@ impl Op {
             }
             Op::SetLen(len) => Effect::SetLen(*len),
             _ => Effect::None,
+        }
+    }
+
+    /// Whether it lies within `len` bytes.
+    pub fn fits(&self, len: u64) -> bool {
+        match self {
+            Op::Write(at, n) | Op::Read(at, n) => at + n <= len,
+            Op::Tx { parts, .. } => parts.iter().all(|(at, n)| at + n <= len),
+            Op::Deploy(_, end) | Op::View(_, end) => *end <= len,
+            Op::SetLen(_) | Op::Sync | Op::DropView | Op::Restart => true,
         }
     }
 
@@ -221,7 +234,8 @@ impl Place {
             // Region words.
             62..=67 => {
                 let first = (self.hot - self.hot.min(rng.below(3))) * PAGE;
-                let count = 2 + rng.below(if rng.chance(80) { 4 } else { 70 });
+                let most = if rng.chance(80) { 4 } else { 70 };
+                let count = 2 + rng.below(most);
                 write(clip(first.max(self.origin), first + count * PAGE))
             }
             // Undo entries.

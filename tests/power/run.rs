@@ -174,7 +174,9 @@ fn run_by_turns(
         };
         let mut threads: Vec<_> = (1..=plan.threads).map(start).collect();
         let mut views = Vec::new();
-        let mut script = plan.script.iter();
+        // An earlier session may have cut the file.
+        let len = model.len;
+        let mut script = plan.script.iter().filter(move |(_, op)| op.fits(len));
         for _ in 0..plan.ops {
             let (mut who, op) = match script.next() {
                 Some((who, op)) => (*who, op.clone()),
@@ -319,9 +321,9 @@ impl<'r> Player<'r> {
 /// Positions in a trace at which the power goes: before every drain the most can be lost, after an
 /// operation's end the most must be kept.
 pub fn positions(trace: &[Event], count: usize, rng: &mut Rng) -> Vec<usize> {
-    let is_mark = |event: &Event| matches!(event.what, What::Read { offset, .. } if offset >= MARKS);
-    let drains: Vec<usize> =
-        (0..trace.len()).filter(|n| trace[*n].what == What::Drain).collect();
+    let is_mark =
+        |event: &Event| matches!(event.what, What::Read { offset, .. } if offset >= MARKS);
+    let drains: Vec<usize> = (0..trace.len()).filter(|n| trace[*n].what == What::Drain).collect();
     let ends: Vec<usize> = (1..=trace.len()).filter(|n| is_mark(&trace[n - 1])).collect();
     let mut at: Vec<usize> = (0..count)
         .map(|_| match rng.below(10) {

@@ -3,16 +3,16 @@
 //! The attribute names the pair and the inode that it was written for: a copy that took the
 //! attribute along (`cp -a`) is another inode, and is known for a copy by that.
 
-use crate::format::superblock::{Identity, Moment};
+use super::superblock::{Identity, Moment};
 
 /// Name of the attribute.
-pub(crate) const NAME: &str = "user.atomic_mmap";
+pub const NAME: &str = "user.atomic_mmap";
 
 const LEN: usize = 16 + 8 + 8 + 4 + 4;
 
 /// The attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Marker {
+pub struct Marker {
     /// The pair.
     pub uuid: [u8; 16],
     /// Inode number of the home file.
@@ -58,7 +58,7 @@ impl Marker {
 }
 
 /// Birth times that are known differ only for different files.
-pub(crate) fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
+pub fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a == b,
         _ => true,

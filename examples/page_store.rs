@@ -1,0 +1,328 @@
+//! A tiny store of 8 KiB pages: allocation, a free list, and an index whose pages split.
+//!
+//! ```sh
+//! cargo run --release --example page_store            # in the temporary folder
+//! cargo run --release --example page_store -- /dev/shm
+//! ```
+//!
+//! What a storage engine needs a double-write buffer or a write-ahead log for, torn pages and
+//! changes of several pages, is here one operation each: a page is one `store`, and a split, which
+//! changes the full page, the new one, their parent and the head of the file, is one transaction.
+//! So every state that a crash can leave is one that the code below can read.
+
+mod scratch;
+
+use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Transaction};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+const PAGE: u64 = 8192;
+const WORDS: usize = 1021;
+const MAGIC: u64 = u64::from_le_bytes(*b"pages v1");
+const GROW_BY: u64 = 16;
+
+const FREE: u16 = 1;
+const LEAF: u16 = 2;
+const ROOT: u16 = 3;
+const NOTE: u16 = 4;
+
+/// The index's root: its number never changes.
+const ROOT_PAGE: u64 = 1;
+
+/// The first bytes of page 0.
+#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
+#[zerocopy(crate = "atomic_mmap::zerocopy")]
+#[repr(C)]
+struct Head {
+    magic: u64,
+    /// Pages that were ever used, this one included. The file may be longer.
+    pages: u64,
+    /// The first free page, or 0.
+    free: u64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, Clone)]
+#[zerocopy(crate = "atomic_mmap::zerocopy")]
+#[repr(C)]
+struct Page {
+    /// CRC-32C of everything behind it. Not against crashes, which leave no page torn, but against
+    /// what a disk or a stray write does to it.
+    checksum: u32,
+    kind: u16,
+    /// Words in use.
+    count: u16,
+    /// A page that was written to the wrong place is noticed.
+    number: u64,
+    /// The next free page, or 0.
+    next: u64,
+    /// A leaf: keys in order. The root: pairs of a first key and a leaf, in order.
+    words: [u64; WORDS],
+}
+
+const _: () = assert!(size_of::<Page>() as u64 == PAGE);
+
+impl Page {
+    fn new(number: u64, kind: u16, words: &[u64]) -> Page {
+        let mut page = Page { checksum: 0, kind, count: 0, number, next: 0, words: [0; WORDS] };
+        page.fill(words);
+        page
+    }
+
+    fn used(&self) -> &[u64] {
+        &self.words[..usize::from(self.count).min(WORDS)]
+    }
+
+    fn fill(&mut self, words: &[u64]) {
+        self.words[..words.len()].copy_from_slice(words);
+        self.count = words.len() as u16;
+    }
+
+    fn insert(&mut self, at: usize, words: &[u64]) {
+        let used = self.used().len();
+        self.words.copy_within(at..used, at + words.len());
+        self.words[at..at + words.len()].copy_from_slice(words);
+        self.count += words.len() as u16;
+    }
+
+    fn seal(&mut self) -> &Page {
+        self.checksum = crc32c::crc32c(&self.as_bytes()[4..]);
+        self
+    }
+}
+
+fn bytes_of(number: u64) -> Range<u64> {
+    number * PAGE..(number + 1) * PAGE
+}
+
+struct PageStore {
+    file: AtomicMappedFile,
+    /// Held while the file grows: of two threads that grow it to different lengths, the later one
+    /// must not be the one that takes away what the earlier one uses.
+    growth: Mutex<()>,
+}
+
+impl PageStore {
+    fn open(path: &Path) -> Result<PageStore, Box<dyn std::error::Error>> {
+        let file = AtomicMappedFile::create(path, GROW_BY * PAGE)?;
+        let store = PageStore { file, growth: Mutex::new(()) };
+        match store.file.load::<Head>(0)?.magic {
+            // A new file, or one whose maker died before the transaction was through: zeros.
+            0 => store.file.transact(|tx| {
+                tx.store(0, &Head { magic: MAGIC, pages: ROOT_PAGE + 1, free: 0 })?;
+                let leaf = store.allocate(tx)?;
+                store.put(tx, Page::new(leaf, LEAF, &[]))?;
+                store.put(tx, Page::new(ROOT_PAGE, ROOT, &[0, leaf]))
+            })?,
+            MAGIC => {}
+            _ => return Err(format!("{}: not a page store", path.display()).into()),
+        }
+        Ok(store)
+    }
+
+    /// Writes one page: one operation, in two drains on `dax` (whole aligned pages).
+    fn write(&self, mut page: Page) -> Result<(), Error> {
+        self.file.store(bytes_of(page.number).start, page.seal())
+    }
+
+    fn read(&self, number: u64) -> Result<Page, Error> {
+        self.file.load(bytes_of(number).start)
+    }
+
+    fn get(&self, tx: &mut Transaction<'_>, number: u64) -> Result<Page, Error> {
+        tx.load(bytes_of(number).start)
+    }
+
+    fn put(&self, tx: &mut Transaction<'_>, mut page: Page) -> Result<(), Error> {
+        tx.store(bytes_of(page.number).start, page.seal())
+    }
+
+    /// A page for whoever commits this transaction: without a commit it was never taken.
+    fn allocate(&self, tx: &mut Transaction<'_>) -> Result<u64, Error> {
+        let mut head: Head = tx.load(0)?;
+        let number = if head.free == 0 {
+            self.grow_to(head.pages + 1)?;
+            head.pages += 1;
+            head.pages - 1
+        } else {
+            let free = head.free;
+            head.free = self.get(tx, free)?.next;
+            free
+        };
+        tx.store(0, &head)?;
+        Ok(number)
+    }
+
+    fn free(&self, tx: &mut Transaction<'_>, number: u64) -> Result<(), Error> {
+        let mut head: Head = tx.load(0)?;
+        let page = Page { next: head.free, ..Page::new(number, FREE, &[]) };
+        head.free = number;
+        self.put(tx, page)?;
+        tx.store(0, &head)
+    }
+
+    /// Not a part of the transaction, and need not be: pages past the head's count are nobody's.
+    fn grow_to(&self, pages: u64) -> Result<(), Error> {
+        let _alone = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.file.len() < pages * PAGE {
+            self.file.set_len((pages + GROW_BY) * PAGE)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a key into the index. Returns whether a page was split.
+    fn insert(&self, key: u64) -> Result<bool, Error> {
+        self.file.transact(|tx| {
+            let mut root = self.get(tx, ROOT_PAGE)?;
+            let child = root.used().chunks(2).rposition(|pair| pair[0] <= key).unwrap_or(0);
+            let mut leaf = self.get(tx, root.used()[2 * child + 1])?;
+            let Err(mut at) = leaf.used().binary_search(&key) else { return Ok(false) };
+            let is_full = leaf.used().len() == WORDS;
+            if is_full {
+                // Four pages change: all of them or none. (A root of two levels holds 510 leaves;
+                // a real tree would split it as well.)
+                let (low, high) = leaf.words.split_at(WORDS / 2);
+                let mut left = Page::new(leaf.number, LEAF, low);
+                let mut right = Page::new(self.allocate(tx)?, LEAF, high);
+                root.insert(2 * (child + 1), &[high[0], right.number]);
+                self.put(tx, root)?;
+                if at > low.len() {
+                    at -= low.len();
+                    (left, right) = (right, left);
+                }
+                self.put(tx, right)?;
+                leaf = left;
+            }
+            leaf.insert(at, &[key]);
+            self.put(tx, leaf)?;
+            Ok(is_full)
+        })
+    }
+
+    /// Takes the last leaf and its keys out of the index, and its page back. Returns the keys.
+    fn remove_last_leaf(&self) -> Result<Vec<u64>, Error> {
+        self.file.transact(|tx| {
+            let mut root = self.get(tx, ROOT_PAGE)?;
+            let [rest @ .., _first, leaf] = root.clone().used() else { return Ok(Vec::new()) };
+            root.fill(rest);
+            self.put(tx, root)?;
+            let keys = self.get(tx, *leaf)?.used().to_vec();
+            self.free(tx, *leaf)?;
+            Ok(keys)
+        })
+    }
+
+    /// Reads everything once, from one state, without copying it. Returns the keys in order, or
+    /// what is wrong.
+    fn check(&self) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+        let head: Head = self.file.load(0)?;
+        let view = self.file.view(0..head.pages * PAGE)?;
+        // SAFETY: nobody has the file but this process, which changes it through the crate only.
+        let bytes = unsafe { view.as_slice() };
+        for (number, page) in (0..).zip(bytes.chunks_exact(PAGE as usize)).skip(1) {
+            if crc32c::crc32c(&page[4..]).as_bytes() != &page[..4] {
+                return Err(format!("page {number}: its checksum is not that of its bytes").into());
+            }
+        }
+
+        // Every page has one use: none is lost, none has two.
+        let page = |number: u64| view.load::<Page>(bytes_of(number).start);
+        let mut uses = vec![0; head.pages as usize];
+        let mut used_as = |number: u64, kind: u16| -> Result<Page, Box<dyn std::error::Error>> {
+            let page = page(number)?;
+            if (page.number, page.kind) != (number, kind) {
+                return Err(format!("page {number}: of kind {}, not {kind}", page.kind).into());
+            }
+            uses[number as usize] += 1;
+            Ok(page)
+        };
+        let mut keys = Vec::new();
+        for pair in used_as(ROOT_PAGE, ROOT)?.used().chunks(2) {
+            keys.extend_from_slice(used_as(pair[1], LEAF)?.used());
+        }
+        let mut free = head.free;
+        while free != 0 {
+            free = used_as(free, FREE)?.next;
+        }
+        for number in 1..head.pages {
+            if page(number)?.kind == NOTE {
+                used_as(number, NOTE)?;
+            }
+        }
+        if let Some(number) = uses.iter().skip(1).position(|&uses| uses != 1) {
+            return Err(format!("page {}: not used exactly once", number + 1).into());
+        }
+        if !keys.is_sorted_by(|a, b| a < b) {
+            return Err("the keys are not in order".into());
+        }
+        Ok(keys)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    const THREADS: u64 = 2;
+    const KEYS: u64 = 20_000;
+
+    let scratch = scratch::Scratch::from_args()?;
+    let path = scratch.path("pages");
+    let store = PageStore::open(&path)?;
+    println!("{}: {}, survives {:?}", path.display(), store.file.medium(), store.file.survives());
+
+    // One page, written over and over: each time one operation.
+    let note = store.file.transact(|tx| {
+        let number = store.allocate(tx)?;
+        store.put(tx, Page::new(number, NOTE, &[]))?;
+        Ok::<_, Error>(number)
+    })?;
+    for version in 0..1000 {
+        store.write(Page::new(note, NOTE, &[version; WORDS]))?;
+    }
+    println!("page {note} written 1000 times");
+
+    // Odd multipliers permute the numbers below a power of two: every key is there once.
+    let key = |n: u64| n.wrapping_mul(0x9e37_79b9) % (1 << 32);
+    let splits = thread::scope(|scope| {
+        let insert = |thread| {
+            let store = &store;
+            move || -> Result<u64, Error> {
+                let mut splits = 0;
+                for n in (thread..KEYS).step_by(THREADS as usize) {
+                    splits += u64::from(store.insert(key(n))?);
+                }
+                Ok(splits)
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(insert(thread))).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.sum::<Result<u64, Error>>()
+    })?;
+    let stats = store.file.stats();
+    println!("{KEYS} keys by {THREADS} threads, {splits} splits, {} conflicts", stats.conflicts);
+    println!("the file has grown from {} to {} pages", GROW_BY, store.file.len() / PAGE);
+
+    let mut removed = Vec::new();
+    for _ in 0..3 {
+        removed.extend(store.remove_last_leaf()?);
+    }
+    let pages = store.file.load::<Head>(0)?.pages;
+    println!("3 leaves removed, with {} keys: their pages are free", removed.len());
+    for key in &removed {
+        store.insert(*key)?;
+    }
+    println!("and inserted again: {} new pages", store.file.load::<Head>(0)?.pages - pages);
+    removed = store.remove_last_leaf()?;
+
+    store.file.close(CloseMode::Fast)?;
+    let store = PageStore::open(&path)?;
+    let found = store.check()?;
+    let mut expected: Vec<u64> = (0..KEYS).map(key).filter(|key| !removed.contains(key)).collect();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!(store.read(note)?.used(), [999; WORDS]);
+    println!("opened again: every checksum holds, every page has its use, every key is there");
+    Ok(())
+}

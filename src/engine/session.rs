@@ -1,0 +1,36 @@
+//! How are the pair's superblock and names written? Shared by opening and closing.
+
+use crate::format::layout;
+use crate::format::superblock::{Identity, Moment, Superblock};
+use crate::platform::{FileId, FileStat, Platform};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Writes a superblock over the older of the two copies.
+pub(crate) fn write_superblock(
+    platform: &Platform,
+    reflection: &File,
+    superblock: &Superblock,
+) -> io::Result<()> {
+    let at = layout::SUPERBLOCKS[superblock.copy_index()];
+    platform.write_at(reflection, FileId::Reflection, &superblock.encode(), at)
+}
+
+/// A file system's time as the format keeps it.
+pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
+    Moment { seconds, nanos }
+}
+
+/// What a file is known by.
+pub(crate) fn identity_of(stat: &FileStat) -> Identity {
+    Identity { device: stat.dev, inode: stat.ino, born: stat.btime.map(moment) }
+}
+
+/// The folder that holds `path`.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}

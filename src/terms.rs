@@ -1,0 +1,120 @@
+//! What can be promised, and what can be chosen? The words that options, engine and recovery share.
+//!
+//! May import nothing from the crate.
+
+use std::fmt;
+
+/// What a file lies on, and so what its promises are. Found at open, never downgraded in silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Medium {
+    /// Persistent memory mapped with `MAP_SYNC` (pmem, CXL, NVDIMM): what has returned survives
+    /// the loss of power.
+    Dax,
+    /// A file system with a page cache on a disk or SSD: what has returned survives the death of
+    /// the process. A loss of power while the file is open is noticed by the next open
+    /// ([`Mismatch::Restarted`](crate::Mismatch::Restarted)) and nothing more is promised yet;
+    /// `sync` makes both files durable, without an atomic cut between operations. A closed file
+    /// survives it.
+    PageCache,
+    /// A file system in RAM (tmpfs): what has returned survives the death of the process, and
+    /// nothing survives the machine.
+    Ram,
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Medium::Dax => "dax",
+            Medium::PageCache => "page-cache",
+            Medium::Ram => "ram",
+        })
+    }
+}
+
+impl std::str::FromStr for Medium {
+    type Err = UnknownMedium;
+
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownMedium> {
+        match name {
+            "dax" => Ok(Medium::Dax),
+            "page-cache" => Ok(Medium::PageCache),
+            "ram" => Ok(Medium::Ram),
+            _ => Err(UnknownMedium(name.to_owned())),
+        }
+    }
+}
+
+/// A name that is no medium's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is no medium: dax, page-cache and ram are")]
+pub struct UnknownMedium(String);
+
+/// What a completed operation survives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[non_exhaustive]
+pub enum Survives {
+    /// The death of the process: kill, panic, abort.
+    ProcessDeath,
+    /// The loss of power.
+    PowerLoss,
+}
+
+impl Medium {
+    /// What an operation survives once `write_at` or `commit` has returned.
+    pub fn after_write(self) -> Survives {
+        match self {
+            Medium::Dax => Survives::PowerLoss,
+            Medium::PageCache | Medium::Ram => Survives::ProcessDeath,
+        }
+    }
+
+    /// What every operation before it survives, as one consistent state, once `sync` has returned.
+    /// On page cache that is the death of the process until durable points exist: `sync` writes
+    /// both files to the disk, but operations that run at the same time may be in part.
+    pub fn after_sync(self) -> Survives {
+        self.after_write()
+    }
+}
+
+/// When slices are brought home into the user's file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum DeployPolicy {
+    /// On the first read that finds a page in so many pieces that copying them home pays, and for
+    /// every view (Acumen's lazy deployment, IV-C, with a threshold: see `docs/performance.md`).
+    #[default]
+    Lazy,
+    /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).
+    Eager,
+    /// For views, `deploy` and a spatial close only.
+    Manual,
+}
+
+/// How a file is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum CloseMode {
+    /// Everything is brought home: the home file is complete and plain, exactly as long as its
+    /// logical length, and the reflection file is removed. Takes time in proportion to what lies
+    /// in the reflection file. Acumen's spatial mode.
+    #[default]
+    Spatial,
+    /// Both files stay; the next open goes on with them. Takes constant time, but for a sync of
+    /// what the kernel has not written. Acumen's fast mode. Until then nobody else may read or
+    /// change the home file.
+    Fast,
+}
+
+/// What to do if the home file and the reflection file do not go together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum OnMismatch {
+    /// Return [`Error::Mismatch`](crate::Error::Mismatch) and touch nothing.
+    #[default]
+    Refuse,
+    /// Take the home file's bytes as they are and remove the reflection file, whatever is in it.
+    /// A file that is not ours, or of a newer version, is never removed.
+    Discard,
+    /// Use the reflection file although the home file was changed since it was closed, or the
+    /// machine was restarted while it was in use. Other mismatches are refused.
+    Trust,
+}

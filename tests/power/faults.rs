@@ -1,0 +1,131 @@
+//! What if the engine forgot a step? Traces with steps left out: the checker must notice.
+
+use crate::media::{Class, class_of};
+use atomic_mmap::testing::FileId;
+use atomic_mmap::testing::recorder::{Event, What};
+use std::collections::{BTreeSet, HashMap};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The drain between data and the word that makes it valid.
+    NoDrainAfterData,
+    /// The drain after that word.
+    NoDrainAfterWord,
+    /// The commit point of a redo entry.
+    NoDrainAfterRedo,
+    /// The drain after an undo entry, before the words.
+    NoDrainAfterUndo,
+    /// The drain after an undo entry's end.
+    NoDrainAfterEnd,
+    /// The drain before entries are cleared.
+    NoSettling,
+    /// What was stored in place is not flushed.
+    NoFlushInPlace,
+    /// Entries are not cleared.
+    NoClear,
+    /// Cleared entries lose their sequence number.
+    ZeroClear,
+    /// Clearing is not flushed.
+    NoFlushAfterClear,
+    /// The length word is not drained.
+    NoDrainAfterLength,
+    /// Superblocks are not synced.
+    NoSyncOfSuperblock,
+    /// Entries of the last session are left.
+    NoWipe,
+}
+
+pub const FAULTS: [Fault; 13] = [
+    Fault::NoDrainAfterData,
+    Fault::NoDrainAfterWord,
+    Fault::NoDrainAfterRedo,
+    Fault::NoDrainAfterUndo,
+    Fault::NoDrainAfterEnd,
+    Fault::NoSettling,
+    Fault::NoFlushInPlace,
+    Fault::NoClear,
+    Fault::ZeroClear,
+    Fault::NoFlushAfterClear,
+    Fault::NoDrainAfterLength,
+    Fault::NoSyncOfSuperblock,
+    Fault::NoWipe,
+];
+
+impl Fault {
+    pub fn plant(self, trace: Vec<Event>) -> Vec<Event> {
+        let mut since: HashMap<u64, Since> = HashMap::new();
+        let clears_next: Vec<bool> = (0..trace.len())
+            .map(|n| {
+                let mut next = trace[n + 1..].iter().filter(|e| e.thread == trace[n].thread);
+                matches!(next.next(), Some(e) if matches!(e.what, What::CompareExchange { .. }))
+            })
+            .collect();
+        let mut kept = Vec::with_capacity(trace.len());
+        for (n, mut event) in trace.into_iter().enumerate() {
+            let since = since.entry(event.thread).or_default();
+            let keep = self.keeps(&mut event, since, clears_next[n]);
+            since.note(&event.what);
+            if keep {
+                kept.push(event);
+            }
+        }
+        kept
+    }
+
+    fn keeps(self, event: &mut Event, since: &Since, clears_next: bool) -> bool {
+        let stored = |class| since.classes.contains(&class);
+        let words = stored(Class::SliceWord) || stored(Class::RegionWord);
+        let data = stored(Class::Home) || stored(Class::Reflection);
+        let entry = stored(Class::Redo) || stored(Class::Undo);
+        match (self, &mut event.what) {
+            (Fault::NoDrainAfterData, What::Drain) => !(data && !words && !entry),
+            (Fault::NoDrainAfterWord, What::Drain) => !(words && !entry),
+            (Fault::NoDrainAfterRedo, What::Drain) => !(stored(Class::Redo) && !since.cleared),
+            (Fault::NoDrainAfterUndo, What::Drain) => !(stored(Class::Undo) && !since.ended),
+            (Fault::NoDrainAfterEnd, What::Drain) => !since.ended,
+            (Fault::NoSettling, What::Drain) => !clears_next,
+            (Fault::NoFlushInPlace, What::Flush { file, offset, .. }) => {
+                !matches!(class_of(*file, *offset), Class::Home | Class::Reflection)
+            }
+            (Fault::NoClear, What::CompareExchange { .. }) => false,
+            (Fault::ZeroClear, What::CompareExchange { new, .. }) => {
+                *new = 0;
+                true
+            }
+            (Fault::NoFlushAfterClear, What::Flush { file, offset, .. }) => {
+                class_of(*file, *offset) != Class::Redo || !since.cleared
+            }
+            (Fault::NoDrainAfterLength, What::Drain) => !stored(Class::Lengths),
+            (Fault::NoSyncOfSuperblock, What::Sync { file, .. }) => *file != FileId::Reflection,
+            (Fault::NoWipe, What::Store { file, offset, value: 0, .. }) => {
+                class_of(*file, *offset) != Class::Redo
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What a thread has stored since its last drain.
+#[derive(Default)]
+struct Since {
+    classes: BTreeSet<Class>,
+    cleared: bool,
+    ended: bool,
+}
+
+impl Since {
+    fn note(&mut self, what: &What) {
+        match what {
+            What::Drain => *self = Since::default(),
+            What::Store { file, offset, value, .. } => {
+                self.classes.insert(class_of(*file, *offset));
+                self.ended |= class_of(*file, *offset) == Class::Undo && *value == 0;
+            }
+            What::Xor { file, offset, .. } | What::Copy { file, offset, .. } => {
+                self.classes.insert(class_of(*file, *offset));
+            }
+            What::CompareExchange { .. } => self.cleared = true,
+            _ => {}
+        }
+    }
+}
