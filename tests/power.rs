@@ -430,3 +430,27 @@ fn lost_writes_are_found() {
     }
     assert_eq!(found, 20);
 }
+
+/// What the model found: a cleared entry that does not keep its number brings the lane's older one
+/// back to life.
+#[test]
+fn a_cleared_entry_voids_the_older_one() {
+    let folder = Folder::new();
+    let mut rng = Rng::new(SEED);
+    let place = Place { origin: 0, first_len: 8 * ops::PAGE, hot: 2, slice: 0 };
+    let at = 2 * ops::PAGE;
+    let flip = Op::Tx { parts: vec![(at + 64, 9), (at + 104, 9)], reads: false };
+    let script =
+        vec![(1, Op::Write(at, 64)), (1, Op::Write(at, 128)), (2, flip.clone()), (1, flip.clone())];
+    let plan = Plan { place, threads: 2, concurrent: false, sessions: 1, ops: 4, script };
+    let empty = [0, 8 * ops::PAGE].map(|len| Arc::new(Model::new(0, len)));
+    let mut run = record(&folder, &Image::default(), &empty, &plan, &mut rng).expect("a run");
+    let mut report = Report::default();
+    let mut rng = rng.fork(1);
+    crash(&folder, &run, &plan, 300, 0, &mut rng, &mut report, "as it is");
+    assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
+    run.trace = Fault::ZeroClear.plant(run.trace);
+    crash(&folder, &run, &plan, 300, 0, &mut rng, &mut report, "with a fault");
+    println!("{}", report.violations.join("\n"));
+    assert!(!report.violations.is_empty(), "the fault was not found");
+}

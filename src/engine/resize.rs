@@ -49,8 +49,7 @@ impl Engine {
             // Nobody may note a chunk as allocated by its old, shorter end.
             let _no_allocation = self.allocating.lock();
             self.set_file_lengths(new)?;
-            let end = ChunkIndex::of(old).start() + 1;
-            self.forget_allocation_from(ChunkIndex::of(old), end);
+            self.extend_chunk(old, new)?;
         }
         // Files first: a length that the files do not have would be a file cut short.
         self.sync_lengths()?;

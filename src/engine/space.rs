@@ -60,23 +60,31 @@ impl Engine {
         needed: Range<u64>,
     ) -> Result<()> {
         let _one_at_a_time = self.allocating.lock();
-        let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
-        let (file, at) = self.slot(side, chunk.start());
-        let Err(full) = file.allocate(at, end - chunk.start()) else {
-            let state = self.chunk_state(chunk);
-            state.fetch_or(flag, Ordering::Release);
-            if flag == known::HOME {
-                state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
-            }
-            lane.stats.bump(Counter::Allocations, 1);
+        let state = self.chunk_state(chunk);
+        let known = state.load(Ordering::Acquire);
+        if known & flag != 0 {
+            // Somebody was faster.
             return Ok(());
-        };
-        let error = allocation_error(file, at, end - chunk.start(), full);
-        if !matches!(error, Error::NoSpace { .. }) {
-            return Err(error);
         }
-        // No chunk is left, but perhaps the pages that are needed. Nothing is noted, so that the
-        // next write asks again: slow, and only when the file system is all but full.
+        if known & known::PIECEWISE == 0 {
+            let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
+            let (file, at) = self.slot(side, chunk.start());
+            let Err(full) = file.allocate(at, end - chunk.start()) else {
+                state.fetch_or(flag, Ordering::Release);
+                if flag == known::HOME {
+                    state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
+                }
+                lane.stats.bump(Counter::Allocations, 1);
+                return Ok(());
+            };
+            let error = allocation_error(file, at, end - chunk.start(), full);
+            if !matches!(error, Error::NoSpace { .. }) {
+                return Err(error);
+            }
+        }
+        // No chunk is left, but perhaps the pages that are needed: slow, and only where the file
+        // system was all but full.
+        state.fetch_or(known::PIECEWISE, Ordering::Release);
         let start = PageIndex::of(needed.start).start();
         let len = needed.end.next_multiple_of(PAGE as u64) - start;
         let (file, at) = self.slot(side, start);
@@ -156,6 +164,24 @@ impl Engine {
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
         state.fetch_or(flag, Ordering::Release);
         Ok(whole)
+    }
+
+    /// Makes what is known of the chunk that holds the old end of the file true for its new end:
+    /// allocates the rest of it. While nobody allocates (`allocating` is held); nobody stores past
+    /// the old end yet.
+    pub(super) fn extend_chunk(&self, old: u64, new: u64) -> Result<()> {
+        let chunk = ChunkIndex::of(old);
+        let from = old.next_multiple_of(PAGE as u64);
+        let end = (chunk.start() + CHUNK as u64).min(new.next_multiple_of(PAGE as u64));
+        let state = self.chunk_state(chunk).load(Ordering::Acquire);
+        for (side, flag) in [(Side::Home, known::HOME), (Side::Reflection, known::REFLECTION)] {
+            if from < end && state & flag != 0 {
+                let (file, at) = self.slot(side, from);
+                file.allocate(at, end - from)
+                    .map_err(|e| allocation_error(file, at, end - from, e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets what is known of the allocation of the chunks from `chunk` on. While nobody

@@ -147,6 +147,9 @@ pub mod known {
     pub const SLICE_WORDS: u8 = 4;
     /// The home file's chunk was found to have holes: read it through the file until allocated.
     pub const HOME_HAS_HOLES: u8 = 8;
+    /// The file system had no whole chunk left: allocate what is needed, each time. Never the
+    /// chunk again: where allocation goes by writing zeroes, that would be over live bytes.
+    pub const PIECEWISE: u8 = 16;
 }
 
 /// One superchunk: a GiB of home file.
