@@ -205,7 +205,8 @@ impl PageStore {
     fn remove_last_leaf(&self) -> Result<Vec<u64>, Error> {
         self.file.transact(|tx| {
             let mut root = self.get(tx, ROOT_PAGE)?;
-            let [rest @ .., _first, leaf] = root.clone().used() else { return Ok(Vec::new()) };
+            let pairs = root.used().to_vec();
+            let [rest @ .., _first, leaf] = &pairs[..] else { return Ok(Vec::new()) };
             root.fill(rest);
             self.put(tx, root)?;
             let keys = self.get(tx, *leaf)?.used().to_vec();

@@ -37,7 +37,7 @@ use files::{Folder, materialize};
 use media::{Choice, Contents, Image};
 use ops::{Effect, Model, Op, Place, fill};
 use rng::Rng;
-use run::{Plan, Player, Run, contents, positions, record};
+use run::{Plan, Player, Run, Ways, contents, positions, record};
 use std::fmt::Write as _;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,6 +65,7 @@ struct Report {
     images: u64,
     /// Images of which more than one state was allowed.
     in_flight: u64,
+    ways: Ways,
     violations: Vec<String>,
 }
 
@@ -77,8 +78,11 @@ fn plan(kind: Kind, rng: &mut Rng) -> Plan {
     };
     let concurrent = kind == Kind::Concurrent;
     let sessions = 1 + usize::from(rng.chance(40)) + usize::from(rng.chance(20));
-    let script = if kind == Kind::ByTurns && rng.chance(30) { script(&place, rng) } else { vec![] };
-    Plan { place, threads, concurrent, sessions, ops, script }
+    let script =
+        if kind != Kind::Concurrent && rng.chance(50) { script(&place, rng) } else { vec![] };
+    // With the main thread they leave none of the 64 private lanes free, or one too few.
+    let crowd = if kind == Kind::ByTurns && rng.chance(6) { 61 + rng.index(2) } else { 0 };
+    Plan { place, threads, concurrent, sessions, ops, crowd, script }
 }
 
 /// Sequences for which the rules of redo entries were made: two threads, the same slices.
@@ -104,7 +108,7 @@ fn script(place: &Place, rng: &mut Rng) -> Vec<(usize, Op)> {
             _ => at(3),
         };
         if ends(&op) <= place.first_len {
-            all.push((1 + rng.index(2), op));
+            all.push((rng.index(3), op));
         }
     }
     all
@@ -302,6 +306,7 @@ fn crash(
             ops: rng.below(4),
             threads: 1,
             concurrent: false,
+            crowd: 0,
             script: Vec::new(),
             place: plan.place.clone(),
         };
@@ -335,6 +340,7 @@ fn explore(kind: Kind, images: u64, fault: Option<Fault>) -> Report {
         report.runs += 1;
         match record(&folder, &start, &allowed, &plan, &mut rng) {
             Ok(mut run) => {
+                report.ways.add(&run.ways);
                 if let Some(fault) = fault {
                     run.trace = fault.plant(run.trace);
                 }
@@ -358,10 +364,11 @@ fn run_all(kind: Kind, default: u64) {
     let start = std::time::Instant::now();
     let report = explore(kind, images, None);
     println!(
-        "{kind:?}: {} runs, {} images ({} with operations in flight), {:?}",
+        "{kind:?}: {} runs, {} images ({} with operations in flight), {:?}, {:?}",
         report.runs,
         report.images,
         report.in_flight,
+        report.ways,
         start.elapsed()
     );
     assert!(report.violations.is_empty(), "\n{}", report.violations.join("\n"));
@@ -417,7 +424,8 @@ fn lost_writes_are_found() {
         let mut rng = Rng::new(SEED).fork(n);
         let place = Place { origin: 0, first_len: 40 * ops::PAGE, hot: 3, slice: 0 };
         let script = vec![(0, Op::Write(3 * ops::PAGE + 64, 64))];
-        let plan = Plan { place, threads: 0, concurrent: false, sessions: 1, ops: 1, script };
+        let plan =
+            Plan { place, threads: 0, concurrent: false, sessions: 1, ops: 1, crowd: 0, script };
         let (start, allowed) = beginning(&plan.place, &mut rng);
         let run = record(&folder, &start, &allowed, &plan, &mut rng).expect("to be recorded");
         let mut player = Player::new(&run);
@@ -442,7 +450,7 @@ fn a_cleared_entry_voids_the_older_one() {
     let flip = Op::Tx { parts: vec![(at + 64, 9), (at + 104, 9)], reads: false };
     let script =
         vec![(1, Op::Write(at, 64)), (1, Op::Write(at, 128)), (2, flip.clone()), (1, flip.clone())];
-    let plan = Plan { place, threads: 2, concurrent: false, sessions: 1, ops: 4, script };
+    let plan = Plan { place, threads: 2, concurrent: false, sessions: 1, ops: 4, crowd: 0, script };
     let empty = [0, 8 * ops::PAGE].map(|len| Arc::new(Model::new(0, len)));
     let mut run = record(&folder, &Image::default(), &empty, &plan, &mut rng).expect("a run");
     let mut report = Report::default();

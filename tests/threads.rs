@@ -8,14 +8,16 @@ mod common;
 
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Transaction};
 use common::{Ground, Rng, Scratch, assert_same};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 /// How long a test goes on, on each medium.
 const A_WHILE: Duration = Duration::from_millis(300);
+/// After which it hangs.
+const LIMIT: Duration = Duration::from_secs(25);
 /// More than there are private lanes.
 const MANY: u64 = 80;
 
@@ -30,15 +32,36 @@ fn new_file(ground: &Ground, len: u64, policy: DeployPolicy) -> (Scratch, Atomic
     (scratch, file)
 }
 
-/// Says when a test's time is over, for all threads together.
+/// Says when a test's time is over, for all threads together, and ends the process if they do not
+/// end by themselves: threads that wait for each other would otherwise do so for ever.
 struct Clock {
     end: Instant,
     failed: AtomicBool,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Clock {
     fn start() -> Clock {
-        Clock { end: Instant::now() + A_WHILE, failed: AtomicBool::new(false) }
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while !seen.load(Ordering::Relaxed) {
+                if start.elapsed() > LIMIT {
+                    eprintln!("{test}: its threads hang");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Clock { end: Instant::now() + A_WHILE, failed: AtomicBool::new(false), over }
     }
 
     fn goes_on(&self) -> bool {
@@ -271,6 +294,7 @@ fn no_increment_of_more_threads_than_lanes_is_lost() {
     const EACH: u64 = 20;
     for ground in grounds() {
         let (scratch, file) = new_file(&ground, 2 * REGION, DeployPolicy::Lazy);
+        let _watch = Clock::start();
         let all_there = Barrier::new(MANY as usize);
         std::thread::scope(|scope| {
             for thread in 0..MANY {
@@ -420,6 +444,28 @@ fn writers_of_whole_regions_and_of_pages_in_them_come_in_one_order() {
 }
 
 #[test]
+fn writers_of_two_pages_and_of_their_whole_region_do_not_wait_for_each_other() {
+    for ground in grounds() {
+        let (_scratch, file) = new_file(&ground, 2 * REGION, DeployPolicy::Lazy);
+        let clock = Clock::start();
+        std::thread::scope(|scope| {
+            for (offset, len) in
+                [(PAGE - 20, 48), (PAGE - 24, 48), (0, REGION as usize), (0, REGION as usize)]
+            {
+                let (file, clock) = (&file, &clock);
+                scope.spawn(move || {
+                    clock.run(|| {
+                        while clock.goes_on() {
+                            file.write_at(&stamp(1, len), offset).expect("write");
+                        }
+                    });
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn the_length_changes_while_others_read_and_write() {
     const BLOB: u64 = 5000;
     const MOST: u64 = 120;
@@ -558,6 +604,7 @@ fn views_stay_as_they_are_while_others_write() {
 /// Two transactions that each read both values and write one: one of them must see the other.
 fn check_write_skew(file: &AtomicMappedFile, values: [u64; 2]) {
     const ROUNDS: usize = 200;
+    let _watch = Clock::start();
     let together = Barrier::new(2);
     for at in values {
         file.store(at, &1u64).expect("store");

@@ -211,3 +211,107 @@ pub fn crash() -> ! {
     // SAFETY: no precondition; nothing of this process is run down.
     unsafe { libc::_exit(0) }
 }
+
+/// What is in a folder: names, lengths, times and bytes.
+#[cfg(unix)]
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot(Vec<(PathBuf, u64, [i64; 4], Vec<(u64, Vec<u8>)>)>);
+
+#[cfg(unix)]
+impl Snapshot {
+    pub fn of(folder: &Path) -> Snapshot {
+        use std::os::unix::fs::MetadataExt;
+        let mut files: Vec<_> = fs::read_dir(folder)
+            .expect("list the folder")
+            .map(|entry| entry.expect("list the folder").path())
+            .map(|path| {
+                let stat = fs::symlink_metadata(&path).expect("stat");
+                let times = [stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec()];
+                let data = if stat.is_file() { data_of(&path) } else { Vec::new() };
+                (path, stat.len(), times, data)
+            })
+            .collect();
+        files.sort();
+        Snapshot(files)
+    }
+
+    #[track_caller]
+    pub fn assert_unchanged(&self, folder: &Path, what: &str) {
+        let now = Snapshot::of(folder);
+        let names = |s: &Snapshot| s.0.iter().map(|file| file.0.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&now), names(self), "{what}: names");
+        for (now, then) in now.0.iter().zip(&self.0) {
+            let name = now.0.display();
+            assert_eq!((now.1, now.2), (then.1, then.2), "{what}: length and times of {name}");
+            assert!(now.3 == then.3, "{what}: bytes of {name}");
+        }
+    }
+}
+
+/// The bytes of a file that are not holes, by offset.
+#[cfg(unix)]
+fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    let file = fs::File::open(path).expect("open");
+    let len = file.metadata().expect("stat").len();
+    let seek = |from: u64, how: libc::c_int| {
+        // SAFETY: a live file descriptor; nobody else uses its position.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, how) };
+        u64::try_from(at).ok()
+    };
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let Some(data) = seek(at, libc::SEEK_DATA) else { break };
+        let end = seek(data, libc::SEEK_HOLE).unwrap_or(len);
+        let mut bytes = vec![0; (end - data) as usize];
+        file.read_exact_at(&mut bytes, data).expect("read");
+        // Allocated or not is not what this is about.
+        let mut offset = data;
+        for page in bytes.chunks(4096) {
+            if page.iter().any(|byte| *byte != 0) {
+                pieces.push((offset, page.to_vec()));
+            }
+            offset += page.len() as u64;
+        }
+        at = end;
+    }
+    pieces
+}
+
+/// The same child in a mount namespace of its own: what it mounts goes away with it. `None`, with
+/// a message, where this process may not do that.
+#[cfg(target_os = "linux")]
+pub fn child_with_mounts(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Option<Command> {
+    let may = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    match may {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            eprintln!("cannot mount, skipped: {}", String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        Err(e) => {
+            eprintln!("cannot mount, skipped: unshare: {e}");
+            return None;
+        }
+    }
+    let plain = child(entry, role, path);
+    let mut command = Command::new("unshare");
+    command.arg("-m").arg(plain.get_program()).args(plain.get_args());
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(command)
+}
+
+/// Runs a command to its end, and fails with its output if it did not succeed.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
+    text
+}

@@ -284,6 +284,8 @@ pub struct Media {
     marked: Maybe,
     /// The next length is that of a new reflection file.
     is_gone: bool,
+    /// What the removed reflection file held that is still there as far as the folder's last sync says.
+    removed: Option<Contents>,
 }
 
 const fn file_index(file: FileId) -> usize {
@@ -309,6 +311,7 @@ impl Media {
             named: Maybe { now: named, durable: named },
             marked: Maybe { now: image.marked, durable: image.marked },
             is_gone: !named,
+            removed: None,
         }
     }
 
@@ -392,7 +395,10 @@ impl Media {
                     self.marked.durable = self.marked.now;
                 }
             }
-            What::SyncDir { .. } => self.named.durable = self.named.now,
+            What::SyncDir { .. } => {
+                self.named.durable = self.named.now;
+                self.removed = None;
+            }
             What::Allocate { file, offset, len } => {
                 let contents = &mut self.files[file_index(*file)].durable;
                 contents.len = contents.len.max(offset + len);
@@ -402,7 +408,10 @@ impl Media {
             }
             What::SetLen { file, len } => {
                 if *file == FileId::Reflection && self.is_gone {
-                    self.files[1] = MappedFile::default();
+                    let removed = std::mem::take(&mut self.files[1]).durable;
+                    if self.named.durable {
+                        self.removed.get_or_insert(removed);
+                    }
                     self.is_gone = false;
                 }
                 self.files[file_index(*file)].set_len(*len);
@@ -484,7 +493,11 @@ impl Media {
             }
         }
         let [home, reflection] = contents;
-        let reflection = self.named.look(rng).then_some(reflection);
+        let reflection = match (&self.removed, rng.chance(50)) {
+            (Some(removed), true) => Some(removed.clone()),
+            (_, true) => self.named.durable.then_some(reflection),
+            (_, false) => self.named.now.then_some(reflection),
+        };
         Image { home, reflection, marked: self.marked.look(rng) }
     }
 }

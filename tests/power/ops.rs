@@ -277,8 +277,8 @@ impl Place {
                 let (at, len) = clip(hot, hot + rng.below(2 * PAGE) + 1);
                 Op::View(at, at + len)
             }
-            92..=94 => Op::DropView,
-            95..=97 => {
+            92..=93 => Op::DropView,
+            94..=95 => {
                 let new = match rng.below(5) {
                     0 => self.first_len,
                     1 => self.first_len + rng.below(80 * PAGE),
@@ -288,7 +288,7 @@ impl Place {
                 };
                 Op::SetLen(new.max(self.origin + 1))
             }
-            98 => Op::Restart,
+            96..=98 => Op::Restart,
             _ => Op::Sync,
         }
     }
@@ -328,7 +328,8 @@ impl Place {
             17 => Op::Read(start, 4 * PAGE),
             _ => {
                 let page = (first + rng.below(12)) * PAGE;
-                Op::Deploy(page, page + PAGE * (1 + rng.below(12)))
+                let end = page + PAGE * (1 + rng.below(12));
+                Op::Deploy(page.min(len), end.min(len))
             }
         }
     }

@@ -6,15 +6,18 @@ use crate::ops::{Effect, Model, Op, Place};
 use crate::rng::Rng;
 use atomic_mmap::testing::FileId;
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Stats};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 /// Reads at offsets from here on mark where operations begin and end.
 const MARKS: u64 = 1 << 62;
+/// So long a few operations never take.
+const DEADLOCKED_AFTER: Duration = Duration::from_secs(60);
 const BEGIN: u64 = 0;
 const END: u64 = 1;
 
@@ -35,6 +38,9 @@ pub struct Plan {
     pub sessions: usize,
     /// Operations of a session; of each thread, if they run at the same time.
     pub ops: u64,
+    /// Threads that keep a lane each and do nothing: so many that a thread that takes another's place
+    /// gets its lane, or finds none of its own.
+    pub crowd: usize,
     /// These, and only then what chance chooses: thread and operation.
     pub script: Vec<(usize, Op)>,
 }
@@ -44,6 +50,47 @@ pub struct Run {
     pub allowed: Vec<Arc<Model>>,
     pub ops: BTreeMap<u64, Done>,
     pub trace: Vec<Event>,
+    pub ways: Ways,
+}
+
+/// How often which way was gone.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(dead_code, reason = "printed")]
+pub struct Ways {
+    redo: u64,
+    flip: u64,
+    undo: u64,
+    spilled: u64,
+    pinned: u64,
+    settles: u64,
+    deployed: u64,
+    punches: u64,
+}
+
+impl Ways {
+    fn of(stats: &Stats) -> Ways {
+        Ways {
+            redo: stats.redo_writes,
+            flip: stats.flip_writes,
+            undo: stats.undo_writes,
+            spilled: stats.spilled_writes,
+            pinned: stats.pinned_writes,
+            settles: stats.settles,
+            deployed: stats.deployments,
+            punches: stats.punches,
+        }
+    }
+
+    pub fn add(&mut self, other: &Ways) {
+        self.redo += other.redo;
+        self.flip += other.flip;
+        self.undo += other.undo;
+        self.spilled += other.spilled;
+        self.pinned += other.pinned;
+        self.settles += other.settles;
+        self.deployed += other.deployed;
+        self.punches += other.punches;
+    }
 }
 
 struct Recording<'a> {
@@ -113,6 +160,7 @@ pub fn record(
         done: Mutex::default(),
     };
     let mut possible = allowed.to_vec();
+    let mut ways = Ways::default();
     for session in 0..plan.sessions {
         let is_last = session + 1 == plan.sessions;
         let policy = rng.pick(&[DeployPolicy::Lazy, DeployPolicy::Manual, DeployPolicy::Eager]);
@@ -144,6 +192,7 @@ pub fn record(
         } else {
             run_by_turns(&recording, &f, plan, rng, &mut model);
         }
+        ways.add(&Ways::of(&f.stats()));
         possible = vec![Arc::new(model)];
         let mode = if is_last || rng.chance(25) { CloseMode::Spatial } else { CloseMode::Fast };
         recording
@@ -152,7 +201,7 @@ pub fn record(
             .map_err(|error| error.to_string())?;
     }
     let ops = recording.done.into_inner().expect("no panic");
-    Ok(Run { start: start.clone(), allowed: allowed.to_vec(), ops, trace: recorder.take() })
+    Ok(Run { start: start.clone(), allowed: allowed.to_vec(), ops, trace: recorder.take(), ways })
 }
 
 fn run_by_turns(
@@ -162,6 +211,8 @@ fn run_by_turns(
     rng: &mut Rng,
     model: &mut Model,
 ) {
+    let (ready, leave) = (Barrier::new(plan.crowd + 1), Barrier::new(plan.crowd + 1));
+    let (ready, leave) = (&ready, &leave);
     std::thread::scope(|scope| {
         let start = |who: usize| {
             let (to, asked) = channel::<(Op, Sender<Effect>)>();
@@ -173,6 +224,21 @@ fn run_by_turns(
             (to, thread)
         };
         let mut threads: Vec<_> = (1..=plan.threads).map(start).collect();
+        // They have their lanes before the others come.
+        for (to, _) in &threads {
+            let (answer, answered) = channel();
+            to.send((Op::Read(model.origin, 1), answer)).expect("it waits");
+            answered.recv().expect("no panic");
+        }
+        let origin = model.origin;
+        for _ in 0..plan.crowd {
+            scope.spawn(move || {
+                f.read_at(&mut [0], origin).expect("to be read");
+                ready.wait();
+                leave.wait();
+            });
+        }
+        ready.wait();
         let mut views = Vec::new();
         // An earlier session may have cut the file.
         let len = model.len;
@@ -210,9 +276,12 @@ fn run_by_turns(
                 }
                 Op::Restart => {
                     if who > 0 {
-                        let (to, thread) = std::mem::replace(&mut threads[who - 1], start(who));
+                        let (to, thread) = threads.remove(who - 1);
                         drop(to);
                         thread.join().expect("no panic");
+                        // It gives its lane back after it has been joined.
+                        std::thread::sleep(Duration::from_millis(1));
+                        threads.insert(who - 1, start(who));
                     }
                     continue;
                 }
@@ -235,20 +304,36 @@ fn run_by_turns(
         );
         drop(views);
         drop(threads);
+        leave.wait();
     });
 }
 
 fn run_concurrently(recording: &Recording<'_>, f: &AtomicMappedFile, plan: &Plan, rng: &mut Rng) {
     let len = f.len();
     std::thread::scope(|scope| {
-        for who in 0..plan.threads {
+        let start = |who: usize| {
             let mut rng = rng.fork(who as u64);
             scope.spawn(move || {
                 for _ in 0..plan.ops {
                     let op = plan.place.owned_op(&mut rng, len, who as u64, plan.threads as u64);
                     recording.op(who + 1, f, &op);
                 }
-            });
+            })
+        };
+        let threads: Vec<_> = (0..plan.threads).map(start).collect();
+        let began = Instant::now();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_micros(100));
+            if began.elapsed() > DEADLOCKED_AFTER {
+                // Nobody could end these threads: a panic would wait for them for ever.
+                let done = recording.done.lock().expect("no panic");
+                eprintln!(
+                    "deadlock: {plan:?}, started: {}",
+                    recording.next.load(Ordering::Relaxed)
+                );
+                done.values().for_each(|done| eprintln!("  {}", done.text));
+                std::process::exit(101);
+            }
         }
     });
     rng.next();
