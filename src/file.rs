@@ -246,6 +246,10 @@ impl AtomicMappedFile {
     /// says. The files are then as a crash would leave them, nothing is lost, and opening the file
     /// again recovers. [`Error::Forked`], [`Error::Poisoned`].
     pub fn close(self, mode: CloseMode) -> Result<()> {
+        if self.engine().is_forked() {
+            // Another thread of the parent may have held the lock below for ever.
+            return Err(Error::Forked { path: self.engine().path() });
+        }
         *self.shared.close_mode.lock() = mode;
         match Arc::into_inner(self.shared) {
             // The drop that follows finds the engine closed.

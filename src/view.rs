@@ -34,7 +34,13 @@ impl<'a> View<'a> {
         if !range.is_empty() && engine.pin(range.clone())? {
             return Ok(View { file, range, bytes: Bytes::Mapped });
         }
-        let mut copy = vec![0; (range.end - range.start) as usize];
+        let len = (range.end - range.start) as usize;
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(len).map_err(|_| {
+            let source = std::io::ErrorKind::OutOfMemory.into();
+            crate::Error::io("allocate memory for a view", engine.home.path(), source)
+        })?;
+        copy.resize(len, 0);
         engine.read(&mut copy, range.start)?;
         Ok(View { file, range, bytes: Bytes::Copied(copy) })
     }

@@ -27,7 +27,8 @@ fn plays_the_child_if_it_is_one() {
         ["crash", medium] => {
             let medium = medium.parse().expect("a medium");
             let options = AtomicMappedFile::options().medium(medium);
-            write_all(&options.open(&path).expect("open"));
+            let file = options.open(&path).expect("open");
+            write_all(&file);
             common::crash();
         }
         ["busy"] => {
@@ -162,9 +163,9 @@ impl Pair {
         let plain = fs::read(&self.home).expect("read the home file");
         let file = self.open_with(OnMismatch::Discard).expect(&what);
         assert_same(&read_all(&file), &plain, &what);
-        file.write_at(b"on", 0).expect(&what);
+        file.write_at(b"!", 0).expect(&what);
         file.close(CloseMode::Spatial).expect(&what);
-        assert_same(&fs::read(&self.home).expect("read")[2..], &plain[2..], &what);
+        assert_same(&fs::read(&self.home).expect("read")[1..], &plain[1..], &what);
         assert!(!self.reflection.exists(), "{what}");
         drop(self.open().expect("and opens again"));
     }
@@ -306,7 +307,9 @@ fn a_copy_of_a_home_file_is_known_for_a_copy_where_attributes_are_copied() {
 fn a_file_that_took_the_place_of_the_home_file_is_not_taken_for_it() {
     for ground in media() {
         for pair in [Pair::closed(&ground), Pair::crashed(&ground)] {
-            fs::rename(&pair.home, pair.scratch.file("old.dat")).expect("rename");
+            // Kept elsewhere, so that its inode number is not given to another file.
+            let elsewhere = ground.scratch();
+            fs::rename(&pair.home, elsewhere.file("old.dat")).expect("rename");
             fs::write(&pair.home, b"something new").expect("write");
             pair.refuses_unless_discarded(Mismatch::HomeReplaced);
         }
@@ -343,10 +346,6 @@ fn a_newer_format_is_left_alone() {
             for at in layout::SUPERBLOCKS {
                 change(&pair.reflection, &[77], at + 8);
             }
-            if superblocks(&pair.reflection)[0][..8] != superblocks(&pair.reflection)[1][..8] {
-                // After the first session only one of the two is written.
-                assert_ne!(superblocks(&pair.reflection)[1][0], 0);
-            }
             for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
                 pair.refuses(wish, Mismatch::Newer { version: 77 });
             }
@@ -376,7 +375,9 @@ fn one_damaged_superblock_does_no_harm_and_two_are_an_error() {
 #[test]
 fn a_reflection_file_that_was_cut_off_is_known_for_that_wherever_it_was_cut() {
     for ground in media() {
-        for make in [Pair::closed, Pair::crashed] {
+        for (state, make) in
+            [("closed", Pair::closed as fn(&Ground) -> Pair), ("crashed", Pair::crashed)]
+        {
             let whole = layout::reflection_len(LEN as u64);
             for len in [
                 0,
@@ -397,7 +398,7 @@ fn a_reflection_file_that_was_cut_off_is_known_for_that_wherever_it_was_cut() {
             {
                 let pair = make(&ground);
                 cut(&pair.reflection, len);
-                eprintln!("cut at {len}");
+                eprintln!("{state}, cut at {len}");
                 pair.refuses_unless_discarded(Mismatch::ReflectionTruncated);
             }
         }
@@ -517,6 +518,7 @@ fn what_is_not_a_regular_file_is_refused_without_waiting() {
 
 #[test]
 fn a_file_is_opened_once_whatever_its_name() {
+    let _watch = common::Watch::start();
     for ground in media() {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");

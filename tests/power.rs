@@ -284,7 +284,8 @@ fn crash(
     path: &str,
 ) {
     let mut player = Player::new(run);
-    for (n, at) in positions(&run.trace, count, rng).into_iter().enumerate() {
+    let is_recovery = path.contains("image");
+    for (n, at) in positions(&run.trace, count, is_recovery, rng).into_iter().enumerate() {
         let mut rng = rng.fork(n as u64);
         player.play(at);
         let choice = Choice::random(&mut rng);
@@ -334,7 +335,11 @@ fn explore(kind: Kind, images: u64, fault: Option<Fault>) -> Report {
     let mut report = Report::default();
     for n in only.unwrap_or(0).. {
         let mut rng = base.fork(n);
-        let plan = plan(kind, &mut rng);
+        let mut plan = plan(kind, &mut rng);
+        let script = fault.map(|fault| fault.script(&plan.place)).unwrap_or_default();
+        if !script.is_empty() {
+            plan = Plan { sessions: 2, ops: script.len() as u64, crowd: 0, script, ..plan };
+        }
         let (start, allowed) = beginning(&plan.place, &mut rng);
         let path = format!("{kind:?}, POWER_SEED={seed} POWER_RUN={n}");
         report.runs += 1;
@@ -437,28 +442,4 @@ fn lost_writes_are_found() {
         found += u32::from(check(&folder, &image, &player.allowed(), &run, &mut rng).is_err());
     }
     assert_eq!(found, 20);
-}
-
-/// What the model found: a cleared entry that does not keep its number brings the lane's older one
-/// back to life.
-#[test]
-fn a_cleared_entry_voids_the_older_one() {
-    let folder = Folder::new();
-    let mut rng = Rng::new(SEED);
-    let place = Place { origin: 0, first_len: 8 * ops::PAGE, hot: 2, slice: 0 };
-    let at = 2 * ops::PAGE;
-    let flip = Op::Tx { parts: vec![(at + 64, 9), (at + 104, 9)], reads: false };
-    let script =
-        vec![(1, Op::Write(at, 64)), (1, Op::Write(at, 128)), (2, flip.clone()), (1, flip.clone())];
-    let plan = Plan { place, threads: 2, concurrent: false, sessions: 1, ops: 4, crowd: 0, script };
-    let empty = [0, 8 * ops::PAGE].map(|len| Arc::new(Model::new(0, len)));
-    let mut run = record(&folder, &Image::default(), &empty, &plan, &mut rng).expect("a run");
-    let mut report = Report::default();
-    let mut rng = rng.fork(1);
-    crash(&folder, &run, &plan, 300, 0, &mut rng, &mut report, "as it is");
-    assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
-    run.trace = Fault::ZeroClear.plant(run.trace);
-    crash(&folder, &run, &plan, 300, 0, &mut rng, &mut report, "with a fault");
-    println!("{}", report.violations.join("\n"));
-    assert!(!report.violations.is_empty(), "the fault was not found");
 }

@@ -7,17 +7,15 @@
 mod common;
 
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Transaction};
-use common::{Ground, Rng, Scratch, assert_same};
+use common::{Ground, Rng, Scratch, Watch, assert_same};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 /// How long a test goes on, on each medium.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// After which it hangs.
-const LIMIT: Duration = Duration::from_secs(25);
 /// More than there are private lanes.
 const MANY: u64 = 80;
 
@@ -32,36 +30,17 @@ fn new_file(ground: &Ground, len: u64, policy: DeployPolicy) -> (Scratch, Atomic
     (scratch, file)
 }
 
-/// Says when a test's time is over, for all threads together, and ends the process if they do not
-/// end by themselves: threads that wait for each other would otherwise do so for ever.
+/// Says when a test's time is over, for all threads together, and watches that they end.
 struct Clock {
     end: Instant,
     failed: AtomicBool,
-    over: Arc<AtomicBool>,
-}
-
-impl Drop for Clock {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-    }
+    _watch: Watch,
 }
 
 impl Clock {
     fn start() -> Clock {
-        let over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&over);
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        std::thread::spawn(move || {
-            let start = Instant::now();
-            while !seen.load(Ordering::Relaxed) {
-                if start.elapsed() > LIMIT {
-                    eprintln!("{test}: its threads hang");
-                    std::process::abort();
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        Clock { end: Instant::now() + A_WHILE, failed: AtomicBool::new(false), over }
+        let end = Instant::now() + A_WHILE;
+        Clock { end, failed: AtomicBool::new(false), _watch: Watch::start() }
     }
 
     fn goes_on(&self) -> bool {
@@ -294,7 +273,7 @@ fn no_increment_of_more_threads_than_lanes_is_lost() {
     const EACH: u64 = 20;
     for ground in grounds() {
         let (scratch, file) = new_file(&ground, 2 * REGION, DeployPolicy::Lazy);
-        let _watch = Clock::start();
+        let _watch = Watch::start();
         let all_there = Barrier::new(MANY as usize);
         std::thread::scope(|scope| {
             for thread in 0..MANY {
@@ -604,7 +583,7 @@ fn views_stay_as_they_are_while_others_write() {
 /// Two transactions that each read both values and write one: one of them must see the other.
 fn check_write_skew(file: &AtomicMappedFile, values: [u64; 2]) {
     const ROUNDS: usize = 200;
-    let _watch = Clock::start();
+    let _watch = Watch::start();
     let together = Barrier::new(2);
     for at in values {
         file.store(at, &1u64).expect("store");

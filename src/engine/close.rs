@@ -28,9 +28,14 @@ impl Engine {
         if !self.is_forked() {
             // Explicitly, not by closing the file: a thread that is ending may keep the engine
             // alive for a moment, and the file can be opened again as soon as this has returned.
-            let _closing_the_file_unlocks_otherwise = self.platform.unlock(self.home.file());
+            for file in [&self.home, &self.reflection] {
+                let _closing_the_file_unlocks_otherwise = self.platform.unlock(file.file());
+            }
         }
-        drop(self.registration.lock().take());
+        // Nobody else is here, but in a child of `fork` somebody may seem to be.
+        if let Some(mut registrations) = self.registrations.try_lock() {
+            drop(registrations.take());
+        }
         result
     }
 

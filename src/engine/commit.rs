@@ -1,8 +1,10 @@
 //! Which way does a write go? Locks, checks, the choice of a way, and publishing.
 //!
 //! The order is always: touch the regions (pinned), take the locks (not pinned), look again at
-//! what may have changed, allocate, and only then store. So every error is found before the first
-//! store, and an error means that nothing has changed.
+//! what may have changed, allocate, and only then store. So an error means that nothing has changed:
+//! all are found before the first store but one, a failing read of a slice that is to be completed,
+//! and until then only slots were stored to that are not valid. That one drains before the locks
+//! open, so that nothing of it reaches the medium late.
 
 use super::Engine;
 use super::lanes::InUse;
@@ -22,6 +24,7 @@ use crate::lock::{Held, lock_page};
 use crate::platform::Persistence;
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
+use std::sync::atomic::{Ordering, fence};
 
 /// Largest write that goes by a redo entry. Its data is written twice and its checksum computed,
 /// which costs more than the drain that it saves from here on; see `docs/performance.md`.
@@ -94,7 +97,9 @@ impl Engine {
         let state = &region.pages[place];
         let held = lock_page(&region.lock, &state.lock);
         self.check_parts(parts)?;
-        self.check_marks(marks, |r, p| std::ptr::eq(r, region) && p == place)?;
+        self.check_marks(marks, std::slice::from_ref(&held), |r, p| {
+            std::ptr::eq(r, region) && p == place
+        })?;
 
         let valid = region.validity(place);
         let slices = parts.iter().fold(Slices::NONE, |all, part| {
@@ -128,7 +133,7 @@ impl Engine {
             let target = Target { page, region, slices, sides: valid.targets() };
             self.clear_live_entries(lane, std::iter::once(target));
         }
-        self.copy_to_free_slots(lane, parts)?;
+        self.copy_to_free_slots(lane, parts).inspect_err(|_| self.drain(lane))?;
         self.commit_by_flip(lane, &change);
         held.close();
         publish(region, &change);
@@ -148,7 +153,7 @@ impl Engine {
         };
         let held = plan::lock_all(&plans);
         self.check_parts(parts)?;
-        self.check_marks(marks, |region, place| {
+        self.check_marks(marks, &held, |region, place| {
             plans.iter().any(|plan| {
                 std::ptr::eq(plan.state, region)
                     && (plan.is_exclusive() || plan.touched >> place & 1 == 1)
@@ -195,7 +200,7 @@ impl Engine {
                 plan.state.forget_redo_pages(!named);
             }
         }
-        self.copy_to_free_slots(lane, parts)?;
+        self.copy_to_free_slots(lane, parts).inspect_err(|_| self.drain(lane))?;
         if let [change] = &moves[..] {
             self.commit_by_flip(lane, change);
         } else {
@@ -229,9 +234,9 @@ impl Engine {
                 if last_page.as_ref().is_none_or(|(page, ..)| *page != span.page) {
                     pages.extend(last_page.take().map(spilled));
                     let mut bytes = Box::new([0; PAGE]);
-                    let end = (span.page.start() + PAGE as u64).min(self.len());
-                    let len = (end - span.page.start()) as usize;
-                    self.gather(&mut bytes[..len], span.page.start()..end)?;
+                    // The whole page, also past the end of the file: it is there, and zero.
+                    let start = span.page.start();
+                    self.gather(&mut bytes[..], start..start + PAGE as u64)?;
                     last_page = Some((span.page, Slices::NONE, bytes));
                 }
                 if let Some((_, slices, bytes)) = &mut last_page {
@@ -327,11 +332,25 @@ impl Engine {
     /// Fails if something that was read has changed, or is about to be changed by somebody else.
     /// `mine` says whether this operation holds the lock of a page. (Silo's rule: a lock that
     /// somebody else holds may be followed by a commit that comes before this one.)
+    ///
+    /// Where something was read that is not written, the words that are held are closed first:
+    /// between this check and the publishing somebody may commit to what was read, and a reader
+    /// must not see that commit and not yet this one, which comes before it.
     fn check_marks(
         &self,
         marks: &[ReadMark],
+        held: &[Held<'_>],
         mine: impl Fn(&RegionState, usize) -> bool,
     ) -> Result<()> {
+        let mut reads_only = false;
+        for mark in marks {
+            reads_only |= !mine(self.region(mark.page.region())?, mark.page.in_region());
+        }
+        if reads_only {
+            held.iter().for_each(Held::close);
+            // Orders the closing, a plain store, before the looks at the versions below.
+            fence(Ordering::SeqCst);
+        }
         for mark in marks {
             let region = self.region(mark.page.region())?;
             let place = mark.page.in_region();

@@ -48,7 +48,8 @@ impl Engine {
             };
             let plan = RegionPlan::touching(region, &span);
             // A look without locks: what is written meanwhile need not come home by this call.
-            if plan.pages().all(|n| region.validity(n) == Validity(0)) {
+            let stays = |n: usize| pins == Pins::Respect && region.pages[n].is_pinned();
+            if plan.pages().all(|n| region.validity(n) == Validity(0) || stays(n)) {
                 continue;
             }
             let held = plan::lock_all(&[plan]);
@@ -134,6 +135,8 @@ impl Engine {
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
         let (offset, len) = (range.start, range.end - range.start);
+        // The file is not cut off between the look at its length and the pins.
+        let _no_resizing = self.resizing.read();
         let lane = self.lane();
         {
             let _pinned = lane.pin();
@@ -156,7 +159,8 @@ impl Engine {
         }
         let at_home =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
-        if !plans.iter().all(at_home) {
+        let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.pages[n].can_pin());
+        if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) {
             return Ok(false);
         }
         for plan in &plans {
@@ -180,7 +184,7 @@ impl Engine {
     /// slices are at home. Returns the number of chunks.
     pub fn punch_deployed(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
-        let _one_at_a_time = self.resizing.lock();
+        let _one_at_a_time = self.resizing.write();
         let mut punched = 0;
         let mut chunk = ChunkIndex::of(range.start.next_multiple_of(CHUNK as u64));
         // The last chunk of the file may be cut short by its end.

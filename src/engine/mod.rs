@@ -52,7 +52,7 @@ use crate::terms::{DeployPolicy, Medium};
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use state::{RegionState, State};
 use stats::{Counter, Stats};
 use std::ops::Range;
@@ -71,7 +71,8 @@ pub(crate) struct Setup {
     pub high_water: u64,
     pub max_len: u64,
     pub superblock: Superblock,
-    pub registration: Registration,
+    /// The home file's and the reflection file's.
+    pub registrations: [Registration; 2],
     /// Whether the reflection file was made by this open: every word in it is zero.
     pub fresh: bool,
 }
@@ -92,10 +93,11 @@ pub(crate) struct Engine {
     log_area: LogArea,
     seed: Seed,
     superblock: Mutex<Superblock>,
-    registration: Mutex<Option<Registration>>,
+    registrations: Mutex<Option<[Registration; 2]>>,
     fresh: bool,
-    /// One `set_len`, `deploy` with punching, or close at a time.
-    resizing: Mutex<()>,
+    /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
+    /// for a view. Taken before any page's or region's lock.
+    resizing: RwLock<()>,
     /// One allocation at a time; guards what is known of allocations against `set_len`.
     allocating: Mutex<()>,
     /// Transactions that lost too often take turns here.
@@ -125,9 +127,9 @@ impl Engine {
             log_area: LogArea::new(),
             seed,
             superblock: Mutex::new(setup.superblock),
-            registration: Mutex::new(Some(setup.registration)),
+            registrations: Mutex::new(Some(setup.registrations)),
             fresh: setup.fresh,
-            resizing: Mutex::new(()),
+            resizing: RwLock::new(()),
             allocating: Mutex::new(()),
             turns: Mutex::new(()),
             poisoned: OnceLock::new(),

@@ -6,7 +6,7 @@ use super::state::RegionState;
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, RegionSpan};
 use crate::format::entry::WordId;
-use crate::lock::{Held, lock_page, lock_region};
+use crate::lock::{Held, lock_pages, lock_region};
 use crate::units::{PageIndex, RegionIndex};
 
 /// Bytes that an operation writes to one place.
@@ -52,7 +52,7 @@ impl<'e> RegionPlan<'e> {
     }
 
     /// Places of the touched pages, ascending.
-    pub fn pages(&self) -> impl Iterator<Item = usize> + use<> {
+    pub fn pages(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         bits(self.touched)
     }
 }
@@ -76,9 +76,8 @@ pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
         if plan.is_exclusive() {
             held.push(lock_whole_region(plan.state));
         } else {
-            for n in plan.pages() {
-                held.push(lock_page(&plan.state.lock, &plan.state.pages[n].lock));
-            }
+            let pages = plan.pages().map(|n| &plan.state.pages[n].lock);
+            lock_pages(&plan.state.lock, pages, &mut held);
         }
     }
     held
@@ -138,8 +137,9 @@ pub(super) struct WordMove {
 pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Vec<WordMove> {
     let mut moves: Vec<WordMove> = Vec::with_capacity(plans.len() + 2);
     for plan in plans {
-        if let [page] = bits(plan.whole).take(2).collect::<Vec<_>>()[..] {
+        if plan.whole.is_power_of_two() {
             // One whole page: its own word serves as well, and no neighbour shares it.
+            let page = plan.whole.trailing_zeros() as usize;
             moves.push(slice_move(plan, page, Slices::ALL));
         } else if plan.whole != 0 {
             let old = plan.state.region_word();

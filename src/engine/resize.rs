@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
 use crate::terms::Medium;
-use crate::units::{ChunkIndex, PAGE, PageIndex, RegionIndex};
+use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK};
 use std::sync::atomic::Ordering;
 
 impl Engine {
@@ -25,7 +25,7 @@ impl Engine {
         if new > self.max_len {
             return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
         }
-        let _one_at_a_time = self.resizing.lock();
+        let _one_at_a_time = self.resizing.write();
         let old = self.len();
         let lane = self.lane();
         if self.high_water.load(Ordering::Relaxed) > old {
@@ -61,58 +61,75 @@ impl Engine {
     }
 
     fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
-        let pinned = || Error::Pinned { path: self.path(), len: new };
+        debug_assert!(new < old);
+        // Nobody pins while this runs: `resizing` is held.
         if self.touched_past(new).any(|(index, region)| has_pins_past(index, region, new)) {
-            return Err(pinned());
+            return Err(Error::Pinned { path: self.path(), len: new });
         }
+        self.touch_boundary(lane, new)?;
+        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        // The commit point, before anybody sees the new length. Writers that are past their checks
+        // come before it: what they still write past the new end is cut off below. The high-water
+        // mark still says `old`: there is something to clean up.
+        self.drain(lane);
         self.len.store(new, Ordering::SeqCst);
-        // Whoever checked its range against the old length has touched its regions after this, and
-        // whoever checks it from now on touches none past the end.
+        // Committed: what goes wrong from here on is caught up with by the next call or open.
+        let _caught_up_with_later = self.clean_up_past(lane, new);
+        Ok(())
+    }
+
+    /// Touches the region that `len` cuts in two. It is the only one past the end that an operation
+    /// may still touch: its mirrors must not be read while the words past the end are zeroed.
+    fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<()> {
+        let _pinned = lane.pin();
+        if len < self.max_len {
+            self.region(RegionIndex::of(len))?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes and gives back everything past the length `len`, on the media and in the mirrors, and
+    /// lowers the high-water mark.
+    pub(super) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
+        self.touch_boundary(lane, len)?;
+        // Whoever checked its range against an older length has touched its regions after this,
+        // and whoever checks it from now on touches none past the end.
         self.wait_for_readers();
-        let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(new).collect();
+        let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(len).collect();
         let held: Vec<Held<'_>> =
             cut.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
-        if cut.iter().any(|(index, region)| has_pins_past(*index, region, new)) {
-            // A view was faster.
-            self.len.store(old, Ordering::SeqCst);
-            return Err(pinned());
-        }
-        self.reflection.store_word_through(layout::LENGTH_WORD, new);
-        // The commit point. The high-water mark still says `old`: there is something to clean up.
-        self.drain(lane);
         for (index, region) in &cut {
-            let from = first_cut_page(*index, new.next_multiple_of(PAGE as u64));
-            self.clear_all_entries(lane, *index, region, from.saturating_sub(1));
+            // The page that the end cuts in two as well.
+            let from = first_cut_page(*index, len);
+            self.clear_all_entries(lane, *index, region, from);
         }
         // Orders the end of the entries before the words and bytes past the length are zeroed:
         // an entry that were replayed after that would put its bytes there.
         self.drain(lane);
         held.iter().for_each(Held::close);
         for (index, region) in &cut {
-            let from = first_cut_page(*index, new.next_multiple_of(PAGE as u64));
+            let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
             let mask = if from < 64 { !0 << from } else { 0 };
             region.flip_region_bits(region.region_word() & mask);
-            region.pages[from.min(64)..].iter().for_each(|page| page.set_slice_word(0));
+            region.pages[from..].iter().for_each(|page| page.set_slice_word(0));
         }
         // Who began to read before the words were closed may still be at the bytes past the end.
         self.wait_for_readers();
-        // Committed: what goes wrong from here on is caught up with by the next call or open.
-        let _caught_up_with_later = self.clean_up_past(lane, new);
-        drop(held);
-        Ok(())
-    }
 
-    /// Zeroes and gives back everything past `len`, and lowers the high-water mark. No entry is
-    /// live there, nobody reads or writes there.
-    pub(super) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
         let _no_allocation = self.allocating.lock();
         let high_water = self.high_water.load(Ordering::Relaxed);
         clean_up::zero_past(&self.home, &self.reflection, len)?;
         // Orders the zeroes before the mark that says that there is nothing left to zero.
         self.drain(lane);
-        self.forget_allocation_from(ChunkIndex::of(len), high_water.min(self.max_len));
+        // Not of the chunk that the end cuts in two: its first part stays allocated, and growing
+        // allocates the rest.
+        let first_gone = ChunkIndex::of(len.next_multiple_of(CHUNK as u64));
+        self.forget_allocation_from(first_gone, high_water.min(self.max_len));
         let mut superchunk = RegionIndex::of(len.max(1) - 1).superchunk() + 1;
-        while (superchunk as u64) << 30 < high_water {
+        if len == 0 {
+            superchunk = 0;
+        }
+        while (superchunk as u64) * (SUPERCHUNK as u64) < high_water.min(self.max_len) {
             let state = self.state.superchunk(superchunk);
             state.region_words_allocated.store(false, Ordering::Release);
             superchunk += 1;

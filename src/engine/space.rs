@@ -154,9 +154,9 @@ impl Engine {
         if state.load(Ordering::Acquire) & known::HOME != 0 {
             return Ok(true);
         }
-        let len = (CHUNK as u64).min(self.home.backed().saturating_sub(chunk.start()));
-        // The end of the file counts as a hole: only what lies before it matters.
-        let len = len.min(self.len().saturating_sub(chunk.start()));
+        // The end of the file counts as a hole: only what lies before it matters. The file's own
+        // end, not the logical one: growing extends the file first.
+        let len = (CHUNK as u64).min(self.home.len().saturating_sub(chunk.start()));
         let whole = self
             .home
             .has_no_hole(chunk.start(), len)

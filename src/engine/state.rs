@@ -59,6 +59,11 @@ impl PageState {
         self.pins.load(Ordering::Acquire) != 0
     }
 
+    /// Whether one pin more can be counted: views can be leaked without end.
+    pub fn can_pin(&self) -> bool {
+        self.pins.load(Ordering::Relaxed) < u32::MAX / 2
+    }
+
     /// Pins the home slots. Under the page's lock.
     pub fn pin(&self) {
         self.pins.fetch_add(1, Ordering::Relaxed);

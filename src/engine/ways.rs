@@ -8,7 +8,8 @@
 //! | logged data | pages that a view pins | 3 | the entry |
 //!
 //! Each function here assumes that the caller holds the locks, has allocated everything that is
-//! stored to, and publishes afterwards. Nothing in here can fail. Every drain says what it orders.
+//! stored to, and publishes afterwards. What commits cannot fail; of
+//! the copying before it, only the reading of a slice that is to be completed can. Every drain says what it orders.
 //! On media where only the death of the process counts the same steps run, and drains and flushes
 //! cost nothing. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line
 //! for short entries); the redo entry and the XOR are this crate's own.

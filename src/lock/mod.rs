@@ -112,24 +112,74 @@ impl Drop for Held<'_> {
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     let mut patience = Patience::new();
     loop {
-        let seen = region.0.load(Ordering::Acquire);
-        let announced = seen & INTENT != 0
-            || seen & HELD == 0
-                && region
-                    .0
-                    .compare_exchange(seen, seen | INTENT, Ordering::SeqCst, Ordering::Relaxed)
-                    .is_ok();
-        if announced && seen & HELD == 0 && try_hold(page) {
-            // Sequentially consistent on both sides: either this load sees the region's holder,
-            // or the region's holder, which looks at the page words after it has marked its own,
-            // sees ours. The intention must still stand, or the next holder would not look.
-            if region.0.load(Ordering::SeqCst) & (HELD | INTENT) == INTENT {
-                return Held(page);
+        if announce(region) && try_hold(page) {
+            let held = Held(page);
+            if is_announced(region) {
+                return held;
             }
-            page.release();
         }
         patience.wait();
     }
+}
+
+/// Takes the words of several pages of one region, ascending, and appends them to `held`: all of
+/// them or, for as long as somebody wants the whole region, none. Who held one page and waited for
+/// the next would keep the region's locker waiting, and the region's locker keeps everybody out:
+/// a deadlock.
+pub fn lock_pages<'a>(
+    region: &LockWord,
+    pages: impl Iterator<Item = &'a LockWord> + Clone,
+    held: &mut Vec<Held<'a>>,
+) {
+    let before = held.len();
+    let mut patience = Patience::new();
+    loop {
+        if announce(region) && try_hold_all(region, pages.clone(), held) {
+            return;
+        }
+        held.truncate(before);
+        patience.wait();
+    }
+}
+
+fn try_hold_all<'a>(
+    region: &LockWord,
+    pages: impl Iterator<Item = &'a LockWord>,
+    held: &mut Vec<Held<'a>>,
+) -> bool {
+    for page in pages {
+        let mut patience = Patience::new();
+        while !try_hold(page) {
+            if !is_announced(region) {
+                return false;
+            }
+            patience.wait();
+        }
+        held.push(Held(page));
+    }
+    is_announced(region)
+}
+
+/// Sets the intention on a region that nobody holds. False: somebody does, or was faster.
+#[inline]
+fn announce(region: &LockWord) -> bool {
+    let seen = region.0.load(Ordering::Acquire);
+    seen & HELD == 0
+        && (seen & INTENT != 0
+            || region
+                .0
+                .compare_exchange(seen, seen | INTENT, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok())
+}
+
+/// Whether nobody holds the region and the intention stands, after a page word was taken.
+///
+/// Sequentially consistent on both sides: either this load sees the region's holder, or the
+/// region's holder, which looks at the page words after it has marked its own, sees ours. The
+/// intention must still stand, or the next holder would not look.
+#[inline]
+fn is_announced(region: &LockWord) -> bool {
+    region.0.load(Ordering::SeqCst) & (HELD | INTENT) == INTENT
 }
 
 /// Takes a region's word, and waits for the page locks below it.
@@ -169,7 +219,7 @@ fn try_hold(page: &LockWord) -> bool {
 }
 
 /// Waits a little longer each time: spins, yields, sleeps. No wake-up is needed, so that unlocking
-/// can be a plain store; the price is at most a millisecond after a long wait.
+/// can be a plain store; the price is a tenth of a millisecond after a long wait.
 #[derive(Debug)]
 pub struct Patience {
     backoff: Backoff,
@@ -178,7 +228,7 @@ pub struct Patience {
 
 impl Patience {
     const FIRST_SLEEP: Duration = Duration::from_micros(20);
-    const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+    const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 
     /// Has not waited yet.
     pub fn new() -> Self {
@@ -237,6 +287,32 @@ mod tests {
         drop(lock_region(&r.word, r.pages.iter()));
         assert_eq!(r.word.0.load(Ordering::Relaxed) & INTENT, 0);
         drop(lock_page(&r.word, &r.pages[1]));
+    }
+
+    /// The first version took the pages of an operation one by one and waited for the next with one
+    /// in hand: it hung within seconds beside writers of the whole region.
+    #[test]
+    fn several_page_locks_and_region_locks_do_not_wait_for_each_other_for_ever() {
+        let r = region();
+        std::thread::scope(|s| {
+            for first in 0..2 {
+                let r = &r;
+                s.spawn(move || {
+                    for _ in 0..2_000 {
+                        let mut held = Vec::new();
+                        lock_pages(&r.word, r.pages[first..first + 3].iter(), &mut held);
+                        assert_eq!(held.len(), 3);
+                    }
+                });
+            }
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..2_000 {
+                        drop(lock_region(&r.word, r.pages.iter()));
+                    }
+                });
+            }
+        });
     }
 
     /// Page writers and region writers exclude each other, and readers see no half of a region

@@ -11,7 +11,7 @@
 //! 3. logged data is stored into the reflection slots, and their words are set.
 
 use crate::bitmap::{Slices, Validity};
-use crate::error::{Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::{
     OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
 };
@@ -51,7 +51,11 @@ pub(crate) struct Actions {
 }
 
 /// Reads every lane.
-pub(crate) fn scan(reflection: &MappedFile, seed: Seed) -> Result<Vec<Findings>> {
+pub(crate) fn scan(
+    home: &MappedFile,
+    reflection: &MappedFile,
+    seed: Seed,
+) -> Result<Vec<Findings>> {
     let read = |at: u64, len: usize| {
         let mut bytes = vec![0; len];
         reflection.read_file(&mut bytes, at).map_err(|source| Error::Io {
@@ -64,6 +68,7 @@ pub(crate) fn scan(reflection: &MappedFile, seed: Seed) -> Result<Vec<Findings>>
     };
     let lanes = read(layout::LANES, layout::LANE_COUNT * layout::LANE)?;
     let mut found = Vec::with_capacity(layout::LANE_COUNT);
+    let mut spilled_bytes = 0;
     for (n, bytes) in lanes.chunks_exact(layout::LANE).enumerate() {
         let index = LaneIndex(n as u16);
         let redo = std::array::from_fn(|position| {
@@ -79,6 +84,15 @@ pub(crate) fn scan(reflection: &MappedFile, seed: Seed) -> Result<Vec<Findings>>
             crate::format::entry::Found::Valid(Undo { sequence, body }) => match body {
                 UndoBody::Inline(words) => UndoFound::Words(words),
                 UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
+                    // Entries do not share extents: more than there is cannot have been written.
+                    spilled_bytes += spill.len;
+                    if spilled_bytes > layout::LOG_AREA_LEN {
+                        return Err(Error::Mismatch {
+                            home: home.path().to_owned(),
+                            reflection: reflection.path().to_owned(),
+                            why: Mismatch::Corrupt,
+                        });
+                    }
                     let spilled = read(layout::LOG_AREA + spill.offset, spill.len as usize)?;
                     let whole = spill.matches(entry_seed, sequence, &spilled);
                     let words = matches!(body, UndoBody::SpilledUndo(_));

@@ -63,9 +63,14 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if !platform.try_lock(&home.file).map_err(|e| Error::io("lock", path, e))? {
         return Err(busy(false));
     }
-    home.created = home.is_new.then(|| RemoveUnlessKept::new(&platform, path));
     // Anew: another process may have closed the file between the first look and the lock.
     let stat = opening.stat(&home.file, path)?;
+    if stat.len == 0 {
+        home.if_it_fails = Some(match home.is_new {
+            true => UndoUnlessKept::Remove(&platform, path.to_owned()),
+            false => UndoUnlessKept::Empty(&platform, opening.another(&home.file)?),
+        });
+    }
     let file_system =
         platform.file_system(&home.file).map_err(|e| Error::io("look up", path, e))?;
     medium::check_file_system(options, path, file_system)?;
@@ -98,10 +103,17 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         None => {
             let (file, superblock) =
                 opening.make_reflection(&home.file, &stat, &reflection_path, lengths.len)?;
-            made = Some(RemoveUnlessKept::new(&platform, &reflection_path));
+            made = Some(UndoUnlessKept::Remove(&platform, reflection_path.clone()));
             (file, superblock)
         }
     };
+    // Nobody opens the reflection file for a home file, here or in another process.
+    let found_stat = opening.stat(&reflection_file, &reflection_path)?;
+    let reflection_registration =
+        Registration::new(found_stat.dev, found_stat.ino).ok_or_else(|| busy(true))?;
+    if !platform.try_lock(&reflection_file).map_err(|e| Error::io("lock", &reflection_path, e))? {
+        return Err(busy(false));
+    }
     let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
     let (home_mapping, reflection_mapping, medium) = medium::map(
         &platform,
@@ -121,7 +133,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         platform.clone(),
         FileId::Home,
         path.to_owned(),
-        home.file.try_clone().map_err(|e| Error::io("open", path, e))?,
+        opening.another(&home.file)?,
         home_mapping,
         home_len,
     );
@@ -159,9 +171,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         lengths.high_water = lengths.len;
     }
     opening.set_marker(&home_file, &superblock, medium)?;
-    home.keep();
-    if let Some(made) = made {
-        made.keep();
+    for undo in [&mut home.if_it_fails, &mut made].into_iter().flatten() {
+        undo.keep();
     }
     Ok(Engine::new(Setup {
         platform,
@@ -173,7 +184,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         high_water: lengths.high_water,
         max_len,
         superblock,
-        registration,
+        registrations: [registration, reflection_registration],
         fresh: is_fresh,
     }))
 }
@@ -187,7 +198,8 @@ fn recover(
     len: u64,
 ) -> Result<()> {
     let seed = Seed::new(&superblock.uuid, superblock.session);
-    let actions: Vec<_> = lanes::scan(reflection, seed)?.into_iter().map(lanes::decide).collect();
+    let actions: Vec<_> =
+        lanes::scan(home, reflection, seed)?.into_iter().map(lanes::decide).collect();
     lanes::apply(platform, home, reflection, len, &actions)?;
     // Orders everything that was recovered before the superblock that voids the entries.
     platform.drain();
@@ -211,28 +223,29 @@ struct Look {
     lengths: Lengths,
 }
 
-/// A file that is removed again unless everything goes well.
-struct RemoveUnlessKept<'a> {
-    platform: &'a Platform,
-    path: Option<PathBuf>,
+/// What is undone unless everything goes well.
+enum UndoUnlessKept<'a> {
+    /// This open has made the file.
+    Remove(&'a Platform, PathBuf),
+    /// This open has given an empty home file a length.
+    Empty(&'a Platform, File),
+    Kept,
 }
 
-impl<'a> RemoveUnlessKept<'a> {
-    fn new(platform: &'a Platform, path: &Path) -> Self {
-        RemoveUnlessKept { platform, path: Some(path.to_owned()) }
-    }
-
-    fn keep(mut self) {
-        self.path = None;
+impl UndoUnlessKept<'_> {
+    fn keep(&mut self) {
+        *self = UndoUnlessKept::Kept;
     }
 }
 
-impl Drop for RemoveUnlessKept<'_> {
+impl Drop for UndoUnlessKept<'_> {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // The error that led here is the one to report.
-            let _best_effort = self.platform.remove_file(path);
-        }
+        // The error that led here is the one to report.
+        let _best_effort = match self {
+            UndoUnlessKept::Remove(platform, path) => platform.remove_file(path),
+            UndoUnlessKept::Empty(platform, file) => platform.set_file_len(file, FileId::Home, 0),
+            UndoUnlessKept::Kept => Ok(()),
+        };
     }
 }
 
@@ -240,16 +253,9 @@ impl Drop for RemoveUnlessKept<'_> {
 struct HomeFile<'a> {
     file: File,
     is_new: bool,
-    /// Set once the lock is held: until then somebody else may have the new file open.
-    created: Option<RemoveUnlessKept<'a>>,
-}
-
-impl HomeFile<'_> {
-    fn keep(self) {
-        if let Some(created) = self.created {
-            created.keep();
-        }
-    }
+    /// Set once the lock is held and the file was found to be empty: until then it may be, or
+    /// hold, somebody else's.
+    if_it_fails: Option<UndoUnlessKept<'a>>,
 }
 
 struct Opening<'a> {
@@ -272,6 +278,10 @@ impl<'a> Opening<'a> {
         self.platform.stat(file).map_err(self.io("look up", path))
     }
 
+    fn another(&self, file: &File) -> Result<File> {
+        file.try_clone().map_err(self.io("open", self.path))
+    }
+
     fn mismatch(&self, reflection: &Path, why: Mismatch) -> Error {
         let (home, reflection) = (self.path.to_owned(), reflection.to_owned());
         Error::Mismatch { home, reflection, why }
@@ -290,10 +300,18 @@ impl<'a> Opening<'a> {
             }
             self.platform.remove_file(&orphan).map_err(self.io("remove", &orphan))?;
         }
-        let how =
-            OpenHow { create: false, create_new: !exists && self.options.create, mode: 0o666 };
-        let file = self.platform.open(self.path, how).map_err(self.io("open", self.path))?;
-        Ok(HomeFile { file, is_new: how.create_new, created: None })
+        let mut is_new = !exists && self.options.create;
+        let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
+        let file = match self.platform.open(self.path, how) {
+            // Somebody else was faster, and may be done with it or not: the lock will tell.
+            Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
+                is_new = false;
+                self.platform.open(self.path, OpenHow { create_new: false, ..how })
+            }
+            other => other,
+        }
+        .map_err(self.io("open", self.path))?;
+        Ok(HomeFile { file, is_new, if_it_fails: None })
     }
 
     fn reflection_dir(&self) -> &Path {
@@ -455,7 +473,9 @@ impl<'a> Opening<'a> {
         forced: Option<Medium>,
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
-        let same_boot = superblock.boot_id == self.platform.boot_id();
+        // Where the system does not tell boots apart, every boot is another one.
+        let boot = self.platform.boot_id();
+        let same_boot = superblock.boot_id == boot && boot != [0; 16];
         let was = superblock.identity;
         let is = identity_of(home);
         let same_file = was.inode == is.inode
@@ -563,7 +583,7 @@ impl<'a> Opening<'a> {
         }
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
         let file = platform.open(&new, how).map_err(self.io("create", &new))?;
-        let unfinished = RemoveUnlessKept::new(platform, &new);
+        let mut unfinished = UndoUnlessKept::Remove(platform, new.clone());
         let superblock = Superblock {
             session: 1,
             state: State::InUse,

@@ -28,7 +28,7 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// The door to `file`, which is `len` bytes long.
+    /// The door to `file`, which is `len` bytes long; what lies past the mapping is not reached.
     pub fn new(
         platform: Platform,
         id: FileId,
@@ -38,6 +38,7 @@ impl MappedFile {
         len: u64,
     ) -> Self {
         let (backed, zero) = (AtomicU64::new(0), AtomicU64::new(0));
+        let len = len.min(mapping.len() as u64);
         let mapped = MappedFile { platform, mapping, len: zero, backed, file, id, path };
         mapped.set_backed(len);
         mapped
@@ -51,6 +52,11 @@ impl MappedFile {
     /// The open file, for calls that are not copies.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The file's exact length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
     }
 
     /// Number of bytes that the file backs: what may be accessed.

@@ -315,3 +315,35 @@ pub fn run(command: &mut Command) -> String {
     assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
     text
 }
+
+/// Ends the process if a test does not end by itself: threads that wait for each other would
+/// otherwise do so for ever. Dropped when the test is over.
+pub struct Watch(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl Watch {
+    /// After which a test hangs.
+    const LIMIT: std::time::Duration = std::time::Duration::from_secs(25);
+
+    pub fn start() -> Watch {
+        let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = std::sync::Arc::clone(&over);
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            let start = std::time::Instant::now();
+            while !seen.load(Ordering::Relaxed) {
+                if start.elapsed() > Watch::LIMIT {
+                    eprintln!("{test}: hangs");
+                    std::process::abort();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        Watch(over)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -404,14 +404,16 @@ impl<'r> Player<'r> {
 }
 
 /// Positions in a trace at which the power goes: before every drain the most can be lost, after an
-/// operation's end the most must be kept.
-pub fn positions(trace: &[Event], count: usize, rng: &mut Rng) -> Vec<usize> {
+/// operation's end the most must be kept. `early`: mostly while the pair is being opened.
+pub fn positions(trace: &[Event], count: usize, early: bool, rng: &mut Rng) -> Vec<usize> {
     let is_mark =
         |event: &Event| matches!(event.what, What::Read { offset, .. } if offset >= MARKS);
     let drains: Vec<usize> = (0..trace.len()).filter(|n| trace[*n].what == What::Drain).collect();
     let ends: Vec<usize> = (1..=trace.len()).filter(|n| is_mark(&trace[n - 1])).collect();
+    let opened = ends.get(1).copied().unwrap_or(trace.len());
     let mut at: Vec<usize> = (0..count)
-        .map(|_| match rng.below(10) {
+        .map(|_| match rng.below(if early { 20 } else { 10 }) {
+            10.. => rng.index(opened + 1),
             0..=4 if !drains.is_empty() => rng.pick(&drains),
             5..=7 if !ends.is_empty() => rng.pick(&ends),
             _ => rng.index(trace.len() + 1),

@@ -1,0 +1,541 @@
+//! How many drains does each way of writing take, and are its steps in order?
+//!
+//! How: on the recording platform, with RAM treated as persistent memory. Every operation is done
+//! a few times before it is counted, so that first touches (allocation, claims of lanes) are over.
+//! The words that say which slots are valid are followed through the whole trace, so that every
+//! store of data can be compared with what was valid when it was made.
+
+mod common;
+
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, RegionIndex, layout};
+use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium};
+use common::{Ground, Rng, Scratch};
+use std::collections::{HashMap, HashSet};
+
+const PAGE: u64 = 4096;
+const REGION: u64 = 262_144;
+const LEN: u64 = 16 << 20;
+
+/// What a store went to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    /// A slot: the home byte that it is of, and whether it is in the reflection file.
+    Slot(u64, bool),
+    SliceWord(u64),
+    RegionWord(u64),
+    Lane,
+    LogArea,
+    State,
+}
+
+fn target(file: FileId, offset: u64) -> Target {
+    if file == FileId::Home {
+        return Target::Slot(offset, false);
+    }
+    let lanes_end = layout::lane(LaneIndex(layout::LANE_COUNT as u16));
+    let slice_words = layout::slice_word(PageIndex(0));
+    let region_words = layout::region_word(RegionIndex(0));
+    match offset {
+        _ if offset >= layout::reflection(0) => Target::Slot(offset - layout::reflection(0), true),
+        _ if offset >= region_words => Target::RegionWord((offset - region_words) / 8),
+        _ if offset >= slice_words => Target::SliceWord((offset - slice_words) / 8),
+        _ if offset >= layout::LOG_AREA => Target::LogArea,
+        _ if (layout::LANES..lanes_end).contains(&offset) => Target::Lane,
+        _ => Target::State,
+    }
+}
+
+/// Which slots are valid, by the words that were stored.
+#[derive(Default)]
+struct Words {
+    slices: HashMap<u64, u64>,
+    regions: HashMap<u64, u64>,
+}
+
+impl Words {
+    /// Whether the reflection slot of the slice with this home byte is the valid one.
+    fn in_reflection(&self, at: u64) -> bool {
+        let (page, region) = (at / PAGE, at / REGION);
+        let of_page = self.slices.get(&page).copied().unwrap_or(0) >> (at % PAGE / 64) & 1;
+        let of_region = self.regions.get(&region).copied().unwrap_or(0) >> (page % 64) & 1;
+        of_page ^ of_region == 1
+    }
+
+    fn follow(&mut self, what: &What) {
+        let (file, offset, value) = match what {
+            What::Store { file, offset, value, .. } => (*file, *offset, *value),
+            What::Xor { file, offset, value_after, .. } => (*file, *offset, *value_after),
+            _ => return,
+        };
+        match target(file, offset) {
+            Target::SliceWord(page) => drop(self.slices.insert(page, value)),
+            Target::RegionWord(region) => drop(self.regions.insert(region, value)),
+            _ => {}
+        }
+    }
+}
+
+struct Traced {
+    recorder: Recorder,
+    file: AtomicMappedFile,
+    words: Words,
+    _scratch: Scratch,
+}
+
+impl Traced {
+    fn open(ground: &Ground, policy: DeployPolicy) -> Traced {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(LEN).deploy(policy);
+        let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+        Traced { recorder, file, words: Words::default(), _scratch: scratch }
+    }
+
+    fn take(&mut self) -> Vec<What> {
+        self.recorder.take().into_iter().map(|event: Event| event.what).collect()
+    }
+
+    /// What was done in `body`. The caller follows the words through it.
+    fn trace(&mut self, body: impl FnOnce(&AtomicMappedFile)) -> Vec<What> {
+        for what in self.take() {
+            self.words.follow(&what);
+        }
+        body(&self.file);
+        self.take()
+    }
+
+    /// As `trace`, the third time.
+    fn warm_trace(&mut self, body: impl Fn(&AtomicMappedFile)) -> Vec<What> {
+        body(&self.file);
+        body(&self.file);
+        self.trace(body)
+    }
+}
+
+fn drains(trace: &[What]) -> usize {
+    trace.iter().filter(|what| **what == What::Drain).count()
+}
+
+fn is_call(what: &What) -> bool {
+    !matches!(
+        what,
+        What::Store { .. }
+            | What::Xor { .. }
+            | What::CompareExchange { .. }
+            | What::Copy { .. }
+            | What::Flush { .. }
+            | What::Drain
+    )
+}
+
+/// The bytes that were stored to slots, and to the lanes and the log.
+fn bytes_stored(trace: &[What]) -> (u64, u64) {
+    let mut sums = (0, 0);
+    for what in trace {
+        if let What::Copy { file, offset, bytes, .. } = what {
+            match target(*file, *offset) {
+                Target::Slot(..) => sums.0 += bytes.len() as u64,
+                _ => sums.1 += bytes.len() as u64,
+            }
+        }
+    }
+    sums
+}
+
+/// Checks the order of an operation's steps that flips: data to free slots in whole lines, drain,
+/// words, drain (and the end of the entry, drain).
+fn check_flip(words: &mut Words, trace: &[What], name: &str) {
+    // Data and entries of which nothing says yet that they are durable.
+    let mut pending = 0;
+    // Lines that were stored through the cache, and not flushed.
+    let mut dirty = HashSet::new();
+    let mut words_pending = false;
+    for (n, what) in trace.iter().enumerate() {
+        let here = format!("{name}, step {n}");
+        match what {
+            What::Copy { file, offset, bytes, through } => {
+                if let Target::Slot(at, in_reflection) = target(*file, *offset) {
+                    assert!(at % 64 == 0 && bytes.len() % 64 == 0, "{here}: a line in part");
+                    for line in (at..at + bytes.len() as u64).step_by(64) {
+                        assert_ne!(
+                            words.in_reflection(line),
+                            in_reflection,
+                            "{here}: over the valid slot of byte {line}"
+                        );
+                    }
+                }
+                assert!(!words_pending, "{here}: data after a word");
+                pending += 1;
+                if !through {
+                    let lines = offset / 64..(offset + bytes.len() as u64).div_ceil(64);
+                    dirty.extend(lines.map(|line| (*file == FileId::Home, line)));
+                }
+            }
+            What::Flush { file, offset, len } => {
+                for line in offset / 64..(offset + len).div_ceil(64) {
+                    dirty.remove(&(*file == FileId::Home, line));
+                }
+            }
+            What::Drain => {
+                assert!(dirty.is_empty(), "{here}: a drain leaves lines unflushed");
+                pending = 0;
+                words_pending = false;
+            }
+            What::Store { file, offset, value, through } => {
+                match target(*file, *offset) {
+                    Target::SliceWord(_) => {
+                        assert_eq!(pending, 0, "{here}: a word before the drain of its data");
+                        words_pending = true;
+                    }
+                    Target::Lane => {
+                        assert_eq!(*value, 0, "{here}: the end of an entry");
+                        assert!(!words_pending, "{here}: the end before the words are durable");
+                    }
+                    other => panic!("{here}: a store to {other:?}"),
+                }
+                if !through {
+                    dirty.insert((*file == FileId::Home, offset / 64));
+                }
+            }
+            What::Xor { file, offset, .. } => {
+                assert!(matches!(target(*file, *offset), Target::RegionWord(_)), "{here}");
+                assert_eq!(pending, 0, "{here}: a word before the drain of its data");
+                words_pending = true;
+                dirty.insert((*file == FileId::Home, offset / 64));
+            }
+            other => panic!("{here}: {other:?}"),
+        }
+        words.follow(what);
+    }
+    assert_eq!(trace.last(), Some(&What::Drain), "{name}: the last step");
+}
+
+/// Lines that a range touches, in bytes.
+fn lines(offset: u64, len: u64) -> u64 {
+    ((offset + len).next_multiple_of(64) - offset / 64 * 64).max(64)
+}
+
+#[test]
+fn a_small_write_takes_one_drain_and_is_stored_in_place_after_it() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    for (n, (offset, len)) in
+        [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 512)].into_iter().enumerate()
+    {
+        let at = n as u64 * PAGE + offset;
+        let data = Rng(n as u64).bytes(len);
+        let name = format!("{len} bytes at {at}");
+        let trace = traced.warm_trace(|file| file.write_at(&data, at).expect("write"));
+        assert_eq!(drains(&trace), 1, "{name}: {trace:?}");
+        assert!(!trace.iter().any(is_call), "{name}: a system call: {trace:?}");
+        let commit = trace.iter().position(|what| *what == What::Drain).expect("a drain");
+        for what in &trace[..commit] {
+            match what {
+                What::Copy { file, offset, .. } => {
+                    assert_eq!(target(*file, *offset), Target::Lane, "{name}: before the drain");
+                }
+                What::Flush { .. } => {}
+                other => panic!("{name}: {other:?} before the drain"),
+            }
+        }
+        let mut stored = Vec::new();
+        for what in &trace[commit + 1..] {
+            let What::Copy { file, offset, bytes, .. } = what else {
+                panic!("{name}: {what:?} after the drain");
+            };
+            let Target::Slot(at, in_reflection) = target(*file, *offset) else {
+                panic!("{name}: {what:?} after the drain");
+            };
+            assert_eq!(traced.words.in_reflection(at), in_reflection, "{name}: not in place");
+            stored.extend_from_slice(bytes);
+        }
+        assert_eq!(stored, data, "{name}: what was stored in place");
+    }
+}
+
+#[test]
+fn what_a_small_write_stored_in_place_is_flushed_before_the_drain_of_the_next_one() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let mut stored = |at: u64| {
+        traced.warm_trace(|file| file.write_at(&[1; 100], at).expect("write"));
+        let trace = traced.trace(|file| file.write_at(&[2; 100], at).expect("write"));
+        let next = traced.trace(|file| file.write_at(&[3; 100], at + PAGE).expect("write"));
+        (trace, next)
+    };
+    let (trace, next) = stored(200);
+    let commit = next.iter().position(|what| *what == What::Drain).expect("a drain");
+    for what in &trace {
+        if let What::Copy { file: FileId::Home, offset, bytes, through: false } = what {
+            for line in offset / 64..(offset + bytes.len() as u64).div_ceil(64) {
+                let is_flushed = next[..commit].iter().any(|what| {
+                    matches!(what, What::Flush { file: FileId::Home, offset, len }
+                        if (offset / 64..(offset + len).div_ceil(64)).contains(&line))
+                });
+                assert!(is_flushed, "line {line}: {next:?}");
+            }
+        }
+    }
+}
+
+/// Writes of one range: name, place, drains.
+const WRITES: [(&str, u64, u64, usize); 16] = [
+    ("more than a redo entry takes", 16 * PAGE + 10, 513, 2),
+    ("a part of a page, aligned", 17 * PAGE + 1024, 2048, 2),
+    ("a page but a byte", 18 * PAGE, 4095, 2),
+    ("a page", 19 * PAGE, 4096, 2),
+    ("8 KiB, aligned", 20 * PAGE, 8192, 2),
+    ("16 KiB, aligned", 24 * PAGE, 16 << 10, 2),
+    ("64 KiB, aligned", 32 * PAGE, 64 << 10, 2),
+    ("256 KiB, aligned", REGION, 256 << 10, 2),
+    ("a small write over two pages", 3 * REGION - 20 * PAGE - 8, 16, 3),
+    ("a page, not aligned", 2 * REGION + 100, 4096, 3),
+    ("16 KiB, not aligned", 2 * REGION + 8 * PAGE + 64, 16 << 10, 3),
+    ("64 KiB, not aligned", 2 * REGION + 16 * PAGE + 1, 64 << 10, 3),
+    ("aligned pages of two regions", 4 * REGION - 2 * PAGE, 4 * PAGE, 3),
+    ("two pages of two regions", 5 * REGION - PAGE, 2 * PAGE, 3),
+    ("two regions", 6 * REGION, 2 * REGION, 3),
+    ("a megabyte, not aligned", 9 * REGION + 777, 1 << 20, 3),
+];
+
+#[test]
+fn every_other_write_takes_two_or_three_drains_with_its_steps_in_order() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    for (name, offset, len, expected) in WRITES {
+        let data = Rng(len).bytes(len as usize);
+        let write = |file: &AtomicMappedFile| file.write_at(&data, offset).expect("write");
+        write(&traced.file);
+        write(&traced.file);
+        // From both sides: the slots that are free are by turns those of either file.
+        for _ in 0..2 {
+            let trace = traced.trace(write);
+            assert_eq!(drains(&trace), expected, "{name}: {:?}", short(&trace));
+            assert!(!trace.iter().any(is_call), "{name}: a system call");
+            check_flip(&mut traced.words, &trace, name);
+            let (data, log) = bytes_stored(&trace);
+            assert_eq!(data, lines(offset, len), "{name}: bytes of data");
+            assert!(log <= 2048, "{name}: {log} bytes of log");
+        }
+    }
+}
+
+/// A trace without its bytes.
+fn short(trace: &[What]) -> Vec<String> {
+    trace
+        .iter()
+        .map(|what| match what {
+            What::Copy { file, offset, bytes, through } => {
+                format!("copy {} to {:?}, {through}", bytes.len(), target(*file, *offset))
+            }
+            What::Flush { file, offset, len } => {
+                format!("flush {len} of {:?}", target(*file, *offset))
+            }
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_transaction_over_pages_takes_three_drains_and_in_one_page_two() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let cases: [(&str, &[(u64, usize)], usize); 6] = [
+        ("one small range", &[(10, 20)], 1),
+        ("two ranges that become one", &[(PAGE + 10, 20), (PAGE + 30, 20)], 1),
+        ("two ranges of one page", &[(2 * PAGE + 10, 20), (2 * PAGE + 900, 20)], 2),
+        ("two ranges of one slice", &[(3 * PAGE + 2, 5), (3 * PAGE + 50, 5)], 2),
+        ("two pages", &[(4 * PAGE + 2, 5), (5 * PAGE + 50, 5)], 3),
+        ("pages and parts of regions", &[(6 * PAGE, 9000), (REGION, 65_536), (3 * REGION, 8)], 3),
+    ];
+    for (name, ranges, expected) in cases {
+        let trace = traced.warm_trace(|file| {
+            let mut tx = file.begin();
+            for (offset, len) in ranges {
+                tx.write_at(&vec![7; *len], *offset).expect("write");
+            }
+            tx.commit().expect("commit");
+        });
+        assert_eq!(drains(&trace), expected, "{name}: {:?}", short(&trace));
+        if expected > 1 && name != "two ranges of one slice" {
+            check_flip(&mut traced.words, &trace, name);
+        }
+        assert!(!trace.iter().any(is_call), "{name}: a system call");
+    }
+}
+
+#[test]
+fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let pages = 120;
+    let before = traced.file.stats().spilled_writes;
+    let write = |file: &AtomicMappedFile| {
+        let mut tx = file.begin();
+        for n in 0..pages {
+            tx.write_at(&[n as u8; 64], n * 2 * PAGE + n % 64 * 64).expect("write");
+        }
+        tx.commit().expect("commit");
+    };
+    write(&traced.file);
+    let trace = traced.trace(write);
+    assert_eq!(traced.file.stats().spilled_writes, before + 2);
+    assert_eq!(drains(&trace), 3, "{:?}", short(&trace));
+    // It allocates its place in the log area, and does nothing else but store.
+    let calls: Vec<&What> = trace.iter().filter(|what| is_call(what)).collect();
+    assert!(calls.iter().all(|what| matches!(what, What::Allocate { .. })), "{calls:?}");
+    let steps: Vec<What> = trace.iter().filter(|what| !is_call(what)).cloned().collect();
+    check_flip(&mut traced.words, &steps, "spilled");
+    assert_eq!(bytes_stored(&trace).0, pages * 64);
+}
+
+#[test]
+fn reading_stores_nothing_and_drains_nothing() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Manual);
+    for (_, offset, len, _) in WRITES {
+        traced.file.write_at(&vec![1; len as usize], offset).expect("write");
+    }
+    // A page in as many pieces as can be.
+    let mut tx = traced.file.begin();
+    (0..32).for_each(|n| tx.write_at(&[9; 64], 14 * REGION + n * 128).expect("write"));
+    tx.commit().expect("commit");
+    let read = |file: &AtomicMappedFile| {
+        file.load::<u64>(16 * PAGE + 10).expect("load");
+        file.load::<u64>(PAGE - 4).expect("load");
+        file.read_at(&mut [0; 4096], 14 * REGION).expect("read");
+        let mut everything = vec![0; LEN as usize];
+        file.read_at(&mut everything, 0).expect("read");
+        file.transact(|tx| tx.read_at(&mut everything, 0)).expect("read");
+        let mut tx = file.begin();
+        tx.load::<u64>(0).expect("load");
+        tx.store(0, &1u64).expect("store, and roll back");
+    };
+    read(&traced.file);
+    let trace = traced.trace(read);
+    // Holes of the home file are read by calls, since a load would allocate them.
+    let stores: Vec<&What> =
+        trace.iter().filter(|what| !matches!(what, What::Read { .. } | What::Os(_))).collect();
+    assert!(stores.is_empty(), "{stores:?}");
+    let trace = traced.trace(|file| file.sync().expect("sync"));
+    assert!(trace.is_empty(), "sync has nothing to do: {trace:?}");
+}
+
+#[test]
+fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothing_is_away() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Manual);
+    let write = |file: &AtomicMappedFile| {
+        for n in 0..5 {
+            file.write_at(&[n as u8 + 1; 3000], n * PAGE + 64).expect("write");
+        }
+    };
+    let deploy = |file: &AtomicMappedFile| {
+        file.deploy(0..REGION).expect("deploy");
+    };
+    write(&traced.file);
+    deploy(&traced.file);
+    write(&traced.file);
+    let trace = traced.trace(deploy);
+    assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "deployment");
+    assert_eq!(bytes_stored(&trace), (5 * lines(64, 3000), 0));
+    let trace = traced.trace(deploy);
+    assert!(trace.is_empty(), "nothing is away: {trace:?}");
+
+    // A view deploys what it needs to, and nothing where nothing is away.
+    write(&traced.file);
+    let trace = traced.trace(|file| drop(file.view(0..REGION).expect("view")));
+    assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "view");
+    let trace = traced.trace(|file| drop(file.view(0..REGION).expect("view")));
+    assert!(trace.is_empty(), "nothing is away: {trace:?}");
+}
+
+#[test]
+fn a_read_of_a_page_in_many_pieces_deploys_it_once() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let scatter = |file: &AtomicMappedFile| {
+        let mut tx = file.begin();
+        (0..20).for_each(|n| tx.write_at(&[9; 64], n * 128).expect("write"));
+        tx.commit().expect("commit");
+    };
+    let read = |file: &AtomicMappedFile| file.read_at(&mut [0; 4096], 0).expect("read");
+    scatter(&traced.file);
+    read(&traced.file);
+    scatter(&traced.file);
+    let trace = traced.trace(read);
+    assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "lazy");
+    let trace = traced.trace(read);
+    assert!(trace.is_empty(), "{trace:?}");
+}
+
+#[test]
+fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    traced.file.write_at(&[1; 4096], 0).expect("write");
+    let view = traced.file.view(0..4096).expect("view");
+    // Warm: another page of the same chunk was written both ways.
+    let second = traced.file.try_clone().expect("clone");
+    for _ in 0..2 {
+        second.write_at(&[1; 4096], PAGE).expect("write");
+    }
+    drop(view);
+    let file = traced.file.try_clone().expect("clone");
+    let view = file.view(0..4096).expect("view");
+    let write = |file: &AtomicMappedFile| file.write_at(&[2; 4096], 0).expect("write");
+    let trace = traced.trace(write);
+    assert_eq!(drains(&trace), 2, "a flip away: {:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "a flip away");
+    for _ in 0..2 {
+        let trace = traced.trace(write);
+        assert_eq!(drains(&trace), 3, "by the log: {:?}", short(&trace));
+        let stored_home =
+            trace.iter().any(|what| matches!(what, What::Copy { file: FileId::Home, .. }));
+        assert!(!stored_home, "a view's bytes were stored to");
+        for what in &trace {
+            traced.words.follow(what);
+        }
+    }
+    assert_eq!(view.to_vec().expect("read"), [1; 4096]);
+    drop(view);
+}
+
+#[test]
+fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
+    let ground = common::ram();
+    assert_eq!(ground.medium, Medium::Ram);
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let small = [("8 bytes", PAGE, 8, 2), ("512 bytes", 2 * PAGE, 512, 2)];
+    for (name, offset, len, expected) in small.into_iter().chain(WRITES) {
+        let data = vec![5; len as usize];
+        let trace = traced.warm_trace(|file| file.write_at(&data, offset).expect("write"));
+        assert_eq!(drains(&trace), expected, "{name}: a step orders, although it costs nothing");
+        for what in &trace {
+            match what {
+                What::Copy { through, .. } => assert!(through, "{name}: {what:?}"),
+                What::Store { .. } | What::Xor { .. } | What::Drain => {}
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        check_flip(&mut traced.words, &without_flushing(&trace), name);
+    }
+    let trace = traced.trace(|file| file.sync().expect("sync"));
+    assert!(trace.is_empty(), "{trace:?}");
+}
+
+/// A trace of a platform where nothing has to be flushed, with flushes.
+fn without_flushing(trace: &[What]) -> Vec<What> {
+    let mut steps = Vec::new();
+    for what in trace {
+        steps.push(what.clone());
+        if let What::Xor { file, offset, .. } = what {
+            steps.push(What::Flush { file: *file, offset: *offset, len: 8 });
+        }
+    }
+    steps
+}

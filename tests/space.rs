@@ -1,0 +1,430 @@
+//! What happens on a full disk? A typed error, nothing changed, and never a SIGBUS.
+//!
+//! How: on small file systems of our own: a tmpfs and an ext4 image, mounted by a child process in
+//! a mount namespace of its own, so that they go away with it whatever happens. A SIGBUS ends the
+//! child and fails the test. Mounting needs root; where it is not allowed the tests say so and
+//! return.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
+use common::{Rng, assert_same, child_with_mounts, reflections_in, role, run};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const CHILD: &str = "plays_the_child_on_a_small_file_system_if_it_is_one";
+const PAGE: u64 = 4096;
+
+/// A file system of a few megabytes.
+struct Small {
+    folder: PathBuf,
+    medium: Medium,
+}
+
+impl Small {
+    fn tmpfs(folder: &Path, bytes: u64) -> Small {
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+            .arg(folder));
+        Small { folder: folder.to_owned(), medium: Medium::Ram }
+    }
+
+    fn ext4(folder: &Path) -> Small {
+        let image = folder.with_extension("img");
+        File::create(&image).expect("create").set_len(32 << 20).expect("make the image");
+        run(Command::new("mkfs.ext4").arg("-q").arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(folder));
+        Small { folder: folder.to_owned(), medium: Medium::PageCache }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn options(&self) -> Options {
+        AtomicMappedFile::options().create(true).medium(self.medium)
+    }
+
+    /// Fills what is free, but for about `but` bytes, with another file.
+    fn fill(&self, but: u64) {
+        let path = self.file("filler");
+        let mut file = File::options().create(true).append(true).open(&path).expect("filler");
+        // Small pieces at the end, so that nothing is left.
+        for size in [1 << 16, 4096, 512, 1] {
+            let piece = vec![0xff; size];
+            while file.write_all(&piece).is_ok() {}
+        }
+        file.sync_all().expect("sync");
+        let len = file.metadata().expect("stat").len();
+        file.set_len(len.saturating_sub(but)).expect("give some back");
+        file.sync_all().expect("sync");
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.file("filler")).expect("remove the filler");
+        // ext4 gives blocks back with its journal.
+        run(&mut Command::new("sync"));
+    }
+}
+
+/// Blocks of the reflection files, in bytes.
+fn reflection_bytes(folder: &Path) -> u64 {
+    reflections_in(folder).iter().map(|path| fs::metadata(path).expect("stat").blocks() * 512).sum()
+}
+
+/// Writes until the file system is full, and compares everything each time. Returns whether it
+/// became full.
+fn write_until_full(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng) -> bool {
+    let len = model.len() as u64;
+    let mut is_full = false;
+    let mut failed = 0;
+    for n in 0..3000 {
+        let size = match rng.below(6) {
+            0 => 4096,
+            1 => 10_000,
+            2 => 262_144,
+            3 => 3,
+            _ => 1 + rng.below(5000),
+        };
+        let offset = match rng.below(3) {
+            0 => rng.below(len / PAGE) * PAGE,
+            _ => rng.below(len),
+        };
+        let size = size.min(len - offset);
+        let data = rng.bytes(size as usize);
+        let place = offset as usize..(offset + size) as usize;
+        let result = match rng.below(4) {
+            0 => {
+                let mut tx = file.begin();
+                tx.write_at(&data, offset).expect("note");
+                tx.commit()
+            }
+            1 => file.view(offset..offset + size).and_then(|view| {
+                assert_same(&view.to_vec()?, &model[place.clone()], "view");
+                let result = file.write_at(&data, offset);
+                assert_same(&view.to_vec()?, &model[place.clone()], "view, after the write");
+                result
+            }),
+            _ => file.write_at(&data, offset),
+        };
+        match result {
+            Ok(()) => model[place.clone()].copy_from_slice(&data),
+            Err(Error::NoSpace { .. }) => {
+                is_full = true;
+                failed += 1;
+            }
+            Err(e) => panic!("write {n}: {e:?}"),
+        }
+        let mut found = vec![0; size as usize];
+        file.read_at(&mut found, offset).expect("read");
+        assert_same(&found, &model[place], &format!("write {n}"));
+        if failed == 200 {
+            break;
+        }
+    }
+    read_everywhere(file, model);
+    is_full
+}
+
+fn read_everywhere(file: &AtomicMappedFile, model: &[u8]) {
+    assert_same(&common::read_all(file), model, "everything");
+    for (n, page) in model.chunks(PAGE as usize).enumerate() {
+        let mut found = vec![0; page.len()];
+        file.read_at(&mut found, n as u64 * PAGE).expect("read a page");
+        assert_same(&found, page, &format!("page {n}"));
+    }
+}
+
+#[test]
+fn plays_the_child_on_a_small_file_system_if_it_is_one() {
+    let Some((role, folder)) = role() else { return };
+    let mount = |kind: &str, size: u64| match kind {
+        "tmpfs" => Small::tmpfs(&folder, size),
+        _ => Small::ext4(&folder),
+    };
+    match role.split(' ').collect::<Vec<_>>()[..] {
+        ["full", kind] => {
+            for policy in [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual] {
+                let small = mount(kind, 3 << 20);
+                fill_go_on_and_reopen(&small, policy);
+                run(Command::new("umount").arg(&folder));
+            }
+        }
+        ["dax"] => {
+            let small = Small { medium: Medium::Dax, ..Small::tmpfs(&folder, 3 << 20) };
+            fill_go_on_and_reopen(&small, DeployPolicy::Lazy);
+        }
+        ["sparse", kind] => sparse_file_larger_than_the_disk(&mount(kind, 4 << 20)),
+        ["holes", kind] => read_holes_on_a_full_disk(&mount(kind, 2 << 20)),
+        ["deploy", kind] => deploy_gives_space_back(&mount(kind, 32 << 20)),
+        ["close", kind] => close_on_a_full_disk(&mount(kind, 4 << 20)),
+        ["create", kind] => create_on_a_full_disk(&mount(kind, 2 << 20)),
+        ["grow", kind] => grow_on_a_full_disk(&mount(kind, 3 << 20)),
+        _ => panic!("no role {role}"),
+    }
+}
+
+fn check(role: &str) {
+    for kind in ["tmpfs", "ext4"] {
+        check_on(&format!("{role} {kind}"));
+    }
+}
+
+fn check_on(role: &str) {
+    let scratch = common::ram().scratch();
+    let folder = scratch.file("small");
+    fs::create_dir(&folder).expect("make a folder");
+    if let Some(mut child) = child_with_mounts(CHILD, role, &folder) {
+        run(&mut child);
+    }
+}
+
+fn fill_go_on_and_reopen(small: &Small, policy: DeployPolicy) {
+    let len = if small.medium == Medium::PageCache { 24 << 20 } else { 5 << 20 };
+    let path = small.file("state.dat");
+    let mut model = vec![0; len as usize];
+    let mut rng = Rng(len);
+    let file = small.options().len(len).deploy(policy).open(&path).expect("open");
+    small.fill(1 << 20);
+    assert!(write_until_full(&file, &mut model, &mut rng), "never full");
+    small.free();
+    write_until_full(&file, &mut model, &mut rng);
+    small.fill(0);
+    read_everywhere(&file, &model);
+    // In this order, so that a close that finds no space is tried as well.
+    match file.close(CloseMode::Fast) {
+        Ok(()) | Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("fast close on a full disk: {e:?}"),
+    }
+    small.free();
+    let file = small.options().deploy(policy).open(&path).expect("open again");
+    read_everywhere(&file, &model);
+    drop(file);
+    let file = small.options().deploy(policy).open(&path).expect("open a third time");
+    read_everywhere(&file, &model);
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_changes_nothing_and_passes_when_there_is_space() {
+    check("full");
+}
+
+#[test]
+fn a_full_disk_is_an_error_on_persistent_memory_as_well() {
+    if common::dax().is_some() {
+        check_on("dax");
+    }
+}
+
+fn sparse_file_larger_than_the_disk(small: &Small) {
+    const GIB: u64 = 1 << 30;
+    let len = 3 * GIB + 5000;
+    let path = small.file("state.dat");
+    let file = small.options().len(len).open(&path).expect("open");
+    let places = [0, 100 << 20, GIB - 50, 2 * GIB, len - 5000];
+    let mut written = Vec::new();
+    for (n, at) in places.into_iter().enumerate() {
+        let data = Rng(n as u64).bytes(5000);
+        match file.write_at(&data, at) {
+            Ok(()) => written.push((at, data)),
+            Err(Error::NoSpace { .. }) => written.push((at, vec![0; 5000])),
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+    let check = |file: &AtomicMappedFile| {
+        for (at, data) in &written {
+            let mut found = vec![0; data.len()];
+            file.read_at(&mut found, *at).expect("read");
+            assert_same(&found, data, &format!("at {at}"));
+        }
+        // Far from everything that was written.
+        let mut found = vec![1; 8 << 20];
+        file.read_at(&mut found, GIB / 2).expect("read holes");
+        assert!(found.iter().all(|byte| *byte == 0));
+    };
+    check(&file);
+    file.close(CloseMode::Fast).expect("close");
+    let file = small.options().open(&path).expect("open");
+    check(&file);
+    match file.close(CloseMode::Spatial) {
+        Ok(()) => assert!(reflections_in(&small.folder).is_empty()),
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    check(&small.options().open(&path).expect("open"));
+}
+
+#[test]
+fn a_sparse_file_may_be_larger_than_the_disk() {
+    check("sparse");
+}
+
+fn read_holes_on_a_full_disk(small: &Small) {
+    let len = 64 << 20;
+    let file = small.options().len(len).open(small.file("state.dat")).expect("open");
+    file.write_at(&[1; 100], 10).expect("write");
+    small.fill(0);
+    let mut found = vec![1; 1 << 20];
+    for n in 1..64 {
+        file.read_at(&mut found, n << 20).expect("read");
+        assert!(found.iter().all(|byte| *byte == 0));
+    }
+    for n in 0..200 {
+        assert_eq!(file.load::<u64>(len / 200 * n + 1000).expect("load"), 0);
+    }
+    // The pages beside the one that was written, in the same chunk.
+    let mut beside = vec![1; 100_000];
+    file.read_at(&mut beside, 4096).expect("read");
+    assert!(beside.iter().all(|byte| *byte == 0));
+    // A view of holes that cannot be filled holds a copy, and pins nothing.
+    let view = file.view(30 << 20..33 << 20).expect("view");
+    assert!(view.to_vec().expect("read").iter().all(|byte| *byte == 0));
+    let sum = file.transact(|tx| tx.load::<u64>(40 << 20)).expect("read in a transaction");
+    assert_eq!(sum, 0);
+    file.deploy(PAGE..len).expect("nothing to deploy needs no space");
+    match file.deploy(0..PAGE) {
+        Ok(_) | Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    assert_eq!(file.load::<[u8; 100]>(10).expect("load"), [1; 100]);
+}
+
+#[test]
+fn reading_what_was_never_written_needs_no_space() {
+    check("holes");
+}
+
+fn deploy_gives_space_back(small: &Small) {
+    let len = 10 << 20;
+    let path = small.file("state.dat");
+    let file = small.options().len(len).deploy(DeployPolicy::Manual).open(&path).expect("open");
+    let data = Rng(1).bytes(len as usize);
+    file.write_at(&data, 0).expect("write");
+    file.sync().expect("sync");
+    let before = reflection_bytes(&small.folder);
+    assert!(before >= len, "{before} bytes in the reflection file");
+    assert_eq!(file.deploy(0..len).expect("deploy"), len / PAGE);
+    file.sync().expect("sync");
+    let after = reflection_bytes(&small.folder);
+    assert!(after + (8 << 20) < before, "{before} bytes before, {after} after");
+    assert_same(&common::read_all(&file), &data, "deployed");
+    // And it can be written again, both ways.
+    for _ in 0..2 {
+        file.write_at(&data[1000..9000], 0).expect("write");
+        file.write_at(&data[..8000], 0).expect("write");
+        assert_same(&common::read_all(&file), &data, "written again");
+    }
+    file.close(CloseMode::Fast).expect("close");
+    let file = small.options().open(&path).expect("open");
+    assert_same(&common::read_all(&file), &data, "opened again");
+}
+
+#[test]
+fn deploying_gives_the_reflection_files_space_back() {
+    check("deploy");
+}
+
+fn close_on_a_full_disk(small: &Small) {
+    let len = 8 << 20;
+    let path = small.file("state.dat");
+    let mut model = vec![0; len as usize];
+    let file = small.options().len(len).deploy(DeployPolicy::Manual).open(&path).expect("open");
+    let mut rng = Rng(4);
+    for _ in 0..60 {
+        let data = rng.bytes(3000);
+        let at = rng.below(len - 3000);
+        match file.write_at(&data, at) {
+            Ok(()) => model[at as usize..at as usize + 3000].copy_from_slice(&data),
+            Err(Error::NoSpace { .. }) => break,
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+    small.fill(0);
+    read_everywhere(&file, &model);
+    let was_closed = match file.close(CloseMode::Spatial) {
+        Ok(()) => true,
+        Err(Error::NoSpace { .. }) => false,
+        Err(e) => panic!("{e:?}"),
+    };
+    if was_closed {
+        assert_same(&fs::read(&path).expect("read"), &model, "the plain file");
+        assert!(reflections_in(&small.folder).is_empty());
+    }
+    small.free();
+    let file = small.options().open(&path).expect("open again");
+    read_everywhere(&file, &model);
+    // Dropped on a full disk: nobody hears of the error, and nothing is lost.
+    file.write_at(&[7; 5000], 3 << 20).expect("write");
+    model[3 << 20..(3 << 20) + 5000].fill(7);
+    small.fill(0);
+    drop(file);
+    small.free();
+    let file = small.options().open(&path).expect("open a third time");
+    read_everywhere(&file, &model);
+    file.close(CloseMode::Spatial).expect("close with space");
+    assert_same(&fs::read(&path).expect("read"), &model, "the plain file");
+    assert!(reflections_in(&small.folder).is_empty());
+}
+
+#[test]
+fn closing_on_a_full_disk_works_or_says_so_and_loses_nothing() {
+    check("close");
+}
+
+fn create_on_a_full_disk(small: &Small) {
+    small.fill(0);
+    let path = small.file("state.dat");
+    let error = small.options().len(1 << 20).open(&path).expect_err("no space");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+    assert!(!path.exists(), "the file that was made is still there");
+    assert!(reflections_in(&small.folder).is_empty());
+    small.free();
+    let file = small.options().len(1 << 20).open(&path).expect("open");
+    file.write_at(&[1; 100], 0).expect("write");
+}
+
+#[test]
+fn creating_on_a_full_disk_leaves_nothing_behind() {
+    check("create");
+}
+
+fn grow_on_a_full_disk(small: &Small) {
+    let path = small.file("state.dat");
+    let file = small.options().len(10_000).open(&path).expect("open");
+    file.write_at(&[1; 10_000], 0).expect("write");
+    small.fill(0);
+    // A length needs no space; what is written there does.
+    match file.set_len(20 << 20) {
+        Ok(()) => {
+            let mut found = vec![1; 1 << 20];
+            file.read_at(&mut found, 10 << 20).expect("read");
+            assert!(found.iter().all(|byte| *byte == 0));
+            let error = file.write_at(&[2; 100_000], 10 << 20).expect_err("no space");
+            assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+        }
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    let mut found = [0; 10_000];
+    file.read_at(&mut found, 0).expect("read");
+    assert_eq!(found, [1; 10_000]);
+    file.set_len(5000).expect("shrinking needs no space");
+    small.free();
+    file.set_len(1 << 20).expect("grow");
+    file.write_at(&[3; 5000], 500_000).expect("write");
+    drop(file);
+    let plain = fs::read(&path).expect("read");
+    assert_eq!(plain.len(), 1 << 20);
+    assert_same(&plain[..5000], &[1; 5000], "the beginning");
+    assert!(plain[5000..500_000].iter().all(|byte| *byte == 0));
+    assert_same(&plain[500_000..505_000], &[3; 5000], "what was written then");
+}
+
+#[test]
+fn a_file_grows_and_shrinks_on_a_full_disk_as_far_as_it_can() {
+    check("grow");
+}
