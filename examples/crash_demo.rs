@@ -12,8 +12,8 @@
 //! | `--medium dax\|page-cache\|ram` | forces the medium, to emulate (what is found) |
 //! | `--seed N` | of all that is random but the threads' timing (from the clock) |
 //!
-//! The child, which is this program again, has five threads: two move money between accounts, two
-//! write blobs of up to 300 KiB at offsets that are aligned to nothing, one counts. What has
+//! The child, which is this program again, has five threads: two move money from one account to up
+//! to 40 others, two write blobs of up to 300 KiB at offsets that are aligned to nothing, one counts. What has
 //! returned is acknowledged to the parent through a pipe, one `write(2)` each, so that no
 //! acknowledgement can die with the child. Now and then the child closes the file and opens it
 //! again. It is killed with SIGKILL a few milliseconds after it says that it runs, or already while
@@ -62,13 +62,15 @@ const COUNTER: usize = 4;
 
 /// The counter lies on two pages, one field on each.
 const TALLY_AT: u64 = 4096 - 8;
-/// How many moves each mover has made.
+/// What each mover has done.
 const MOVES_AT: u64 = 5000;
+/// The most that one payment pays: the more pages, the longer it takes, and the more kills hit it.
+const PAYEES: u64 = 40;
 /// Every 256th account lies on two pages.
 const ACCOUNTS_AT: u64 = 8192 - 8;
-const ACCOUNTS: u64 = 1000;
+const ACCOUNTS: u64 = 20_000;
 const BALANCE: u64 = 1000;
-const BLOBS_AT: u64 = 30_011;
+const BLOBS_AT: u64 = 330_011;
 /// Each writer of blobs has some places and goes round: an old blob must still be there when the
 /// newest one is.
 const PLACES: u64 = 3;
@@ -80,8 +82,18 @@ const FILE_LEN: u64 = BLOBS_AT + 2 * PLACES * PLACE_LEN;
 #[repr(C)]
 struct Account {
     balance: u64,
-    /// How often money was moved from or to it.
-    moves: u64,
+    /// How often it has paid or was paid.
+    entries: u64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
+#[zerocopy(crate = "atomic_mmap::zerocopy")]
+#[repr(C)]
+struct Moves {
+    /// The number of the mover's last payment.
+    sequence: u64,
+    /// How many entries its payments have made in the accounts.
+    entries: u64,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
@@ -113,7 +125,9 @@ struct BlobHeader {
 }
 
 const BLOB_MAGIC: u64 = u64::from_le_bytes(*b"one blob");
-const BLOB_HEADER_LEN: usize = size_of::<BlobHeader>();
+const MOST_CONTENT: usize = PLACE_LEN as usize - size_of::<BlobHeader>();
+/// In how many ways content is cut out of the child's noise.
+const NOISE_SHIFTS: u64 = 4096;
 
 /// What the child says. Below `PIPE_BUF`, so that a pipe takes it whole or not at all.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
@@ -194,13 +208,17 @@ fn child(arguments: &Arguments, seed: u64) -> Anything<ExitCode> {
     // Not `Stdout`, whose buffer would die with us: a `File` has none.
     let pipe = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let mut random = Random(seed);
+    let noise: Vec<u8> = (0..(MOST_CONTENT + NOISE_SHIFTS as usize).div_ceil(8))
+        .flat_map(|_| random.next().to_ne_bytes())
+        .collect();
     loop {
         let file = open(path, arguments.medium)?;
         let ends = AtomicBool::new(false);
         say(&pipe, RUNNING, 0)?;
         thread::scope(|scope| -> Anything<()> {
             for number in 0..THREADS {
-                let worker = Worker { file: &file, pipe: &pipe, ends: &ends, number };
+                let worker =
+                    Worker { file: &file, pipe: &pipe, noise: &noise, ends: &ends, number };
                 let mut random = random.fork();
                 scope.spawn(move || {
                     if let Err(error) = worker.run(&mut random) {
@@ -225,6 +243,7 @@ fn say(mut pipe: &File, what: u64, sequence: u64) -> io::Result<()> {
 struct Worker<'a> {
     file: &'a AtomicMappedFile,
     pipe: &'a File,
+    noise: &'a [u8],
     ends: &'a AtomicBool,
     number: usize,
 }
@@ -254,39 +273,49 @@ impl Worker<'_> {
 
     fn move_money(&self, sequence: u64, random: &mut Random) -> Result<(), Error> {
         let accounts = self.file.array::<Account>(ACCOUNTS_AT, ACCOUNTS)?;
-        let from = random.below(ACCOUNTS);
-        let to = (from + random.between(1..ACCOUNTS)) % ACCOUNTS;
+        let mut any_account = || accounts.offset_of(random.below(ACCOUNTS));
+        let payer = any_account()?;
+        // Chosen outside of the transaction, which may run more than once. Twice the same payee, or
+        // the payer, is no harm: a transaction sees what it has written.
+        let mut payees = [0; PAYEES as usize];
+        for payee in &mut payees {
+            *payee = any_account()?;
+        }
+        let payees = &payees[..random.between(1..PAYEES + 1) as usize];
         let part = random.below(100);
-        let moves = self.file.array::<u64>(MOVES_AT, MOVERS.len() as u64)?;
-        let moves_at = moves.offset_of((self.number - MOVERS.start) as u64)?;
+        let moves = self.file.array::<Moves>(MOVES_AT, MOVERS.len() as u64)?;
+        let moves = moves.offset_of((self.number - MOVERS.start) as u64)?;
         self.file.transact(|tx| {
-            let amount = tx.update(accounts.offset_of(from)?, |account: &mut Account| {
-                let amount = account.balance * part / 100;
-                account.balance -= amount;
-                account.moves += 1;
-                amount
+            let each = tx.update(payer, |account: &mut Account| {
+                let each = account.balance * part / 100 / payees.len() as u64;
+                account.balance -= each * payees.len() as u64;
+                account.entries += 1;
+                each
             })?;
-            tx.update(accounts.offset_of(to)?, |account: &mut Account| {
-                account.balance += amount;
-                account.moves += 1;
-            })?;
-            tx.store(moves_at, &sequence)
+            for payee in payees {
+                tx.update(*payee, |account: &mut Account| {
+                    account.balance += each;
+                    account.entries += 1;
+                })?;
+            }
+            tx.update(moves, |moves: &mut Moves| {
+                moves.sequence = sequence;
+                moves.entries += 1 + payees.len() as u64;
+            })
         })
     }
 
     fn write_blob(&self, sequence: u64, random: &mut Random) -> Result<(), Error> {
-        let most = match random.below(4) {
-            0 => 300,
-            1 => 5_000,
-            2 => 40_000,
-            _ => PLACE_LEN as usize - BLOB_HEADER_LEN,
+        let most = match random.below(8) {
+            0..2 => 300,
+            2..5 => 8_000,
+            5..7 => 40_000,
+            _ => MOST_CONTENT,
         };
         let len = random.below(most as u64 + 1) as usize;
-        let mut blob = vec![0; BLOB_HEADER_LEN + len];
-        let mut content = Random(random.next());
-        for piece in blob[BLOB_HEADER_LEN..].chunks_mut(8) {
-            piece.copy_from_slice(&content.next().to_ne_bytes()[..piece.len()]);
-        }
+        // From somewhere in the noise: to make new content for each blob would take longer than to
+        // write it, and the kills are to hit the writing.
+        let content = &self.noise[random.below(NOISE_SHIFTS) as usize..][..len];
         let mut header = BlobHeader {
             magic: BLOB_MAGIC,
             sequence,
@@ -295,8 +324,8 @@ impl Worker<'_> {
             checksum: 0,
             reserved: 0,
         };
-        header.checksum = checksum_of_blob(&header, &blob[BLOB_HEADER_LEN..]);
-        blob[..BLOB_HEADER_LEN].copy_from_slice(header.as_bytes());
+        header.checksum = checksum_of_blob(&header, content);
+        let blob = [header.as_bytes(), content].concat();
         self.file.write_at(&blob, place_of_blob(self.number, sequence % PLACES))
     }
 
@@ -319,7 +348,7 @@ impl Worker<'_> {
         let place = place_of_blob(BLOBBERS.start, 0) + random.below(2 * PLACES) * PLACE_LEN;
         let place = place..place + PLACE_LEN;
         match random.below(if self.number == COUNTER { 8 } else { 3 }) {
-            0 => check_accounts(&mut |to, at| self.file.read_at(to, at), None, &mut torn)?,
+            0 => check_accounts(&mut |to, at| self.file.read_at(to, at), false, &mut torn)?,
             1 => {
                 let mut bytes = vec![0; PLACE_LEN as usize];
                 self.file.read_at(&mut bytes, place.start)?;
@@ -372,26 +401,27 @@ fn check_blob(bytes: &[u8]) -> Result<Option<BlobHeader>, String> {
 /// Fills a buffer from an offset on: of the open file, or of its plain bytes.
 type ReadAt<'a, E> = &'a mut dyn FnMut(&mut [u8], u64) -> Result<(), E>;
 
-/// No money was made or lost; `moves` were made, if that is known.
+/// No money was made or lost. If nobody is moving any: and the accounts agree with the movers.
 fn check_accounts<E>(
     read_at: ReadAt<'_, E>,
-    moves: Option<u64>,
+    is_quiet: bool,
     torn: &mut Vec<String>,
 ) -> Result<(), E> {
     // One read, so one state, although others are moving money.
-    let mut accounts = vec![Account { balance: 0, moves: 0 }; ACCOUNTS as usize];
+    let mut accounts = vec![Account { balance: 0, entries: 0 }; ACCOUNTS as usize];
     read_at(accounts.as_mut_bytes(), ACCOUNTS_AT)?;
     let total = accounts.iter().fold(0_u64, |sum, account| sum.wrapping_add(account.balance));
     if total != ACCOUNTS * BALANCE {
         torn.push(format!("{total} in all accounts, not {}", ACCOUNTS * BALANCE));
     }
-    let ends = accounts.iter().fold(0_u64, |sum, account| sum.wrapping_add(account.moves));
-    match moves {
-        Some(moves) if ends != 2 * moves => {
-            torn.push(format!("the accounts know of {ends} ends of moves, the movers of {moves}"));
+    if is_quiet {
+        let mut moves = [Moves { sequence: 0, entries: 0 }; MOVERS.end - MOVERS.start];
+        read_at(moves.as_mut_bytes(), MOVES_AT)?;
+        let made = moves.iter().fold(0_u64, |sum, moves| sum.wrapping_add(moves.entries));
+        let found = accounts.iter().fold(0_u64, |sum, account| sum.wrapping_add(account.entries));
+        if made != found {
+            torn.push(format!("{found} entries in all accounts, but {made} were made"));
         }
-        _ if ends % 2 == 1 => torn.push(format!("{ends} ends of moves: one is half")),
-        _ => {}
     }
     Ok(())
 }
@@ -399,7 +429,9 @@ fn check_accounts<E>(
 /// The number of the last operation of each thread that is in the file.
 fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; THREADS], E> {
     let mut found = [0; THREADS];
-    read_at(found[MOVERS].as_mut_bytes(), MOVES_AT)?;
+    for (at, found) in (MOVES_AT..).step_by(size_of::<Moves>()).zip(&mut found[MOVERS]) {
+        read_at(found.as_mut_bytes(), at)?;
+    }
     for thread in BLOBBERS {
         let mut present = [0; PLACES as usize];
         let mut bytes = vec![0; PLACE_LEN as usize];
@@ -490,7 +522,7 @@ fn parent(arguments: &Arguments) -> Anything<ExitCode> {
         file.medium(),
         file.survives()
     );
-    let account = Account { balance: BALANCE, moves: 0 };
+    let account = Account { balance: BALANCE, entries: 0 };
     file.array(ACCOUNTS_AT, ACCOUNTS)?.set_many(0, &vec![account; ACCOUNTS as usize])?;
     let reflection = file.reflection_path().to_owned();
     file.close(CloseMode::Fast)?;
@@ -658,8 +690,7 @@ impl Demo {
 
     fn check_bytes<E>(&mut self, read_at: ReadAt<'_, E>) -> Result<(), E> {
         let found = sequences(read_at, &mut self.findings.torn)?;
-        let moves = found[MOVERS].iter().sum();
-        check_accounts(read_at, Some(moves), &mut self.findings.torn)?;
+        check_accounts(read_at, true, &mut self.findings.torn)?;
         for (thread, (known, found)) in self.known.iter_mut().zip(found).enumerate() {
             let Known { acknowledged, started } = *known;
             if found < acknowledged {
@@ -684,6 +715,9 @@ fn listen(mut pipe: impl Read, running: &mpsc::Sender<()>) -> io::Result<Heard> 
     let mut buffer = vec![0; 1 << 16];
     let mut filled = 0;
     loop {
+        // A reader that waits is woken by every write, and the child has the processor to itself
+        // only as long as nobody is.
+        thread::sleep(Duration::from_millis(1));
         let got = pipe.read(&mut buffer[filled..])?;
         if got == 0 {
             return Ok(heard);

@@ -341,7 +341,8 @@ fn short(trace: &[What]) -> Vec<String> {
 fn a_transaction_over_pages_takes_three_drains_and_in_one_page_two() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    let cases: [(&str, &[(u64, usize)], usize); 6] = [
+    type Case = (&'static str, &'static [(u64, usize)], usize);
+    let cases: [Case; 6] = [
         ("one small range", &[(10, 20)], 1),
         ("two ranges that become one", &[(PAGE + 10, 20), (PAGE + 30, 20)], 1),
         ("two ranges of one page", &[(2 * PAGE + 10, 20), (2 * PAGE + 900, 20)], 2),

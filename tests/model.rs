@@ -413,7 +413,7 @@ fn run_case(ground: &Ground, len: u64, policy: DeployPolicy, ops: Vec<Op>) {
             Ok(file) => file,
             Err(e) => panic!("open: {e}"),
         };
-        if is_empty && file.len() == 0 {
+        if is_empty && file.is_empty() {
             // ... unless a reflection file says that it is to be empty.
             model.clear();
         }

@@ -354,8 +354,13 @@ impl Engine {
         for mark in marks {
             let region = self.region(mark.page.region())?;
             let place = mark.page.in_region();
-            let is_free = || !region.lock.is_held() && !region.pages[place].lock.is_held();
-            if !(mine(region, place) || is_free()) || !mark.holds(region) {
+            let page = &region.pages[place].lock;
+            let holds = if mine(region, place) {
+                mark.holds_for_holder(region)
+            } else {
+                !region.lock.is_held() && !page.is_held() && mark.holds(region)
+            };
+            if !holds {
                 return Err(Error::Conflict { path: self.path() });
             }
         }

@@ -309,6 +309,13 @@ impl Engine {
 }
 
 impl ReadMark {
+    /// Whether the page is as it was read, for who holds its lock.
+    pub(super) fn holds_for_holder(&self, region: &RegionState) -> bool {
+        region.lock.is_still_for_holder(self.region_version)
+            && region.pages[self.page.in_region()].lock.is_still_for_holder(self.page_version)
+    }
+
+    /// Whether the page is as it was read, and not about to be changed this moment.
     pub(super) fn holds(&self, region: &RegionState) -> bool {
         region.lock.is_still(self.region_version)
             && region.pages[self.page.in_region()].lock.is_still(self.page_version)

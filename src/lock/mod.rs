@@ -64,6 +64,11 @@ impl LockWord {
         self.0.load(Ordering::Relaxed) & (VERSION | CLOSED) == version.0
     }
 
+    /// As [`is_still`](Self::is_still), for the holder of the word, who may have closed it.
+    pub fn is_still_for_holder(&self, version: Version) -> bool {
+        self.0.load(Ordering::Relaxed) & VERSION == version.0
+    }
+
     /// Whether somebody writes under this word.
     pub fn is_held(&self) -> bool {
         self.0.load(Ordering::SeqCst) & HELD != 0

@@ -65,11 +65,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     }
     // Anew: another process may have closed the file between the first look and the lock.
     let stat = opening.stat(&home.file, path)?;
-    if stat.len == 0 {
-        home.if_it_fails = Some(match home.is_new {
-            true => UndoUnlessKept::Remove(&platform, path.to_owned()),
-            false => UndoUnlessKept::Empty(&platform, opening.another(&home.file)?),
-        });
+    if home.is_new && stat.len == 0 {
+        home.if_it_fails = Some(UndoUnlessKept::new(&platform, Step::Made(path.to_owned())));
     }
     let file_system =
         platform.file_system(&home.file).map_err(|e| Error::io("look up", path, e))?;
@@ -101,9 +98,13 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let (reflection_file, superblock) = match found.superblock.zip(found.file) {
         Some((superblock, file)) => (file, superblock),
         None => {
+            if stat.len != lengths.len && !home.is_new {
+                let step = Step::Lengthened(opening.another(&home.file)?);
+                home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
+            }
             let (file, superblock) =
                 opening.make_reflection(&home.file, &stat, &reflection_path, lengths.len)?;
-            made = Some(UndoUnlessKept::Remove(&platform, reflection_path.clone()));
+            made = Some(UndoUnlessKept::new(&platform, Step::Made(reflection_path.clone())));
             (file, superblock)
         }
     };
@@ -223,28 +224,37 @@ struct Look {
     lengths: Lengths,
 }
 
-/// What is undone unless everything goes well.
-enum UndoUnlessKept<'a> {
-    /// This open has made the file.
-    Remove(&'a Platform, PathBuf),
-    /// This open has given an empty home file a length.
-    Empty(&'a Platform, File),
-    Kept,
+/// Undoes a step of this open unless everything goes well.
+struct UndoUnlessKept<'a> {
+    platform: &'a Platform,
+    step: Option<Step>,
 }
 
-impl UndoUnlessKept<'_> {
+/// What is to be undone.
+enum Step {
+    /// The file was made.
+    Made(PathBuf),
+    /// The empty home file was given a length.
+    Lengthened(File),
+}
+
+impl<'a> UndoUnlessKept<'a> {
+    fn new(platform: &'a Platform, step: Step) -> Self {
+        UndoUnlessKept { platform, step: Some(step) }
+    }
+
     fn keep(&mut self) {
-        *self = UndoUnlessKept::Kept;
+        self.step = None;
     }
 }
 
 impl Drop for UndoUnlessKept<'_> {
     fn drop(&mut self) {
         // The error that led here is the one to report.
-        let _best_effort = match self {
-            UndoUnlessKept::Remove(platform, path) => platform.remove_file(path),
-            UndoUnlessKept::Empty(platform, file) => platform.set_file_len(file, FileId::Home, 0),
-            UndoUnlessKept::Kept => Ok(()),
+        let _best_effort = match &self.step {
+            Some(Step::Made(path)) => self.platform.remove_file(path),
+            Some(Step::Lengthened(file)) => self.platform.set_file_len(file, FileId::Home, 0),
+            None => Ok(()),
         };
     }
 }
@@ -583,7 +593,7 @@ impl<'a> Opening<'a> {
         }
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
         let file = platform.open(&new, how).map_err(self.io("create", &new))?;
-        let mut unfinished = UndoUnlessKept::Remove(platform, new.clone());
+        let mut unfinished = UndoUnlessKept::new(platform, Step::Made(new.clone()));
         let superblock = Superblock {
             session: 1,
             state: State::InUse,
@@ -613,8 +623,11 @@ impl<'a> Opening<'a> {
             .map_err(self.io("change the length", &new))?;
         // Written, so that it is allocated: both superblocks and the state words.
         let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
-        let at = layout::SUPERBLOCKS[superblock.copy_index()] as usize;
-        head[at..at + SUPERBLOCK_LEN].copy_from_slice(&superblock.encode());
+        // Both copies, so that a file that is cut off anywhere past the first is still known.
+        for copy in [&Superblock { session: 0, ..superblock.clone() }, &superblock] {
+            let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
+            head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
+        }
         let words = layout::LENGTH_WORD as usize;
         head[words..words + 8].copy_from_slice(&len.to_le_bytes());
         head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());

@@ -215,7 +215,11 @@ pub fn crash() -> ! {
 /// What is in a folder: names, lengths, times and bytes.
 #[cfg(unix)]
 #[derive(Clone, PartialEq, Eq)]
-pub struct Snapshot(Vec<(PathBuf, u64, [i64; 4], Vec<(u64, Vec<u8>)>)>);
+pub struct Snapshot(Vec<Seen>);
+
+/// A file: its path, length, times (mtime and ctime), and the pages that are not zero.
+#[cfg(unix)]
+type Seen = (PathBuf, u64, [i64; 4], Vec<(u64, Vec<u8>)>);
 
 #[cfg(unix)]
 impl Snapshot {
