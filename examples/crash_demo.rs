@@ -62,15 +62,15 @@ const COUNTER: usize = 4;
 
 /// The counter lies on two pages, one field on each.
 const TALLY_AT: u64 = 4096 - 8;
-/// What each mover has done.
-const MOVES_AT: u64 = 5000;
+/// What each mover has done: on a page of its own, since transactions compete for pages.
+const MOVES_AT: [u64; MOVERS.end] = [9_000, 13_000];
 /// The most that one payment pays: the more pages, the longer it takes, and the more kills hit it.
 const PAYEES: u64 = 40;
 /// Every 256th account lies on two pages.
-const ACCOUNTS_AT: u64 = 8192 - 8;
+const ACCOUNTS_AT: u64 = 16_384 - 8;
 const ACCOUNTS: u64 = 20_000;
 const BALANCE: u64 = 1000;
-const BLOBS_AT: u64 = 330_011;
+const BLOBS_AT: u64 = 340_011;
 /// Each writer of blobs has some places and goes round: an old blob must still be there when the
 /// newest one is.
 const PLACES: u64 = 3;
@@ -273,7 +273,15 @@ impl Worker<'_> {
 
     fn move_money(&self, sequence: u64, random: &mut Random) -> Result<(), Error> {
         let accounts = self.file.array::<Account>(ACCOUNTS_AT, ACCOUNTS)?;
-        let mut any_account = || accounts.offset_of(random.below(ACCOUNTS));
+        // Mostly in the mover's own part, so that there is more moving than waiting.
+        let part = match random.below(8) {
+            0 => 0..ACCOUNTS,
+            _ => {
+                let len = ACCOUNTS / MOVERS.len() as u64;
+                len * self.number as u64..len * (self.number as u64 + 1)
+            }
+        };
+        let mut any_account = || accounts.offset_of(random.between(part.clone()));
         let payer = any_account()?;
         // Chosen outside of the transaction, which may run more than once. Twice the same payee, or
         // the payer, is no harm: a transaction sees what it has written.
@@ -282,12 +290,10 @@ impl Worker<'_> {
             *payee = any_account()?;
         }
         let payees = &payees[..random.between(1..PAYEES + 1) as usize];
-        let part = random.below(100);
-        let moves = self.file.array::<Moves>(MOVES_AT, MOVERS.len() as u64)?;
-        let moves = moves.offset_of((self.number - MOVERS.start) as u64)?;
+        let percent = random.below(100);
         self.file.transact(|tx| {
             let each = tx.update(payer, |account: &mut Account| {
-                let each = account.balance * part / 100 / payees.len() as u64;
+                let each = account.balance * percent / 100 / payees.len() as u64;
                 account.balance -= each * payees.len() as u64;
                 account.entries += 1;
                 each
@@ -298,7 +304,7 @@ impl Worker<'_> {
                     account.entries += 1;
                 })?;
             }
-            tx.update(moves, |moves: &mut Moves| {
+            tx.update(MOVES_AT[self.number], |moves: &mut Moves| {
                 moves.sequence = sequence;
                 moves.entries += 1 + payees.len() as u64;
             })
@@ -415,9 +421,12 @@ fn check_accounts<E>(
         torn.push(format!("{total} in all accounts, not {}", ACCOUNTS * BALANCE));
     }
     if is_quiet {
-        let mut moves = [Moves { sequence: 0, entries: 0 }; MOVERS.end - MOVERS.start];
-        read_at(moves.as_mut_bytes(), MOVES_AT)?;
-        let made = moves.iter().fold(0_u64, |sum, moves| sum.wrapping_add(moves.entries));
+        let mut made = 0_u64;
+        for at in MOVES_AT {
+            let mut moves = Moves { sequence: 0, entries: 0 };
+            read_at(moves.as_mut_bytes(), at)?;
+            made = made.wrapping_add(moves.entries);
+        }
         let found = accounts.iter().fold(0_u64, |sum, account| sum.wrapping_add(account.entries));
         if made != found {
             torn.push(format!("{found} entries in all accounts, but {made} were made"));
@@ -429,8 +438,9 @@ fn check_accounts<E>(
 /// The number of the last operation of each thread that is in the file.
 fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; THREADS], E> {
     let mut found = [0; THREADS];
-    for (at, found) in (MOVES_AT..).step_by(size_of::<Moves>()).zip(&mut found[MOVERS]) {
-        read_at(found.as_mut_bytes(), at)?;
+    for mover in MOVERS {
+        // The first field.
+        read_at(found[mover].as_mut_bytes(), MOVES_AT[mover])?;
     }
     for thread in BLOBBERS {
         let mut present = [0; PLACES as usize];

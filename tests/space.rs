@@ -159,7 +159,7 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
             fill_go_on_and_reopen(&small, DeployPolicy::Lazy);
         }
         ["sparse", kind] => sparse_file_larger_than_the_disk(&mount(kind, 4 << 20)),
-        ["holes", kind] => read_holes_on_a_full_disk(&mount(kind, 2 << 20)),
+        ["holes", kind] => read_holes_on_a_full_disk(&mount(kind, 6 << 20)),
         ["deploy", kind] => deploy_gives_space_back(&mount(kind, 32 << 20)),
         ["close", kind] => close_on_a_full_disk(&mount(kind, 20 << 20)),
         ["create", kind] => create_on_a_full_disk(&mount(kind, 2 << 20)),
