@@ -30,6 +30,9 @@
 //! The last line is the only one on stdout; the exit code is 1 if anything was torn or lost. Then
 //! the files are kept. SIGKILL shows what the death of the process leaves, not what the loss of
 //! power would.
+//!
+//! Most kills hit something other than a commit that is half done: with the recovery of log entries
+//! taken out of the crate, 200 kills noticed it in 5 runs of 8. For more, use `--kills 2000`.
 
 mod scratch;
 

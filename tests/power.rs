@@ -406,7 +406,7 @@ fn planted_faults_are_found() {
     for fault in FAULTS {
         let start = std::time::Instant::now();
         let report =
-            explore(Kind::ByTurns, number("POWER_FAULT_IMAGES").unwrap_or(600), Some(fault));
+            explore(Kind::ByTurns, number("POWER_FAULT_IMAGES").unwrap_or(2000), Some(fault));
         println!(
             "{fault:?}: {} after {} images, {:?}",
             if report.violations.is_empty() { "missed" } else { "found" },

@@ -310,7 +310,9 @@ fn deploy_gives_space_back(small: &Small) {
     assert_eq!(file.deploy(0..len).expect("deploy"), len / PAGE);
     file.sync().expect("sync");
     let after = reflection_bytes(&small.folder);
-    assert!(after + (8 << 20) < before, "{before} bytes before, {after} after");
+    // The portable build has no call that gives space back.
+    let is_given_back = after + (8 << 20) < before;
+    assert!(is_given_back || cfg!(atomic_mmap_portable), "{before} bytes before, {after} after");
     assert_same(&common::read_all(&file), &data, "deployed");
     // And it can be written again, both ways.
     for _ in 0..2 {

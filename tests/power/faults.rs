@@ -67,6 +67,17 @@ impl Fault {
             Fault::NoDrainAfterLength => {
                 vec![(1, Op::SetLen(place.first_len - 100)), (1, Op::SetLen(place.first_len + 100))]
             }
+            // An entry vouches for two slices; another lane moves one of them away and back.
+            Fault::NoSettling => {
+                vec![(0, Op::Write(at, 128)), (1, Op::Write(at, 64)), (1, Op::Write(at, 128))]
+            }
+            Fault::NoDrainAfterUndo | Fault::NoDrainAfterEnd => {
+                let parts = vec![(at, 9), (place.other_page(), 9)];
+                vec![
+                    (1, Op::Tx { parts: parts.clone(), reads: false }),
+                    (2, Op::Tx { parts, reads: false }),
+                ]
+            }
             _ => Vec::new(),
         }
     }

@@ -173,6 +173,13 @@ impl Place {
         Place { origin, first_len, hot, slice: rng.pick(&[0, 30, 60]) }
     }
 
+    /// A place on a page that is not hot.
+    pub fn other_page(&self) -> u64 {
+        let first = self.origin / PAGE;
+        let page = if self.hot > first + 1 { first } else { self.hot + 2 };
+        page * PAGE + 100
+    }
+
     /// Cut to what the file has; at least a byte.
     fn clip(&self, start: u64, end: u64, len: u64) -> (u64, u64) {
         let start = start.clamp(self.origin, len - 1);
