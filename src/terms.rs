@@ -60,6 +60,15 @@ pub enum Survives {
     PowerLoss,
 }
 
+impl fmt::Display for Survives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Survives::ProcessDeath => "the death of the process",
+            Survives::PowerLoss => "the loss of power",
+        })
+    }
+}
+
 impl Medium {
     /// What an operation survives once `write_at` or `commit` has returned.
     pub fn after_write(self) -> Survives {

@@ -543,15 +543,18 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Removes what the caller does not want.
+    /// Removes what the caller does not want. The mark first, and durably: a mark without a
+    /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
     fn discard(&self, home: &File, found: &Look) -> Result<()> {
-        if self.platform.stat_path(&found.path).map_err(self.io("look up", &found.path))?.is_some()
-        {
-            self.platform.remove_file(&found.path).map_err(self.io("remove", &found.path))?;
-        }
         self.platform
             .remove_xattr(home, marker::NAME)
-            .map_err(self.io("remove the attribute", self.path))
+            .map_err(self.io("remove the attribute", self.path))?;
+        self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
+        let path = &found.path;
+        if self.platform.stat_path(path).map_err(self.io("look up", path))?.is_some() {
+            self.platform.remove_file(path).map_err(self.io("remove", path))?;
+        }
+        Ok(())
     }
 
     /// How much address space is reserved.
