@@ -43,16 +43,22 @@ pub enum Error {
         size: u64,
     },
 
-    /// A typed value does not fit where it was to go. Nothing was written.
-    #[error("{}: {what}: {found} does not fit {expected}", path.display())]
+    /// The range does not lie within the array or view that was asked for it, though it may lie
+    /// within the file. Nothing was written.
+    #[error(
+        "{}: {what} up to {found} were asked for, at offset {offset}, and there are {expected}",
+        path.display()
+    )]
     Misfit {
         /// The home file.
         path: PathBuf,
-        /// What was looked at.
+        /// What is counted: elements of an array, bytes of a view.
         what: &'static str,
-        /// What was found, in units of `what`.
+        /// Where the array or view begins in the file, in bytes.
+        offset: u64,
+        /// End of what was asked for, counted in `what`.
         found: u64,
-        /// What would have been right.
+        /// How many there are.
         expected: u64,
     },
 

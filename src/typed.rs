@@ -254,7 +254,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Where value `index` is in the file, in bytes: for use in a transaction.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len).
+    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
     pub fn offset_of(&self, index: u64) -> Result<u64> {
         self.offsets(index, 1)
     }
@@ -263,11 +263,12 @@ impl<'a, T: Record> Array<'a, T> {
         let size = size_of::<T>() as u64;
         match index.checked_add(count) {
             Some(end) if end <= self.count => Ok(self.offset + index * size),
-            _ => Err(Error::OutOfRange {
+            _ => Err(Error::Misfit {
                 path: self.file.engine().path(),
-                offset: self.offset.saturating_add(index.saturating_mul(size)),
-                len: count.saturating_mul(size),
-                file_len: self.offset + self.count * size,
+                what: "elements of the array",
+                offset: self.offset,
+                found: index.saturating_add(count),
+                expected: self.count,
             }),
         }
     }
@@ -275,7 +276,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Value `index`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len), and those of
+    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len), and those of
     /// [`AtomicMappedFile::read_at`].
     #[inline]
     pub fn get(&self, index: u64) -> Result<T> {
@@ -285,7 +286,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Replaces value `index`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len), and those of
+    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len), and those of
     /// [`AtomicMappedFile::write_at`].
     #[inline]
     pub fn set(&self, index: u64, value: &T) -> Result<()> {
@@ -312,7 +313,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// A handle to value `index`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `index` is not below [`len`](Self::len).
+    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
     pub fn slot(&self, index: u64) -> Result<Slot<'a, T>> {
         Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
     }

@@ -68,18 +68,19 @@ impl<'a> View<'a> {
     /// Fills `to` from `offset`, in bytes from the beginning of the view.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) past the view's end, with offsets of the
-    /// file; [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Misfit`](crate::Error::Misfit) past the view's end,
+    /// [`Error::Forked`](crate::Error::Forked), [`Error::Poisoned`](crate::Error::Poisoned).
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
         let end = offset.checked_add(to.len() as u64);
         if end.is_none_or(|end| end > self.len() as u64) {
-            return Err(crate::Error::OutOfRange {
+            return Err(crate::Error::Misfit {
                 path: engine.path(),
-                offset: self.range.start.saturating_add(offset),
-                len: to.len() as u64,
-                file_len: self.range.end,
+                what: "bytes of the view",
+                offset: self.range.start,
+                found: offset.saturating_add(to.len() as u64),
+                expected: self.len() as u64,
             });
         }
         match &self.bytes {

@@ -663,12 +663,12 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
             array.offset_of(u64::MAX / 2).map(drop),
             array.update(3, |n| *n += 1),
         ] {
-            assert!(matches!(result, Err(Error::OutOfRange { .. })), "{result:?}");
+            assert!(matches!(result, Err(Error::Misfit { .. })), "{result:?}");
         }
         let view = file.view(100..200).expect("view");
         for (count, at) in [(101, 0), (1, 100), (8, u64::MAX)] {
             let result = view.read_at(&mut vec![0; count], at);
-            assert!(matches!(result, Err(Error::OutOfRange { .. })), "{result:?}");
+            assert!(matches!(result, Err(Error::Misfit { .. })), "{result:?}");
         }
         assert_same(&read_all(&file), &model, "after all that");
     }
