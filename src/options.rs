@@ -111,7 +111,8 @@ impl Options {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if the two files do not go together,
     /// [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
     /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace), or
-    /// what the system says. Neither file was changed then.
+    /// what the system says. Neither file was changed then, but for what
+    /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.
     pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
         AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
     }

@@ -11,10 +11,12 @@
 //! |---|---|---|
 //! | `POWER_SEED` | where the choices begin | a fixed number |
 //! | `POWER_IMAGES` | images of each test | about 3,000 of all tests together |
-//! | `POWER_RUN` | only the run of this number | all |
+//! | `POWER_RUN` | only the run of this number, with all of the images | all runs |
 //!
-//! A violation names the seed and the run; run that one again by `POWER_SEED` and `POWER_RUN`. (Threads
-//! that run at the same time make another trace each time: those violations show their operations.)
+//! A violation names the seed and the run. The run's operations follow from the two; which images are
+//! looked at also depends on the lanes that its threads happen to get, and on when they end: run it
+//! again with `POWER_SEED`, `POWER_RUN` and a large `POWER_IMAGES`. (Threads that run at the same time
+//! make another trace each time: those violations show their operations.)
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 
@@ -349,9 +351,12 @@ fn explore(kind: Kind, images: u64, fault: Option<Fault>) -> Report {
                 if let Some(fault) = fault {
                     run.trace = fault.plant(run.trace);
                 }
-                let (count, depth) = match kind {
-                    Kind::Recovery => (4, 2),
-                    _ => (30, 0),
+                let (count, depth) = match (kind, only) {
+                    (Kind::Recovery, None) => (4, 2),
+                    // Each of them is followed by 5, and each of those by 5.
+                    (Kind::Recovery, Some(_)) => ((images / 31).max(1) as usize, 2),
+                    (_, None) => (30, 0),
+                    (_, Some(_)) => (images as usize, 0),
                 };
                 crash(&folder, &run, &plan, count, depth, &mut rng, &mut report, &path);
             }

@@ -146,6 +146,8 @@ impl Engine {
         parts: &[Part<'_>],
         marks: &[ReadMark],
     ) -> Result<()> {
+        // Several pieces may lie on both sides of a new end and not at it: `set_len` waits.
+        let _no_resizing = (parts.len() > 1).then(|| self.resizing.read());
         let plans = {
             let _pinned = lane.pin();
             self.check_parts(parts)?;
@@ -351,7 +353,12 @@ impl Engine {
             // Orders the closing, a plain store, before the looks at the versions below.
             fence(Ordering::SeqCst);
         }
+        let len = self.len();
         for mark in marks {
+            if mark.page.start() >= len {
+                // What was read has been cut off.
+                return Err(Error::Conflict { path: self.path() });
+            }
             let region = self.region(mark.page.region())?;
             let place = mark.page.in_region();
             let page = &region.pages[place].lock;

@@ -96,7 +96,7 @@ pub(crate) struct Engine {
     registrations: Mutex<Option<[Registration; 2]>>,
     fresh: bool,
     /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
-    /// for a view. Taken before any page's or region's lock.
+    /// for a view or commits several pieces. Taken before any page's or region's lock.
     resizing: RwLock<()>,
     /// One allocation at a time; guards what is known of allocations against `set_len`.
     allocating: Mutex<()>,

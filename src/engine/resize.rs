@@ -66,13 +66,17 @@ impl Engine {
         if self.touched_past(new).any(|(index, region)| has_pins_past(index, region, new)) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
-        self.touch_boundary(lane, new)?;
+        // Who writes to both sides of the new end in one piece holds this lock: it is done before
+        // anybody sees the new length, or finds it. Who does so in several pieces reads `resizing`.
+        let boundary = self.touch_boundary(lane, new)?;
+        let held = plan::lock_whole_region(boundary);
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
-        // The commit point, before anybody sees the new length. Writers that are past their checks
-        // come before it: what they still write past the new end is cut off below. The high-water
-        // mark still says `old`: there is something to clean up.
+        // The commit point, before anybody sees the new length. What is still written past the new
+        // end by who had checked the old one is cut off below. The high-water mark still says
+        // `old`: there is something to clean up.
         self.drain(lane);
         self.len.store(new, Ordering::SeqCst);
+        drop(held);
         // Committed: what goes wrong from here on is caught up with by the next call or open.
         let _caught_up_with_later = self.clean_up_past(lane, new);
         Ok(())
@@ -80,12 +84,9 @@ impl Engine {
 
     /// Touches the region that `len` cuts in two. It is the only one past the end that an operation
     /// may still touch: its mirrors must not be read while the words past the end are zeroed.
-    fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<()> {
+    fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {
         let _pinned = lane.pin();
-        if len < self.max_len {
-            self.region(RegionIndex::of(len))?;
-        }
-        Ok(())
+        self.region(RegionIndex::of(len.min(self.max_len.saturating_sub(1))))
     }
 
     /// Zeroes and gives back everything past the length `len`, on the media and in the mirrors, and

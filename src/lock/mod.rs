@@ -3,9 +3,11 @@
 //! Owns: the lock word and the two granularities (MGSP III-C2). Invariants:
 //! - a page's writer holds either the page's word or its region's word, never both;
 //! - words are taken in ascending order of place in the file, so no cycle of waiting exists;
-//! - the version only grows, and grows whenever something that a reader could see has changed;
-//! - while a word is *closed*, readers wait: only publishing and in-place stores close a word, so
-//!   that a commit that waits for its drains keeps no reader waiting.
+//! - the version only grows, and grows at least whenever something that a reader could see has
+//!   changed;
+//! - while a word is *closed*, readers wait. A word is closed for publishing and for stores in place,
+//!   so that most commits keep no reader waiting while they wait for their drains; transactions
+//!   that have read more than they write, and logged data, close theirs for longer.
 //!
 //! May import nothing from the crate.
 //!

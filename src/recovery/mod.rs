@@ -6,8 +6,8 @@
 //! | `medium` | what do they lie on? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
 //!
-//! Invariant: until `pair::decide` has said what to do nothing is written to any file, and a file
-//! that was created on the way is removed again when opening fails. `docs/recovery.md` goes through
+//! Invariant: until `pair::decide` has said what to do nothing is written to any file but a new home
+//! file, and what this open has made is removed again when opening fails. `docs/recovery.md` goes through
 //! all steps with their crash points. May import `engine` and below.
 
 mod lanes;
@@ -261,11 +261,11 @@ impl Drop for UndoUnlessKept<'_> {
 
 /// The home file, open.
 struct HomeFile<'a> {
+    /// Set once the lock is held and the file was found to be empty: until then it may be, or
+    /// hold, somebody else's. First, so that it is dropped while the lock is held.
+    if_it_fails: Option<UndoUnlessKept<'a>>,
     file: File,
     is_new: bool,
-    /// Set once the lock is held and the file was found to be empty: until then it may be, or
-    /// hold, somebody else's.
-    if_it_fails: Option<UndoUnlessKept<'a>>,
 }
 
 struct Opening<'a> {
@@ -308,7 +308,7 @@ impl<'a> Opening<'a> {
             if self.options.on_mismatch != OnMismatch::Discard || !self.options.create {
                 return Err(self.mismatch(&orphan, Mismatch::HomeGone));
             }
-            self.platform.remove_file(&orphan).map_err(self.io("remove", &orphan))?;
+            self.remove_reflection(&orphan)?;
         }
         let mut is_new = !exists && self.options.create;
         let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
@@ -368,6 +368,7 @@ impl<'a> Opening<'a> {
             let Ok(file) = self.platform.open(&path, EXISTING) else { continue };
             if let Ok(Judged::Valid(superblock)) = self.judge(&file)
                 && superblock.name == name
+                && superblock.state != State::Emptied
                 && !self.home_is_elsewhere(&superblock)?
             {
                 return Ok(Some(path));
@@ -483,6 +484,10 @@ impl<'a> Opening<'a> {
         forced: Option<Medium>,
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
+        if superblock.state == State::Emptied {
+            // Of whatever file it was: nothing is in it.
+            return Ok((Found::Emptied, none));
+        }
         // Where the system does not tell boots apart, every boot is another one.
         let boot = self.platform.boot_id();
         let same_boot = superblock.boot_id == boot && boot != [0; 16];
@@ -494,9 +499,6 @@ impl<'a> Opening<'a> {
             && (!same_boot || was.device == is.device);
         if !same_file {
             return Ok((Found::OfAnotherFile, none));
-        }
-        if superblock.state == State::Emptied {
-            return Ok((Found::Emptied, none));
         }
         if reflection.len < layout::SUPERCHUNKS {
             return Ok((Found::Truncated, none));
@@ -550,11 +552,19 @@ impl<'a> Opening<'a> {
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-        let path = &found.path;
-        if self.platform.stat_path(path).map_err(self.io("look up", path))?.is_some() {
-            self.platform.remove_file(path).map_err(self.io("remove", path))?;
+        if found.found != Found::Nothing {
+            self.remove_reflection(&found.path)?;
         }
         Ok(())
+    }
+
+    /// Removes a reflection file that nobody has open.
+    fn remove_reflection(&self, path: &Path) -> Result<()> {
+        let file = self.platform.open(path, EXISTING).map_err(self.io("open", path))?;
+        if !self.platform.try_lock(&file).map_err(self.io("lock", path))? {
+            return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
+        }
+        self.platform.remove_file(path).map_err(self.io("remove", path))
     }
 
     /// How much address space is reserved.
