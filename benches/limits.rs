@@ -73,14 +73,21 @@ fn limits(c: &mut Criterion) {
     let raw = Raw(&bare);
     raw.allocate().expect("space for the bare copies");
     let data = vec![0x5A; 1 << 20];
-    // Every page of every slot is there before anything is measured.
-    for _ in 0..2 {
-        for at in (0..FILE).step_by(data.len()) {
-            file.write_at(&data, at).expect("space");
-            raw.copy_two_drains(&data, at);
+    // Every page of every slot is there before anything is measured, and whole: what smaller
+    // writes have cut in pieces is put together again.
+    let whole = || {
+        for _ in 0..2 {
+            for at in (0..FILE).step_by(data.len()) {
+                file.write_at(&data, at).expect("space");
+            }
         }
+    };
+    for at in (0..FILE).step_by(data.len()) {
+        raw.copy_two_drains(&data, at);
     }
     for size in SIZES {
+        file.deploy(0..FILE).expect("space");
+        whole();
         let data = &data[..size];
         let mut group = c.benchmark_group(format!("write/{size}"));
         group.throughput(Throughput::Bytes(size as u64));
@@ -96,6 +103,7 @@ fn limits(c: &mut Criterion) {
         });
         group.finish();
 
+        file.deploy(0..FILE).expect("space");
         let mut group = c.benchmark_group(format!("read/{size}"));
         group.throughput(Throughput::Bytes(size as u64));
         let mut buffer = vec![0; size];
@@ -108,6 +116,7 @@ fn limits(c: &mut Criterion) {
         group.finish();
     }
 
+    whole();
     let mut group = c.benchmark_group("several words");
     let mut offsets = Offsets::new(64 << 10);
     group.bench_function("16 KiB unaligned", |b| {

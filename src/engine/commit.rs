@@ -28,7 +28,7 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Largest write that goes by a redo entry. Its data is written twice and its checksum computed,
 /// which costs more than the drain that it saves from here on; see `docs/performance.md`.
-const REDO_AT_MOST: usize = 512;
+const REDO_AT_MOST: usize = 256;
 const _: () = assert!(REDO_AT_MOST <= crate::format::entry::REDO_MAX);
 
 impl Engine {

@@ -368,6 +368,6 @@ pub(super) fn moved_pages(moves: &[WordMove]) -> impl Iterator<Item = (PageIndex
             WordId::Slice(page) => (Slices(change.mask), 1 << page.in_region(), page.region()),
             WordId::Region(region) => (Slices::ALL, change.mask, region),
         };
-        (0..64).filter(move |n| pages >> n & 1 == 1).map(move |n| (region.page(n), slices))
+        super::plan::bits(pages).map(move |n| (region.page(n), slices))
     })
 }
