@@ -221,7 +221,7 @@ fn a_small_write_takes_one_drain_and_is_stored_in_place_after_it() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     for (n, (offset, len)) in
-        [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 512)].into_iter().enumerate()
+        [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 256)].into_iter().enumerate()
     {
         let at = n as u64 * PAGE + offset;
         let data = Rng(n as u64).bytes(len);
