@@ -622,7 +622,8 @@ fn the_reflection_file_of_an_open_pair_cannot_be_opened_as_a_home_file() {
 }
 
 /// Of several that created the same file at once, a loser removed the home file that it thought it
-/// had made, while the winner had it open. Found by review ("create").
+/// had made, while the winner had it open; and who found the file made by another one meanwhile said
+/// that it exists, and not that it is in use. Found by review ("create").
 #[test]
 fn of_several_that_create_a_file_at_once_none_removes_it_under_the_one_that_has_it() {
     let _watch = Watch::start();
@@ -642,6 +643,7 @@ fn of_several_that_create_a_file_at_once_none_removes_it_under_the_one_that_has_
                 let threads = [(); 3].map(|()| scope.spawn(create));
                 threads.map(|thread| thread.join().expect("create"))
             });
+            assert!(path.exists(), "round {round}: removed, {opened:?}");
             let winners = opened.iter().filter(|file| file.is_ok()).count();
             assert_eq!(winners, 1, "{opened:?}");
             for error in opened.iter().filter_map(|file| file.as_ref().err()) {
