@@ -1,0 +1,176 @@
+//! How is a pair made, begun anew, or thrown away? Everything that opening writes but recovery.
+
+use super::look::Look;
+use super::pair::Found;
+use super::{EXISTING, Opening, Step, UndoUnlessKept, lanes};
+use crate::engine::session::{folder_of, identity_of, write_superblock};
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::format::marker::{self, Marker};
+use crate::format::superblock::{Identity, SUPERBLOCK_LEN, State, Superblock};
+use crate::platform::{FileId, FileStat, OpenHow, Platform};
+use crate::store::MappedFile;
+use crate::terms::Medium;
+use crate::units::PAGE;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+impl Opening<'_> {
+    /// Makes the home file as long as it is to be, and a reflection file for it. Under another name
+    /// first: under its own it is whole or not there.
+    pub(super) fn make_reflection(
+        &self,
+        home: &File,
+        stat: &FileStat,
+        path: &Path,
+        len: u64,
+    ) -> Result<(File, Superblock)> {
+        let platform = self.platform;
+        let new = path.with_added_extension("new");
+        match platform.remove_file(&new) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io("remove", &new, e)),
+        }
+        let how = OpenHow { create: false, create_new: true, mode: 0o600 };
+        let file = platform.open(&new, how).map_err(self.io("create", &new))?;
+        let mut unfinished = UndoUnlessKept::new(platform, Step::Made(new.clone()));
+        let superblock = Superblock {
+            session: 1,
+            state: State::InUse,
+            uuid: *uuid::Uuid::new_v4().as_bytes(),
+            identity: identity_of(stat),
+            boot_id: platform.boot_id(),
+            name: self.home_name(),
+        };
+        let no_space = |at: u64, bytes: u64| {
+            let path = new.clone();
+            move |e: io::Error| match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    Error::NoSpace { path, offset: at, len: bytes, source: e }
+                }
+                _ => Error::Io { call: "write", path, offset: Some(at), source: e },
+            }
+        };
+        if stat.len != len {
+            platform
+                .set_file_len(home, FileId::Home, len)
+                .map_err(self.io("change the length", self.path))?;
+        }
+        let id = FileId::Reflection;
+        let reflection_len = layout::reflection_len(len);
+        platform
+            .set_file_len(&file, id, reflection_len)
+            .map_err(self.io("change the length", &new))?;
+        // Written, so that it is allocated: both superblocks and the state words.
+        let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
+        // Both copies, so that a file that is cut off anywhere past the first is still known.
+        for copy in [&Superblock { session: 0, ..superblock.clone() }, &superblock] {
+            let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
+            head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
+        }
+        let words = layout::LENGTH_WORD as usize;
+        head[words..words + 8].copy_from_slice(&len.to_le_bytes());
+        head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());
+        platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
+        // The file is whole before it has its name, and the name is durable before the first
+        // operation returns.
+        platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?;
+        platform.rename(&new, path).map_err(self.io("rename", &new))?;
+        unfinished.keep();
+        let folders = || -> Result<()> {
+            platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
+            for folder in [folder_of(path), folder_of(self.path)] {
+                platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?;
+            }
+            Ok(())
+        };
+        folders().inspect_err(|_| {
+            let _best_effort = platform.remove_file(path);
+        })?;
+        Ok((file, superblock))
+    }
+
+    /// Voids everything in the lanes: a new session number, and no entry left.
+    pub(super) fn begin_session(
+        &self,
+        platform: &Platform,
+        reflection: &MappedFile,
+        last: Superblock,
+        medium: Medium,
+    ) -> Result<Superblock> {
+        let superblock = Superblock {
+            session: last.session + 1,
+            state: State::InUse,
+            boot_id: platform.boot_id(),
+            identity: Identity {
+                // The device may have another number since the machine was restarted.
+                device: self.platform.stat_path(self.path).ok().flatten().map_or(0, |s| s.dev),
+                ..last.identity
+            },
+            name: self.home_name(),
+            ..last
+        };
+        write_superblock(platform, reflection.file(), &superblock)
+            .map_err(self.io("write the superblock", reflection.path()))?;
+        if medium != Medium::Ram {
+            // The new session is durable before an entry of the old one is touched.
+            reflection.sync_data().map_err(self.io("sync", reflection.path()))?;
+        }
+        lanes::wipe(reflection)?;
+        // Orders the wiping before the first entry of this session.
+        platform.drain();
+        Ok(superblock)
+    }
+
+    /// Puts the mark on the home file, where the file system has attributes.
+    pub(super) fn set_marker(
+        &self,
+        home: &MappedFile,
+        superblock: &Superblock,
+        medium: Medium,
+    ) -> Result<()> {
+        let value = Marker::new(superblock.uuid, &superblock.identity).encode();
+        let known = self
+            .platform
+            .get_xattr(home.file(), marker::NAME)
+            .map_err(self.io("read the attribute", self.path))?;
+        if known.as_deref() == Some(&value[..]) {
+            return Ok(());
+        }
+        let marked = self
+            .platform
+            .set_xattr(home.file(), marker::NAME, &value)
+            .map_err(self.io("set the attribute", self.path))?;
+        if marked && medium != Medium::Ram {
+            home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
+                // Opening fails, and a mark whose reflection file is removed means lost bytes.
+                let _best_effort = self.platform.remove_xattr(home.file(), marker::NAME);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what the caller does not want. The mark first, and durably: a mark without a
+    /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
+    pub(super) fn discard(&self, home: &File, found: &Look) -> Result<()> {
+        self.platform
+            .remove_xattr(home, marker::NAME)
+            .map_err(self.io("remove the attribute", self.path))?;
+        self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
+        if found.found != Found::Nothing {
+            self.remove_reflection(&found.path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a reflection file that nobody has open.
+    pub(super) fn remove_reflection(&self, path: &Path) -> Result<()> {
+        let file = self.platform.open(path, EXISTING).map_err(self.io("open", path))?;
+        if !self.platform.try_lock(&file).map_err(self.io("lock", path))? {
+            return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
+        }
+        self.platform.remove_file(path).map_err(self.io("remove", path))
+    }
+}
