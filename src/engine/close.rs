@@ -5,15 +5,13 @@
 
 use super::Engine;
 use super::deploy::Pins;
-use super::le_word;
 use super::session::{folder_of, moment, write_superblock};
 use crate::bitmap::{Slices, Validity};
 use crate::error::{Error, Result};
-use crate::format::layout;
 use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
 use crate::terms::{CloseMode, Medium};
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SUPERCHUNK};
+use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -129,9 +127,7 @@ impl Engine {
 
     /// Brings every slice of the file home.
     fn deploy_everything(&self) -> Result<()> {
-        if !self.fresh {
-            self.touch_regions_with_words()?;
-        }
+        self.touch_regions_with_words(0..self.len())?;
         let away: Vec<RegionIndex> = self
             .state
             .all_touched()
@@ -149,48 +145,6 @@ impl Engine {
             (0..PAGES_PER_REGION).all(|n| region.validity(n) == Validity(0))
         };
         assert!(self.state.all_touched().all(is_home), "a slice was left in the reflection file");
-        Ok(())
-    }
-
-    /// Touches every region that has a word other than zero, skipping holes.
-    fn touch_regions_with_words(&self) -> Result<()> {
-        let superchunks = self.len().div_ceil(SUPERCHUNK as u64) as usize;
-        for n in 0..superchunks {
-            let first = n as u64 * (SUPERCHUNK / REGION) as u64;
-            let words = layout::region_words(n);
-            self.each_word(words, words + layout::REGION_WORDS_LEN, |place| {
-                RegionIndex(first + place)
-            })?;
-            let first_page = n as u64 * (SUPERCHUNK / PAGE) as u64;
-            let words = layout::slice_word(PageIndex(first_page));
-            self.each_word(words, words + (SUPERCHUNK / PAGE * 8) as u64, |place| {
-                PageIndex(first_page + place).region()
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Touches the region of every word of `at..end` that is not zero.
-    fn each_word(&self, at: u64, end: u64, region_of: impl Fn(u64) -> RegionIndex) -> Result<()> {
-        let io = |e| Error::io("read words", self.reflection.path(), e);
-        let mut from = at;
-        while let Some(data) = self.reflection.next_data(from).map_err(io)?
-            && data.max(from) < end
-        {
-            from = data.max(from) / 8 * 8;
-            let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
-            let mut bytes = vec![0; (piece_end - from) as usize];
-            self.reflection.read_file(&mut bytes, from).map_err(io)?;
-            for (n, word) in bytes.chunks_exact(8).enumerate() {
-                if le_word(word) != 0 {
-                    let region = region_of((from - at) / 8 + n as u64);
-                    if region.start() < self.len() {
-                        self.region(region)?;
-                    }
-                }
-            }
-            from = piece_end;
-        }
         Ok(())
     }
 }

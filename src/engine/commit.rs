@@ -7,8 +7,10 @@
 //! open, so that nothing of it reaches the medium late.
 
 use super::Engine;
+use super::deploy::Pins;
 use super::lanes::InUse;
 use super::live::Target;
+use super::log_area::Extents;
 pub(crate) use super::plan::Part;
 use super::plan::{self, RegionPlan, WordMove};
 use super::read::ReadMark;
@@ -75,7 +77,7 @@ impl Engine {
             let range = first.offset..last.range().end;
             drop(lane);
             // The write is committed; that it could not be brought home now is no failure of it.
-            let _deployed_later_otherwise = self.deploy(range);
+            let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect);
         }
         Ok(())
     }
@@ -208,6 +210,9 @@ impl Engine {
         } else {
             self.commit_by_undo_entry(lane, &moves, extents.as_ref());
         }
+        if let Some(extents) = &extents {
+            self.give_back(extents);
+        }
         held.iter().for_each(Held::close);
         for change in &moves {
             let index = match change.word {
@@ -273,10 +278,7 @@ impl Engine {
         self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         let close = || held.iter().for_each(Held::close);
         self.commit_by_logged_data(lane, &bytes, &pages, &targets, &extents, close);
-        for (logged, target) in pages.iter().zip(&targets) {
-            let word = self.word_after_logged_data(target, logged.mask);
-            target.region.pages[logged.page.in_region()].set_slice_word(word);
-        }
+        self.give_back(&extents);
         Ok(())
     }
 
@@ -372,6 +374,17 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Gives the space of a large spilled entry back to the file system, once the entry has ended
+    /// for good. The first extent of each stays, for the next one.
+    fn give_back(&self, extents: &Extents<'_>) {
+        let rest = extents.after_the_first();
+        if !rest.is_empty() {
+            let at = layout::LOG_AREA + rest.start;
+            // The operation is committed; space that cannot be given back is used again.
+            let _used_again_otherwise = self.reflection.punch(at, rest.end - rest.start);
+        }
     }
 
     fn too_large(&self, needed: u64) -> Error {

@@ -6,6 +6,7 @@
 
 use super::Engine;
 use super::lanes::Lane;
+use super::le_word;
 use super::live::Target;
 use super::plan::{self, RegionPlan, WordMove};
 use super::state::known;
@@ -16,7 +17,9 @@ use crate::error::{Error, Result};
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::Held;
-use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, RegionIndex, SLICE};
+use crate::units::{
+    CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, RegionIndex, SLICE, SUPERCHUNK,
+};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -33,19 +36,18 @@ impl Engine {
     /// Brings every slice of the pages of `range` home, but for pages that a view pins. Returns
     /// the number of pages that were brought home.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
+        self.check_usable()?;
+        self.touch_regions_with_words(range.clone())?;
         self.deploy_pages(range, Pins::Respect)
     }
 
+    /// The same for regions that were touched, and pinned pages by choice.
     pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;
         let lane = self.lane();
         for span in span::regions(range.clone()) {
-            let region = {
-                let _pinned = lane.pin();
-                self.check_range(range.start, range.end - range.start)?;
-                self.region(span.region)?
-            };
+            let Some(region) = self.state.touched(span.region) else { continue };
             let plan = RegionPlan::touching(region, &span);
             // A look without locks: what is written meanwhile need not come home by this call.
             let stays = |n: usize| pins == Pins::Respect && region.pages[n].is_pinned();
@@ -63,7 +65,7 @@ impl Engine {
     /// failure of the read, which has its bytes: the next one tries again.
     #[cold]
     pub(super) fn deploy_for_reader(&self, range: Range<u64>) {
-        let _next_time_otherwise = self.deploy(range);
+        let _next_time_otherwise = self.deploy_pages(range, Pins::Respect);
     }
 
     /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
@@ -268,5 +270,59 @@ impl Engine {
             });
             self.clear_live_entries(lane, targets);
         }
+    }
+
+    /// Touches every region of `range` that has a word other than zero, skipping holes: the regions
+    /// in which something may have to come home. The others keep costing no DRAM.
+    pub(super) fn touch_regions_with_words(&self, range: Range<u64>) -> Result<()> {
+        if self.fresh {
+            // Every word was zero at open: what is not now belongs to a touched region.
+            return Ok(());
+        }
+        let lane = self.lane();
+        let _pinned = lane.pin();
+        let mut start = range.start;
+        while start < range.end.min(self.len()) {
+            let next = (start / SUPERCHUNK as u64 + 1) * SUPERCHUNK as u64;
+            // Words of one superchunk lie one behind the other.
+            let last = next.min(range.end) - 1;
+            let (from, to) = (RegionIndex::of(start), RegionIndex::of(last));
+            let (words, end) = (layout::region_word(from), layout::region_word(to) + 8);
+            self.touch_by_words(words, end, |n| RegionIndex(from.0 + n))?;
+            let (from, to) = (PageIndex::of(start), PageIndex::of(last));
+            let (words, end) = (layout::slice_word(from), layout::slice_word(to) + 8);
+            self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
+            start = next;
+        }
+        Ok(())
+    }
+
+    /// Touches the region of every word of `at..end` that is not zero. While pinned.
+    fn touch_by_words(
+        &self,
+        at: u64,
+        end: u64,
+        region_of: impl Fn(u64) -> RegionIndex,
+    ) -> Result<()> {
+        let io = |e| Error::io("read words", self.reflection.path(), e);
+        let mut from = at;
+        while let Some(data) = self.reflection.next_data(from).map_err(io)?
+            && data.max(from) < end
+        {
+            from = data.max(from) / 8 * 8;
+            let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
+            let mut bytes = vec![0; (piece_end - from) as usize];
+            self.reflection.read_file(&mut bytes, from).map_err(io)?;
+            for (n, word) in bytes.chunks_exact(8).enumerate() {
+                if le_word(word) != 0 {
+                    let region = region_of((from - at) / 8 + n as u64);
+                    if region.start() < self.len() {
+                        self.region(region)?;
+                    }
+                }
+            }
+            from = piece_end;
+        }
+        Ok(())
     }
 }

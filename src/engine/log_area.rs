@@ -50,6 +50,13 @@ impl Extents<'_> {
     }
 }
 
+impl Extents<'_> {
+    /// All of it but the first extent, as offsets in the log area.
+    pub fn after_the_first(&self) -> Range<u64> {
+        (self.extents.start as u64 + 1) * LOG_EXTENT..self.extents.end as u64 * LOG_EXTENT
+    }
+}
+
 impl Drop for Extents<'_> {
     fn drop(&mut self) {
         self.area.taken.lock()[self.extents.clone()].fill(false);

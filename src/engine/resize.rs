@@ -118,23 +118,13 @@ impl Engine {
         self.wait_for_readers();
 
         let _no_allocation = self.allocating.lock();
-        let high_water = self.high_water.load(Ordering::Relaxed);
         clean_up::zero_past(&self.home, &self.reflection, len)?;
         // Orders the zeroes before the mark that says that there is nothing left to zero.
         self.drain(lane);
         // Not of the chunk that the end cuts in two: its first part stays allocated, and growing
         // allocates the rest.
         let first_gone = ChunkIndex::of(len.next_multiple_of(CHUNK as u64));
-        self.forget_allocation_from(first_gone, high_water.min(self.max_len));
-        let mut superchunk = RegionIndex::of(len.max(1) - 1).superchunk() + 1;
-        if len == 0 {
-            superchunk = 0;
-        }
-        while (superchunk as u64) * (SUPERCHUNK as u64) < high_water.min(self.max_len) {
-            let state = self.state.superchunk(superchunk);
-            state.region_words_allocated.store(false, Ordering::Release);
-            superchunk += 1;
-        }
+        self.state.forget_allocation(first_gone, len.div_ceil(SUPERCHUNK as u64) as usize);
         self.sync_lengths()?;
         self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
         // Orders the mark before whatever is written past the length after the next growth.

@@ -183,14 +183,4 @@ impl Engine {
         }
         Ok(())
     }
-
-    /// Forgets what is known of the allocation of the chunks from `chunk` on. While nobody
-    /// allocates (`allocating` is held).
-    pub(super) fn forget_allocation_from(&self, chunk: ChunkIndex, end: u64) {
-        let mut at = chunk;
-        while at.start() < end {
-            self.chunk_state(at).store(0, Ordering::Release);
-            at.0 += 1;
-        }
-    }
 }

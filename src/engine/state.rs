@@ -9,7 +9,8 @@
 use crate::bitmap::Validity;
 use crate::lock::LockWord;
 use crate::units::{
-    CHUNKS_PER_SUPERCHUNK, PAGES_PER_REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
+    CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGES_PER_REGION, REGIONS_PER_SUPERCHUNK, RegionIndex,
+    SUPERCHUNK,
 };
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -203,6 +204,20 @@ impl State {
     pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> &RegionState {
         self.superchunk(region.superchunk()).regions[region.in_superchunk()]
             .get_or_init(|| Box::new(loaded))
+    }
+
+    /// Forgets what is known of the allocation of all chunks from `chunk` on, and of the region
+    /// words of all superchunks from `superchunk` on. While nobody allocates. Touches nothing.
+    pub fn forget_allocation(&self, chunk: ChunkIndex, superchunk: usize) {
+        for (n, state) in self.superchunks.iter().enumerate() {
+            let Some(state) = state.get() else { continue };
+            let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
+            let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
+            state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
+            if n >= superchunk {
+                state.region_words_allocated.store(false, Ordering::Release);
+            }
+        }
     }
 
     /// Every region that was touched, in order.

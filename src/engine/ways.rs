@@ -8,8 +8,9 @@
 //! | logged data | pages that a view pins | 3 | the entry |
 //!
 //! Each function here assumes that the caller holds the locks, has allocated everything that is
-//! stored to, and publishes afterwards. What commits cannot fail; of
-//! the copying before it, only the reading of a slice that is to be completed can. Every drain says what it orders.
+//! stored to, and (but for logged data) publishes afterwards. What commits cannot fail; of the
+//! copying before it, only the reading of a slice that is to be completed can. Every drain says what
+//! it orders.
 //! On media where only the death of the process counts the same steps run, and drains and flushes
 //! cost nothing. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line
 //! for short entries); the redo entry and the XOR are this crate's own.
@@ -189,7 +190,7 @@ impl Engine {
 
     /// Commits new slices of pages whose home slots a view pins: the slices go to the log and from
     /// there into their reflection slots, whether those are valid or not. `close` makes readers
-    /// wait; `publish` changes the mirrors.
+    /// wait. Publishes by itself.
     pub(super) fn commit_by_logged_data(
         &self,
         lane: &InUse<'_>,
@@ -219,8 +220,12 @@ impl Engine {
                 self.store(lane, &self.reflection, layout::reflection(offset), now);
                 slices = rest;
             }
-            let word = self.word_after_logged_data(target, logged.mask);
+            let place = target.page.in_region();
+            let valid = Validity(target.region.validity(place).0 | logged.mask);
+            let word = valid.slice_word(target.region.region_bit(place));
             self.reflection.store_word_through(layout::slice_word(logged.page), word);
+            // The mirror as well: the words are closed, and the operation is committed.
+            target.region.pages[place].set_slice_word(word);
             lane.stats.bump(Counter::BytesWritten, SLICE as u64);
         }
         // Orders slices and words before the end of the entry: nothing replays them after it.
@@ -230,13 +235,6 @@ impl Engine {
         // and a replay of this entry would then undo it.
         self.drain(lane);
         lane.stats.bump(Counter::Pinned, 1);
-    }
-
-    /// The slice word under which the slices of `mask` are valid in their reflection slots.
-    pub(super) fn word_after_logged_data(&self, target: &Target<'_>, mask: u64) -> u64 {
-        let place = target.page.in_region();
-        let valid = Validity(target.region.validity(place).0 | mask);
-        valid.slice_word(target.region.region_bit(place))
     }
 
     // ---- copying to the slots that are not valid -------------------------------------------

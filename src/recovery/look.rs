@@ -31,7 +31,7 @@ pub(super) struct Look {
 }
 
 impl Opening<'_> {
-    /// A whole reflection file of a home file of our name, other than that of the inode `but`.
+    /// A whole reflection file of a home file of our name, other than `but`.
     pub(super) fn find_orphan(&self, but: Option<&Path>) -> Result<Option<PathBuf>> {
         let dir = self.reflection_dir();
         let entries = match self.platform.list_dir(dir) {

@@ -98,17 +98,15 @@ impl Opening<'_> {
         platform: &Platform,
         reflection: &MappedFile,
         last: Superblock,
+        home: &FileStat,
         medium: Medium,
     ) -> Result<Superblock> {
         let superblock = Superblock {
             session: last.session + 1,
             state: State::InUse,
             boot_id: platform.boot_id(),
-            identity: Identity {
-                // The device may have another number since the machine was restarted.
-                device: self.platform.stat_path(self.path).ok().flatten().map_or(0, |s| s.dev),
-                ..last.identity
-            },
+            // The device may have another number since the machine was restarted.
+            identity: Identity { device: home.dev, ..last.identity },
             name: self.home_name(),
             ..last
         };

@@ -155,7 +155,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let superblock = if is_fresh {
         superblock
     } else {
-        opening.begin_session(&platform, &reflection, superblock, medium)?
+        opening.begin_session(&platform, &reflection, superblock, &stat, medium)?
     };
     let is_longer = home_len > lengths.len
         || reflection_len > layout::reflection_len(lengths.len)

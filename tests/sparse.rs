@@ -1,0 +1,60 @@
+//! Does a large sparse file cost DRAM for what was touched only?
+//!
+//! A binary of its own: it looks at the memory of its process.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use atomic_mmap::{AtomicMappedFile, CloseMode};
+
+/// Memory of this process that is not a mapped file, in bytes.
+fn anonymous_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
+    let kilobytes = line.split_whitespace().nth(1).expect("a number");
+    kilobytes.parse::<u64>().expect("a number") * 1024
+}
+
+/// Deploying a range once made the state of every region in it, and cutting the file off that of
+/// every GiB: 800 MB and 6 MB for a sparse file of 100 GiB in which a few pages were written.
+#[test]
+fn what_was_not_touched_costs_nothing() {
+    const LEN: u64 = 100 << 30;
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("sparse.dat");
+        let places = [17, 3 << 30, (50 << 30) + 4090, LEN - 100];
+        let open = || -> AtomicMappedFile {
+            ground.options().create(true).len(LEN).open(&path).expect("open")
+        };
+        // Large enough to go to the reflection file on every medium.
+        let data = [7; 1000];
+        let file = open();
+        let before = anonymous_memory();
+        for place in places {
+            file.write_at(&data[..100], place).expect("write");
+            file.write_at(&data, place.min(LEN - 1000)).expect("write");
+        }
+        file.close(CloseMode::Fast).expect("close");
+
+        let file = open();
+        let deployed = file.deploy(0..LEN).expect("deploy");
+        assert!(deployed >= 4, "{ground:?}: {deployed} pages came home");
+        assert_eq!(file.deploy(0..LEN).expect("deploy"), 0, "{ground:?}");
+        let mut back = [0; 1000];
+        for place in places {
+            file.read_at(&mut back, place.min(LEN - 1000)).expect("read");
+            assert_eq!(back, data, "{ground:?} at {place}");
+        }
+        file.set_len(1 << 20).expect("cut");
+        file.set_len(LEN).expect("grow");
+        file.read_at(&mut back, 3 << 30).expect("read");
+        assert_eq!(back, [0; 1000], "{ground:?}: what was cut off is zero");
+        file.read_at(&mut back, 17).expect("read");
+        assert_eq!(back, data, "{ground:?}: what was not is there");
+        let grown = anonymous_memory().saturating_sub(before);
+        // Two sessions, a chunk list for each GiB that punching looks at, and slack.
+        assert!(grown < 64 << 20, "{ground:?}: {grown} bytes");
+        file.close(CloseMode::Spatial).expect("close");
+    }
+}
