@@ -250,3 +250,42 @@ fn read_exact_at(file: &std::fs::File, to: &mut [u8], offset: u64) {
     file.seek(SeekFrom::Start(offset)).expect("seek");
     file.read_exact(to).expect("read");
 }
+
+/// The log holds such a write's data for a moment: several extents of it, which are given back.
+#[test]
+fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behind() {
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let open = || ground.options().create(true).len(8 << 20).open(&path).expect("open");
+        let file = open();
+        let mut model = vec![0; 8 << 20];
+        let old = vec![1; 3 << 20];
+        file.write_at(&old, 100).expect("write");
+        let view = file.view(0..4 << 20).expect("view");
+        for byte in [2, 3] {
+            let new = vec![byte; 3 << 20];
+            file.write_at(&new, 100).expect("write over a view");
+            model[100..100 + new.len()].copy_from_slice(&new);
+        }
+        assert_same(&view.to_vec().expect("view")[100..100 + old.len()], &old, "the view");
+        drop(view);
+        assert_eq!(file.stats().pinned_writes, 1, "{ground:?}: the second finds both slots taken");
+        assert_same(&common::read_all(&file), &model, "after the writes");
+        let log = atomic_mmap::testing::layout::LOG_AREA;
+        let reflection = std::fs::File::open(file.reflection_path()).expect("reflection file");
+        // The mask of the first page that was logged.
+        let mut first = [0; 1];
+        let at = log + 8;
+        std::os::unix::fs::FileExt::read_at(&reflection, &mut first, at).expect("read");
+        assert_ne!(first, [0], "{ground:?}: the first extent stays");
+        let mut third = [9; 1];
+        let at = log + (2 << 20);
+        std::os::unix::fs::FileExt::read_at(&reflection, &mut third, at).expect("read");
+        if cfg!(not(atomic_mmap_portable)) {
+            assert_eq!(third, [0], "{ground:?}: the others are given back");
+        }
+        file.close(atomic_mmap::CloseMode::Fast).expect("close");
+        assert_same(&common::read_all(&open()), &model, "reopened");
+    }
+}
