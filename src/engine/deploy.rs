@@ -32,6 +32,14 @@ pub(super) enum Pins {
     Ignore,
 }
 
+/// What became of a chunk that may have had something to give back.
+enum Punched {
+    GivenBack,
+    NothingToGive,
+    /// The file system has no holes, for this chunk or any other.
+    Unsupported,
+}
+
 impl Engine {
     /// Brings every slice of the pages of `range` home, but for pages that a view pins. Returns
     /// the number of pages that were brought home.
@@ -192,13 +200,17 @@ impl Engine {
         // The last chunk of the file may be cut short by its end.
         let end = if range.end == self.len() { u64::MAX } else { range.end };
         while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
-            punched += u64::from(self.punch_chunk(chunk)?);
+            match self.punch_chunk(chunk)? {
+                Punched::GivenBack => punched += 1,
+                Punched::NothingToGive => {}
+                Punched::Unsupported => break,
+            }
             chunk.0 += 1;
         }
         Ok(punched)
     }
 
-    fn punch_chunk(&self, chunk: ChunkIndex) -> Result<bool> {
+    fn punch_chunk(&self, chunk: ChunkIndex) -> Result<Punched> {
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
         let at = layout::reflection(chunk.start());
         let is_hole = || -> Result<bool> {
@@ -208,7 +220,7 @@ impl Engine {
         let known_allocated =
             self.chunk_state(chunk).load(Ordering::Acquire) & known::REFLECTION != 0;
         if len == 0 || !known_allocated && is_hole()? {
-            return Ok(false);
+            return Ok(Punched::NothingToGive);
         }
         let first = chunk.first_region();
         let in_chunk = || (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n));
@@ -225,7 +237,7 @@ impl Engine {
             (0..64).any(|n| state.validity(n) != Validity(0))
         };
         if regions.iter().any(away) {
-            return Ok(false);
+            return Ok(Punched::NothingToGive);
         }
         // No lane may flush a line of these pages any more: the entry's owner does so while
         // pinned, and only while the entry names the page.
@@ -247,7 +259,7 @@ impl Engine {
             lane.stats.bump(Counter::Punches, 1);
         }
         drop(held);
-        Ok(punched)
+        Ok(if punched { Punched::GivenBack } else { Punched::Unsupported })
     }
 
     /// Clears every live entry that names a page of the region from place `from` on, whatever the
