@@ -1,0 +1,52 @@
+//! What does a part of the lab get, and what does it hand back?
+
+/// How a part is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where all random choices begin. The same seed repeats a run as far as threads allow it.
+    pub seed: u64,
+    /// The amount for continuous integration; otherwise the long run.
+    pub quick: bool,
+}
+
+impl Settings {
+    /// A generator of random numbers for one purpose: the seed, and the purpose's own number or
+    /// name.
+    pub fn rng(&self, purpose: &str) -> fastrand::Rng {
+        let mut seed = self.seed ^ 0x9E37_79B9_7F4A_7C15;
+        for byte in purpose.bytes() {
+            seed = (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3).rotate_left(17);
+        }
+        fastrand::Rng::with_seed(seed)
+    }
+}
+
+/// What a part has done and found.
+#[derive(Clone, Default, Debug)]
+pub struct Outcome {
+    /// The part's name in the table.
+    pub part: &'static str,
+    /// What was run, in words and numbers: "3,375 sequences, 2 models".
+    pub runs: String,
+    /// Times that a crash image was recovered and compared with what it may hold.
+    pub recoveries: u64,
+    /// Processes killed.
+    pub kills: u64,
+    /// Interleavings run by a scheduler.
+    pub schedules: u64,
+    /// Planted bugs that were found.
+    pub killed: u64,
+    /// Planted bugs.
+    pub planted: u64,
+    /// What must not be: one text each, with everything that is needed to repeat it.
+    pub violations: Vec<String>,
+    /// Why the part was not run here, if it was not.
+    pub skipped: Option<String>,
+}
+
+impl Outcome {
+    /// Nothing run yet.
+    pub fn of(part: &'static str) -> Outcome {
+        Outcome { part, ..Outcome::default() }
+    }
+}
