@@ -38,8 +38,7 @@ pub use zerocopy;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::format::{entry, layout, superblock};
-    pub use crate::platform::recorder;
-    pub use crate::platform::{FileId, call};
+    pub use crate::platform::{File, FileId, FileStat, OpenHow, call, machine, recorder};
     pub use crate::raw::Raw;
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 }

@@ -127,4 +127,15 @@ impl Options {
     ) -> Result<AtomicMappedFile> {
         AtomicMappedFile::open_on(recorder.platform(), self, path.as_ref())
     }
+
+    /// Opens the file of a simulated machine.
+    #[cfg(feature = "recorder")]
+    #[doc(hidden)]
+    pub fn open_simulated(
+        self,
+        machine: std::sync::Arc<dyn crate::platform::machine::Machine>,
+        path: impl AsRef<Path>,
+    ) -> Result<AtomicMappedFile> {
+        AtomicMappedFile::open_on(Platform::simulated(machine), self, path.as_ref())
+    }
 }

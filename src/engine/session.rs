@@ -2,8 +2,7 @@
 
 use crate::format::layout;
 use crate::format::superblock::{Identity, Moment, Superblock};
-use crate::platform::{FileId, FileStat, Platform};
-use std::fs::File;
+use crate::platform::{File, FileId, FileStat, Platform};
 use std::io;
 use std::path::Path;
 

@@ -12,8 +12,7 @@
 //!
 //! May import: the calls of `os.rs`.
 
-use super::{FileId, Platform};
-use std::fs::File;
+use super::{File, FileId, Platform};
 use std::io;
 
 /// Smallest piece that is looked at on its own. A file system with smaller blocks is served too, since

@@ -15,21 +15,43 @@ use std::io;
 /// A mapping of a file. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
-    map: memmap2::MmapRaw,
+    map: Map,
+}
+
+#[derive(Debug)]
+enum Map {
+    Real(memmap2::MmapRaw),
+    /// Nothing is mapped there: the addresses mean something to a simulated machine only.
+    #[cfg(feature = "recorder")]
+    Simulated(usize, usize),
 }
 
 impl Mapping {
+    /// Addresses at which nothing is mapped.
+    #[cfg(feature = "recorder")]
+    pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
+        Mapping { map: Map::Simulated(base.addr(), len) }
+    }
+
     /// The first address.
     #[inline]
     pub fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        match &self.map {
+            Map::Real(map) => map.as_mut_ptr(),
+            #[cfg(feature = "recorder")]
+            Map::Simulated(base, _) => std::ptr::without_provenance_mut(*base),
+        }
     }
 
     /// How many bytes of address space there are. The file may be shorter.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
-        self.map.len()
+        match &self.map {
+            Map::Real(map) => map.len(),
+            #[cfg(feature = "recorder")]
+            Map::Simulated(_, len) => *len,
+        }
     }
 }
 
@@ -45,7 +67,7 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
         len.min(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))
     };
     let map = memmap2::MmapOptions::new().len(len).map_raw(file)?;
-    Ok(Mapping { map })
+    Ok(Mapping { map: Map::Real(map) })
 }
 
 pub fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {

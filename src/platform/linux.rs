@@ -24,6 +24,9 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// Nothing is mapped there: the addresses mean something to a simulated machine only.
+    #[cfg(feature = "recorder")]
+    is_simulated: bool,
 }
 
 // SAFETY: the value is an address range; giving it to another thread gives up nothing (unmapping may be
@@ -33,6 +36,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Addresses at which nothing is mapped.
+    #[cfg(feature = "recorder")]
+    pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
+        let base = NonNull::new(base).expect("an address that is not null");
+        Mapping { base, len, is_simulated: true }
+    }
+
     /// The first address, a multiple of 2 MiB.
     #[inline]
     pub fn base(&self) -> *mut u8 {
@@ -49,6 +59,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(feature = "recorder")]
+        if self.is_simulated {
+            return;
+        }
         // SAFETY: the range is ours alone and is not used afterwards: pointers into it are only used by
         // unsafe code that keeps the mapping alive.
         unsafe { unmap(self.base.as_ptr(), self.len) }
@@ -125,7 +139,12 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
         unmap(base.wrapping_add(len), reserved - head - len);
     }
     let base = NonNull::new(base).ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok(Mapping { base, len })
+    Ok(Mapping {
+        base,
+        len,
+        #[cfg(feature = "recorder")]
+        is_simulated: false,
+    })
 }
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {

@@ -3,14 +3,14 @@
 //! Owns: the only door to mapped memory, to the processor's copy, flush and drain instructions, and to
 //! the operating system. This file holds its vocabulary and the memory face; `os.rs` holds the
 //! operating system's. Both are methods of [`Platform`], which is the machine itself or, for tests, the
-//! machine with a recorder in between that sees every call and can make it fail.
+//! machine with a recorder in between that sees every call and can make it fail, or a simulated one.
 //!
 //! Invariants:
 //! - All `asm!`, intrinsics and libc calls of the crate are in this directory.
 //! - Nothing here knows what the bytes mean.
 //! - No reference to mapped bytes leaves this directory: addresses go in, copies come out.
 //!
-//! May import: std, libc, memmap2. Nothing of this crate above it.
+//! May import: std, libc, memmap2, uuid. Nothing of this crate above it.
 
 mod allocate;
 pub mod barrier;
@@ -20,10 +20,14 @@ mod cpu;
 mod domain;
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 mod elsewhere;
+mod file;
 mod file_system;
 pub mod fork;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod linux;
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+pub mod machine;
 mod native;
 mod os;
 #[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
@@ -48,7 +52,10 @@ use elsewhere as sys;
 use linux as sys;
 
 pub use domain::caches_persist;
+pub use file::File;
 pub use file_system::FileSystem;
+#[cfg(feature = "recorder")]
+use machine::Simulated;
 pub use native::Native;
 pub use os::OpenHow;
 #[cfg(feature = "recorder")]
@@ -127,6 +134,9 @@ pub enum Platform {
     /// The machine, seen through a recorder.
     #[cfg(feature = "recorder")]
     Recording(Recorder),
+    /// Another machine, simulated.
+    #[cfg(feature = "recorder")]
+    Simulated(Simulated),
 }
 
 impl Platform {
@@ -136,6 +146,12 @@ impl Platform {
         Platform::Native(Native::new())
     }
 
+    /// A simulated machine.
+    #[cfg(feature = "recorder")]
+    pub fn simulated(machine: std::sync::Arc<dyn machine::Machine>) -> Platform {
+        Platform::Simulated(Simulated::new(machine))
+    }
+
     /// The same machine, with another demand on stores.
     pub fn with_persistence(self, persistence: Persistence) -> Platform {
         match self {
@@ -143,6 +159,10 @@ impl Platform {
             #[cfg(feature = "recorder")]
             Platform::Recording(recorder) => {
                 Platform::Recording(recorder.with_persistence(persistence))
+            }
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => {
+                Platform::Simulated(simulated.with_persistence(persistence))
             }
         }
     }
@@ -160,6 +180,8 @@ impl Platform {
             Platform::Native(native) => native.persistence(),
             #[cfg(feature = "recorder")]
             Platform::Recording(recorder) => recorder.persistence(),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => simulated.persistence(),
         }
     }
 
@@ -182,6 +204,8 @@ impl Platform {
                 Platform::Native(native) => native.copy_in(to.checked(), from, how),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.copy_in(to, from, how),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.copy_in(to, from, how),
             }
         }
     }
@@ -199,6 +223,8 @@ impl Platform {
                 Platform::Native(native) => native.copy_out(to, from),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.native().copy_out(to, from),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.copy_out(to, from),
             }
         }
     }
@@ -216,6 +242,8 @@ impl Platform {
                 Platform::Native(native) => native.copy_across(to.checked(), from, len, how),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.copy_across(to, from, len, how),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.copy_across(to, from, len, how),
             }
         }
     }
@@ -232,6 +260,8 @@ impl Platform {
                 Platform::Native(native) => native.fill_zero(to.checked(), len),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.fill_zero(to, len),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.fill_zero(to, len),
             }
         }
     }
@@ -249,6 +279,8 @@ impl Platform {
                 Platform::Native(native) => native.flush(at.checked(), len),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.flush(at, len),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.flush(at, len),
             }
         }
     }
@@ -261,6 +293,8 @@ impl Platform {
             Platform::Native(native) => native.drain(),
             #[cfg(feature = "recorder")]
             Platform::Recording(recorder) => recorder.drain(),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => simulated.drain(),
         }
     }
 
@@ -274,6 +308,8 @@ impl Platform {
             Platform::Native(native) => native.prefetch_write(at),
             #[cfg(feature = "recorder")]
             Platform::Recording(recorder) => recorder.native().prefetch_write(at),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => {}
         }
     }
 
@@ -284,7 +320,15 @@ impl Platform {
     #[inline]
     pub unsafe fn load_word(&self, at: *const u8) -> u64 {
         // SAFETY: the caller's contract is the same.
-        unsafe { word::load(at) }
+        unsafe {
+            match self {
+                Platform::Native(_) => word::load(at),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(_) => word::load(at),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.load_word(at),
+            }
+        }
     }
 
     /// Stores a word at once and starts its way to durability without waiting: a drain by this thread
@@ -302,6 +346,8 @@ impl Platform {
                 Platform::Native(native) => native.store_word_through(at.checked(), value),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.store_word_through(at, value),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.store_word_through(at, value),
             }
         }
     }
@@ -318,6 +364,8 @@ impl Platform {
                 Platform::Native(_) => word::xor(at.checked(), mask),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.xor_word(at, mask),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.xor_word(at, mask),
             }
         }
     }
@@ -335,6 +383,8 @@ impl Platform {
                 Platform::Native(_) => word::compare_exchange(at.checked(), old, new),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.compare_exchange_word(at, old, new),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.compare_exchange_word(at, old, new),
             }
         }
     }

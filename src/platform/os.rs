@@ -14,9 +14,9 @@
 #[cfg(feature = "recorder")]
 use super::recorder::What;
 use super::{
-    FileId, FileStat, FileSystem, Mapping, Platform, allocate, call, positioned, stat, sys,
+    File, FileId, FileStat, FileSystem, Mapping, Platform, allocate, call, positioned, stat, sys,
 };
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -35,10 +35,13 @@ pub struct OpenHow {
 }
 
 /// The gate: one call, tried until it is not interrupted. `$act` makes the attempt and gets the most
-/// bytes it may move; `$what` says what the trace notes after a success, and `$named` are the values
-/// that only it needs.
+/// bytes it may move, `$simulated` makes it on the simulated machine `$machine`; `$what` says what the
+/// trace notes after a success, and `$named` are the values that only the last two need.
 macro_rules! attempt {
-    ($platform:expr, $call:expr, $act:expr, [$($named:ident),*] $what:expr) => {
+    (
+        $platform:expr, $call:expr, $act:expr, [$machine:ident => $simulated:expr],
+        [$($named:ident),*] $what:expr
+    ) => {
         loop {
             $(let _ = &$named;)*
             let _: &str = $call;
@@ -46,6 +49,8 @@ macro_rules! attempt {
                 Platform::Native(_) => ($act)(usize::MAX),
                 #[cfg(feature = "recorder")]
                 Platform::Recording(recorder) => recorder.attempt($call, $act, $what),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated($machine) => $simulated,
             };
             match result {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -53,8 +58,8 @@ macro_rules! attempt {
             }
         }
     };
-    ($platform:expr, $call:expr, $act:expr) => {
-        attempt!($platform, $call, $act, [] |_| What::Os($call))
+    ($platform:expr, $call:expr, $act:expr, [$machine:ident => $simulated:expr]) => {
+        attempt!($platform, $call, $act, [$machine => $simulated], [] |_| What::Os($call))
     };
 }
 
@@ -79,21 +84,36 @@ impl Platform {
         options.read(true).write(true).create(how.create).create_new(how.create_new);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, how.mode);
-        attempt!(self, call::OPEN, |_| options.open(path))
+        attempt!(
+            self,
+            call::OPEN,
+            |_| options.open(path).map(File::System),
+            [simulated => simulated.machine.open(path, how).map(File::Simulated)]
+        )
     }
 
     /// Takes the exclusive lock on the file. `false`: somebody else holds it.
     pub fn try_lock(&self, file: &File) -> io::Result<bool> {
-        attempt!(self, call::LOCK, |_| match file.try_lock() {
-            Ok(()) => Ok(true),
-            Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(error),
-        })
+        attempt!(
+            self,
+            call::LOCK,
+            |_| match file.system().try_lock() {
+                Ok(()) => Ok(true),
+                Err(TryLockError::WouldBlock) => Ok(false),
+                Err(TryLockError::Error(error)) => Err(error),
+            },
+            [simulated => simulated.machine.try_lock(file.number())]
+        )
     }
 
     /// Gives the lock back before the file is closed.
     pub fn unlock(&self, file: &File) -> io::Result<()> {
-        attempt!(self, call::UNLOCK, |_| file.unlock())
+        attempt!(
+            self,
+            call::UNLOCK,
+            |_| file.system().unlock(),
+            [simulated => simulated.machine.unlock(file.number())]
+        )
     }
 
     /// Maps the file, shared, for reading and writing, at an address that is a multiple of 2 MiB
@@ -105,7 +125,12 @@ impl Platform {
             Ok(bytes) if bytes > 0 && len.is_multiple_of(HUGE_PAGE) => bytes,
             _ => return Err(ErrorKind::InvalidInput.into()),
         };
-        attempt!(self, call::MAP, |_| sys::map(file, len, want_sync))
+        attempt!(
+            self,
+            call::MAP,
+            |_| sys::map(file.system(), len, want_sync),
+            [simulated => simulated.map(file.number(), len as u64, want_sync)]
+        )
     }
 
     /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
@@ -120,7 +145,8 @@ impl Platform {
         let reserved = attempt!(
             self,
             call::ALLOCATE,
-            |_| sys::allocate(file, offset, len),
+            |_| sys::allocate(file.system(), offset, len),
+            [simulated => simulated.machine.allocate(file.number(), offset, len)],
             [id] |_: &()| What::Allocate { file: id, offset, len }
         );
         match if_supported(reserved)? {
@@ -138,7 +164,8 @@ impl Platform {
         let punched = attempt!(
             self,
             call::PUNCH,
-            |_| sys::punch(file, offset, len),
+            |_| sys::punch(file.system(), offset, len),
+            [simulated => simulated.machine.punch(file.number(), offset, len)],
             [id] |_: &()| What::Punch { file: id, offset, len }
         );
         Ok(if_supported(punched)?.is_some())
@@ -149,7 +176,8 @@ impl Platform {
         attempt!(
             self,
             call::SET_LEN,
-            |_| file.set_len(len),
+            |_| file.system().set_len(len),
+            [simulated => simulated.machine.set_len(file.number(), len)],
             [id] |_: &()| What::SetLen { file: id, len }
         )
     }
@@ -159,7 +187,8 @@ impl Platform {
         attempt!(
             self,
             call::SYNC_DATA,
-            |_| file.sync_data(),
+            |_| file.system().sync_data(),
+            [simulated => simulated.machine.sync(file.number(), false)],
             [id] |_: &()| What::Sync { file: id, all: false }
         )
     }
@@ -169,7 +198,8 @@ impl Platform {
         attempt!(
             self,
             call::SYNC_ALL,
-            |_| file.sync_all(),
+            |_| file.system().sync_all(),
+            [simulated => simulated.machine.sync(file.number(), true)],
             [id] |_: &()| What::Sync { file: id, all: true }
         )
     }
@@ -181,11 +211,12 @@ impl Platform {
             call::SYNC_DIR,
             |_| {
                 if cfg!(unix) {
-                    File::open(dir)?.sync_all()
+                    std::fs::File::open(dir)?.sync_all()
                 } else {
                     Ok(())
                 }
             },
+            [simulated => simulated.machine.sync_dir(dir)],
             [] |_: &()| What::SyncDir { path: dir.to_path_buf() }
         )
     }
@@ -201,8 +232,9 @@ impl Platform {
                 call::READ,
                 |most: usize| {
                     let most = most.min(rest.len());
-                    positioned::read(file, &mut rest[..most], at)
+                    positioned::read(file.system(), &mut rest[..most], at)
                 },
+                [simulated => simulated.machine.read_at(file.number(), rest, at)],
                 [id] |got: &usize| What::Read { file: id, offset: at, len: *got as u64 }
             )?;
             if got == 0 {
@@ -223,7 +255,8 @@ impl Platform {
             let put = attempt!(
                 self,
                 call::WRITE,
-                |most: usize| positioned::write(file, &rest[..most.min(rest.len())], at),
+                |most: usize| positioned::write(file.system(), &rest[..most.min(rest.len())], at),
+                [simulated => simulated.machine.write_at(file.number(), rest, at)],
                 [id] |put: &usize| What::Write {
                     file: id,
                     offset: at,
@@ -241,7 +274,13 @@ impl Platform {
     /// The first offset from `offset` on where there is data. `None`: there is none up to the end. Where
     /// the file system cannot tell, everything is data.
     pub fn next_data(&self, file: &File, offset: u64) -> io::Result<Option<u64>> {
-        match attempt!(self, call::NEXT_DATA, |_| sys::next_data(file, offset)) {
+        let found = attempt!(
+            self,
+            call::NEXT_DATA,
+            |_| sys::next_data(file.system(), offset),
+            [simulated => simulated.machine.next_data(file.number(), offset)]
+        );
+        match found {
             Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
                 Ok(Some(offset))
             }
@@ -253,7 +292,13 @@ impl Platform {
     /// before it is data. Where the file system cannot tell, and beyond the end, it is `offset`: no
     /// data are known to be there.
     pub fn next_hole(&self, file: &File, offset: u64) -> io::Result<u64> {
-        match attempt!(self, call::NEXT_HOLE, |_| sys::next_hole(file, offset)) {
+        let found = attempt!(
+            self,
+            call::NEXT_HOLE,
+            |_| sys::next_hole(file.system(), offset),
+            [simulated => simulated.machine.next_hole(file.number(), offset)]
+        );
+        match found {
             Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
                 Ok(offset)
             }
@@ -263,12 +308,22 @@ impl Platform {
 
     /// What is known of an open file.
     pub fn stat(&self, file: &File) -> io::Result<FileStat> {
-        attempt!(self, call::STAT, |_| stat::of_file(file))
+        attempt!(
+            self,
+            call::STAT,
+            |_| stat::of_file(file.system()),
+            [simulated => simulated.machine.stat(file.number())]
+        )
     }
 
     /// What is known of the file at a path (links are followed). `None`: nothing is there.
     pub fn stat_path(&self, path: &Path) -> io::Result<Option<FileStat>> {
-        attempt!(self, call::STAT_PATH, |_| stat::of_path(path))
+        attempt!(
+            self,
+            call::STAT_PATH,
+            |_| stat::of_path(path),
+            [simulated => simulated.machine.stat_path(path)]
+        )
     }
 
     /// Renames a file, replacing what is at the new name.
@@ -277,6 +332,7 @@ impl Platform {
             self,
             call::RENAME,
             |_| std::fs::rename(from, to),
+            [simulated => simulated.machine.rename(from, to)],
             [] |_: &()| What::Rename { from: from.to_path_buf(), to: to.to_path_buf() }
         )
     }
@@ -287,43 +343,87 @@ impl Platform {
             self,
             call::REMOVE,
             |_| std::fs::remove_file(path),
+            [simulated => simulated.machine.remove(path)],
             [] |_: &()| What::Remove { path: path.to_path_buf() }
         )
     }
 
     /// The paths of a directory's entries, in no order.
     pub fn list_dir(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        attempt!(self, call::LIST_DIR, |_| {
-            std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect()
-        })
+        attempt!(
+            self,
+            call::LIST_DIR,
+            |_| std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect(),
+            [simulated => simulated.machine.list_dir(dir)]
+        )
     }
 
     /// An extended attribute's value. `None`: it is not there, or the file system has none.
     pub fn get_xattr(&self, file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let value = attempt!(self, call::GET_XATTR, |_| sys::get_xattr(file, name));
+        let value = attempt!(
+            self,
+            call::GET_XATTR,
+            |_| sys::get_xattr(file.system(), name),
+            [simulated => simulated.machine.get_xattr(file.number(), name)]
+        );
         Ok(if_supported(value)?.flatten())
     }
 
     /// Sets an extended attribute. `false`: the file system has none.
     pub fn set_xattr(&self, file: &File, name: &str, value: &[u8]) -> io::Result<bool> {
-        let set = attempt!(self, call::SET_XATTR, |_| sys::set_xattr(file, name, value));
+        let set = attempt!(
+            self,
+            call::SET_XATTR,
+            |_| sys::set_xattr(file.system(), name, value),
+            [simulated => simulated.machine.set_xattr(file.number(), name, value)]
+        );
         Ok(if_supported(set)?.is_some())
     }
 
     /// Removes an extended attribute, if it is there.
     pub fn remove_xattr(&self, file: &File, name: &str) -> io::Result<()> {
-        let removed = attempt!(self, call::REMOVE_XATTR, |_| sys::remove_xattr(file, name));
+        let removed = attempt!(
+            self,
+            call::REMOVE_XATTR,
+            |_| sys::remove_xattr(file.system(), name),
+            [simulated => simulated.machine.remove_xattr(file.number(), name)]
+        );
         if_supported(removed).map(drop)
     }
 
     /// What kind of file system the file is on.
     pub fn file_system(&self, file: &File) -> io::Result<FileSystem> {
-        attempt!(self, call::FILE_SYSTEM, |_| sys::file_system(file))
+        attempt!(
+            self,
+            call::FILE_SYSTEM,
+            |_| sys::file_system(file.system()),
+            [simulated => Ok(match simulated.machine.is_ram() {
+                true => FileSystem::Ram("simulated"),
+                false => FileSystem::Local("simulated"),
+            })]
+        )
     }
 
     /// The identity of this boot of the system; zeros if it is not known.
     pub fn boot_id(&self) -> [u8; 16] {
-        attempt!(self, call::BOOT_ID, |_| read_boot_id()).unwrap_or_default()
+        attempt!(
+            self,
+            call::BOOT_ID,
+            |_| read_boot_id(),
+            [simulated => Ok(simulated.machine.boot_id())]
+        )
+        .unwrap_or_default()
+    }
+
+    /// A name for a pair of files that no other pair has.
+    pub fn new_uuid(&self) -> [u8; 16] {
+        match self {
+            Platform::Native(_) => *uuid::Uuid::new_v4().as_bytes(),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(_) => *uuid::Uuid::new_v4().as_bytes(),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => simulated.machine.new_uuid(),
+        }
     }
 }
 

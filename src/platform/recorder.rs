@@ -372,9 +372,9 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::File;
     use super::super::isa;
     use super::*;
-    use std::fs::File;
     use std::io::ErrorKind;
 
     #[repr(align(64))]

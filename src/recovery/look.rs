@@ -7,9 +7,8 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{self, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock};
-use crate::platform::{FileId, FileStat};
+use crate::platform::{File, FileId, FileStat};
 use crate::terms::Medium;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 

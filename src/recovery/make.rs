@@ -8,11 +8,10 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{Identity, SUPERBLOCK_LEN, State, Superblock};
-use crate::platform::{FileId, FileStat, OpenHow, Platform};
+use crate::platform::{File, FileId, FileStat, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;
 use crate::units::PAGE;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -39,7 +38,7 @@ impl Opening<'_> {
         let superblock = Superblock {
             session: 1,
             state: State::InUse,
-            uuid: *uuid::Uuid::new_v4().as_bytes(),
+            uuid: platform.new_uuid(),
             identity: identity_of(stat),
             boot_id: platform.boot_id(),
             name: self.home_name(),

@@ -2,9 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::options::{MEDIUM_VARIABLE, Options};
-use crate::platform::{FileSystem, Mapping, Persistence, Platform, caches_persist};
+use crate::platform::{File, FileSystem, Mapping, Persistence, Platform, caches_persist};
 use crate::terms::Medium;
-use std::fs::File;
 use std::path::Path;
 
 /// The medium that the caller or the environment forces, if any.

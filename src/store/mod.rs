@@ -8,8 +8,7 @@
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
-use crate::platform::{Copying, FileId, Mapping, Place, Platform};
-use std::fs::File;
+use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,10 +83,9 @@ impl MappedFile {
             "access to {:?} at {offset}, {len} bytes: the file backs {backed}",
             self.id
         );
-        // SAFETY:
-        // - `offset <= backed <= mapping.len()` (asserted here and in `set_backed`), so the
-        //   pointer stays within the one mapping, or one past its end for `len == 0`.
-        let ptr = unsafe { self.mapping.base().add(offset as usize) };
+        // `offset <= backed <= mapping.len()` (asserted here and in `set_backed`): the pointer stays
+        // within the one mapping, or one past its end for `len == 0`.
+        let ptr = self.mapping.base().wrapping_add(offset as usize);
         Place { ptr, file: self.id, offset }
     }
 

@@ -96,7 +96,8 @@ pub fn materialize(folder: &Folder, image: &Image, rng: &mut Rng) -> Pair {
     if image.marked {
         let uuid = copies.first().map_or([0; 16], |(_, superblock)| superblock.uuid);
         let value = mark(uuid, &identity);
-        let done = Recorder::new().platform().set_xattr(&home, "user.atomic_mmap", &value);
+        let file = home.try_clone().expect("a handle").into();
+        let done = Recorder::new().platform().set_xattr(&file, "user.atomic_mmap", &value);
         assert!(done.expect("an attribute"));
     }
     let restarted = rng.chance(50);

@@ -4,11 +4,10 @@ use crate::files::{Folder, materialize};
 use crate::media::{Image, Media};
 use crate::ops::{Effect, Model, Op, Place};
 use crate::rng::Rng;
-use atomic_mmap::testing::FileId;
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{File, FileId};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Stats};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
@@ -155,7 +154,7 @@ pub fn record(
     let recorder = Recorder::new();
     let recording = Recording {
         recorder: &recorder,
-        marks: File::open("/dev/null").expect("a null device"),
+        marks: std::fs::File::open("/dev/null").expect("a null device").into(),
         next: AtomicU64::new(1000 * rng.below(1 << 12)),
         done: Mutex::default(),
     };
