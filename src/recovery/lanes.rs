@@ -50,27 +50,54 @@ pub(crate) struct Actions {
     pub store_logged: Vec<SpilledPage>,
 }
 
-/// Reads every lane.
+/// The lanes in which something is: their number and their bytes. A lane that was never used is a hole
+/// of the file, and is not read.
+fn in_use(
+    reflection: &MappedFile,
+) -> impl Iterator<Item = Result<(LaneIndex, [u8; layout::LANE])>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        if next >= layout::LANE_COUNT {
+            return None;
+        }
+        let from = layout::lane(LaneIndex(next as u16));
+        let data = match reflection.next_data(from) {
+            Ok(data) => data?.max(from),
+            Err(e) => {
+                next = layout::LANE_COUNT;
+                return Some(Err(Error::io("look for data", reflection.path(), e)));
+            }
+        };
+        let n = ((data - layout::LANES) / layout::LANE as u64) as usize;
+        next = n + 1;
+        if n >= layout::LANE_COUNT {
+            return None;
+        }
+        let index = LaneIndex(n as u16);
+        let mut bytes = [0; layout::LANE];
+        Some(read_log(reflection, &mut bytes, layout::lane(index)).map(|()| (index, bytes)))
+    })
+}
+
+fn read_log(reflection: &MappedFile, to: &mut [u8], at: u64) -> Result<()> {
+    reflection.read_file(to, at).map_err(|source| Error::Io {
+        call: "read the log",
+        path: reflection.path().to_owned(),
+        offset: Some(at),
+        source,
+    })
+}
+
+/// Reads every lane that is in use.
 pub(crate) fn scan(
     home: &MappedFile,
     reflection: &MappedFile,
     seed: Seed,
 ) -> Result<Vec<Findings>> {
-    let read = |at: u64, len: usize| {
-        let mut bytes = vec![0; len];
-        reflection.read_file(&mut bytes, at).map_err(|source| Error::Io {
-            call: "read the log",
-            path: reflection.path().to_owned(),
-            offset: Some(at),
-            source,
-        })?;
-        Ok::<_, Error>(bytes)
-    };
-    let lanes = read(layout::LANES, layout::LANE_COUNT * layout::LANE)?;
-    let mut found = Vec::with_capacity(layout::LANE_COUNT);
+    let mut found = Vec::new();
     let mut spilled_bytes = 0;
-    for (n, bytes) in lanes.chunks_exact(layout::LANE).enumerate() {
-        let index = LaneIndex(n as u16);
+    for lane in in_use(reflection) {
+        let (index, bytes) = lane?;
         let redo = std::array::from_fn(|position| {
             let at = position * layout::REDO_ENTRY;
             let bytes = std::array::from_fn(|i| bytes[at + i]);
@@ -93,7 +120,8 @@ pub(crate) fn scan(
                             why: Mismatch::Corrupt,
                         });
                     }
-                    let spilled = read(layout::LOG_AREA + spill.offset, spill.len as usize)?;
+                    let mut spilled = vec![0; spill.len as usize];
+                    read_log(reflection, &mut spilled, layout::LOG_AREA + spill.offset)?;
                     let whole = spill.matches(entry_seed, sequence, &spilled);
                     let words = matches!(body, UndoBody::SpilledUndo(_));
                     match whole {
@@ -167,11 +195,8 @@ pub(crate) fn apply(
 /// Ends every entry of earlier sessions, cleared ones included: those have no checksum that would
 /// void them, and would void entries of the new session. The caller drains.
 pub(crate) fn wipe(reflection: &MappedFile) -> Result<()> {
-    let io = |e| Error::io("read the log", reflection.path(), e);
-    let mut bytes = vec![0; layout::LANE_COUNT * layout::LANE];
-    reflection.read_file(&mut bytes, layout::LANES).map_err(io)?;
-    for (n, lane) in bytes.chunks_exact(layout::LANE).enumerate() {
-        let index = LaneIndex(n as u16);
+    for lane in in_use(reflection) {
+        let (index, lane) = lane?;
         let headers = [
             (0, layout::redo_entry(index, 0)),
             (layout::REDO_ENTRY, layout::redo_entry(index, 1)),
