@@ -6,10 +6,16 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
+//! | [`machine`] | what does a machine remember after a loss of power? |
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
+//! | [`quiet`] | how is the code under test kept from printing its panics? |
 //! | [`report`] | what has the lab found? |
 
+pub mod images;
+pub mod machine;
 pub mod part;
 pub mod progress;
+pub mod quiet;
 pub mod report;

@@ -8,13 +8,15 @@ use std::process::ExitCode;
 type Run = fn(&Settings, &Progress) -> Outcome;
 
 /// The parts, in the order in which `all` runs them.
-const PARTS: &[(&str, &str, Run)] = &[];
+const PARTS: &[(&str, &str, Run)] =
+    &[("images", "is everything that a loss of power can leave recovered?", lab::images::run)];
 
 const HELP: &str = "\
-usage: lab <part>|all [--quick] [--seed N]
+usage: lab <part>|all [--quick] [--seed N] [--seconds N]
 
   --quick   the amount for continuous integration; without it the long run
   --seed N  where random choices begin (default 1)
+  --seconds N  stop after so long: to look for a bug that was planted in the engine
 
 parts:
 ";
@@ -23,7 +25,7 @@ const DEFAULT_SEED: u64 = 1;
 
 fn main() -> ExitCode {
     let mut wanted = None;
-    let mut settings = Settings { seed: DEFAULT_SEED, quick: false };
+    let mut settings = Settings { seed: DEFAULT_SEED, quick: false, seconds: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -31,6 +33,10 @@ fn main() -> ExitCode {
             "--seed" => match words.next().and_then(|n| n.parse().ok()) {
                 Some(seed) => settings.seed = seed,
                 None => return usage("--seed wants a number"),
+            },
+            "--seconds" => match words.next().and_then(|n| n.parse().ok()) {
+                Some(seconds) => settings.seconds = Some(seconds),
+                None => return usage("--seconds wants a number"),
             },
             name if wanted.is_none() && !name.starts_with('-') => wanted = Some(word),
             other => return usage(&format!("{other} is not understood")),

@@ -7,6 +7,9 @@ pub struct Settings {
     pub seed: u64,
     /// The amount for continuous integration; otherwise the long run.
     pub quick: bool,
+    /// Only so many seconds, and nothing of the part's own is planted: to look for a bug that was
+    /// planted in the engine.
+    pub seconds: Option<u64>,
 }
 
 impl Settings {

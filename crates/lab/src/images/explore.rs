@@ -1,0 +1,221 @@
+//! What does recovery make of every image that a loss of power can leave?
+//!
+//! Owns: [`Explorer`]. From one state of the machine all images are recovered by the real code, lazily:
+//! a word of which several values are possible is chosen only when recovery, or the reading of the
+//! file afterwards, loads it; recovery is then run again for the next value. What no one loads cannot
+//! matter, so the images that differ in it only are one. Recovery's own stores go through the same
+//! machine: the power may go again while it runs, and again.
+
+use super::content::{Content, Found};
+use super::kinds::{self, HOME, Moment};
+use crate::machine::Simulation;
+use crate::machine::trail::Trail;
+use crate::machine::world::World;
+use atomic_mmap::CloseMode;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Recoveries of one state, after which choices are drawn at random.
+const ALL: u64 = 256;
+/// So many are then drawn.
+const AT_RANDOM: u64 = 32;
+/// The power goes again in the recoveries of so many images of one state.
+const CRASH_IN: u64 = 24;
+/// On every so many recovered images life goes on: operations, a spatial close, a look at the file.
+const GO_ON_EVERY: u64 = 64;
+
+/// Goes through images and counts.
+#[derive(Default)]
+pub struct Explorer {
+    /// Images that were recovered and compared.
+    pub recoveries: u64,
+    /// States of which not all images were tried.
+    pub sampled: u64,
+    /// States from which a loss of power was tried.
+    pub states: u64,
+    /// Loads that found several possible values.
+    pub branches: u64,
+    /// What must not be.
+    pub violations: Vec<String>,
+}
+
+impl Explorer {
+    /// Tries all images of a moment, and crashes in their recovery up to `depth` times.
+    pub fn explore(&mut self, moment: &Moment, ranges: &[Range<u64>], depth: u32, name: &str) {
+        self.explore_from(&moment.world, &moment.allowed, ranges, depth, name);
+    }
+
+    fn explore_from(
+        &mut self,
+        world: &Arc<World>,
+        allowed: &[Arc<Content>],
+        ranges: &[Range<u64>],
+        depth: u32,
+        name: &str,
+    ) {
+        self.states += 1;
+        let mut next = Some(Trail::default());
+        let (mut count, mut drawn) = (0, 0);
+        while let Some(trail) = next {
+            let mut after = world.after_crash(trail);
+            let depth = if count < CRASH_IN { depth } else { 0 };
+            if depth > 0 {
+                after.watch();
+            }
+            let machine = Simulation::new(after);
+            let found = recovered(&machine, ranges, |file| {
+                let is_chosen = (self.recoveries + 1).is_multiple_of(GO_ON_EVERY);
+                (is_chosen && depth == 0).then(|| file.clone())
+            });
+            self.recoveries += 1;
+            count += 1;
+            let (watched, trail) = {
+                let mut world = machine.world();
+                (world.take_watched(), world.trail.clone())
+            };
+            self.branches += trail.choices().len() as u64;
+            let problem = match &found {
+                Err(problem) => Some(problem.clone()),
+                Ok(found) => match allowed.iter().find(|content| found.is(content, ranges)) {
+                    None => {
+                        let differences: Vec<String> =
+                            allowed.iter().map(|c| found.difference(c, ranges)).collect();
+                        Some(format!("wrong contents: {}", differences.join("; or ")))
+                    }
+                    Some(content) => {
+                        let names = watched.len();
+                        for (n, world) in watched.iter().enumerate() {
+                            // Once recovery is done and the file was read, what was read stays.
+                            let one = [content.clone()];
+                            let allowed = if n + 1 == names { &one[..] } else { allowed };
+                            let name = format!("{name}, recovery {:?} state {n}", trail.choices());
+                            self.explore_from(world, allowed, ranges, depth - 1, &name);
+                            if !self.violations.is_empty() {
+                                return;
+                            }
+                        }
+                        None
+                    }
+                },
+            };
+            if let Some(problem) = problem {
+                self.violations.push(format!("{name}, choices {:?}: {problem}", trail.choices()));
+                return;
+            }
+            if count >= ALL {
+                self.sampled += u64::from(drawn == 0);
+                drawn += 1;
+                let seed = count ^ self.states << 20;
+                next =
+                    (drawn <= AT_RANDOM).then(|| Trail::at_random(fastrand::Rng::with_seed(seed)));
+            } else {
+                next = trail.next();
+            }
+        }
+    }
+
+    /// The outcomes of all images of a moment, found lazily.
+    pub fn lazy_outcomes(moment: &Moment, ranges: &[Range<u64>]) -> Result<HashSet<Found>, String> {
+        let mut outcomes = HashSet::new();
+        let mut next = Some(Trail::default());
+        while let Some(trail) = next {
+            let machine = Simulation::new(moment.world.after_crash(trail));
+            outcomes.insert(recovered(&machine, ranges, |_| None)?);
+            let trail = machine.world().trail.clone();
+            next = trail.next();
+        }
+        Ok(outcomes)
+    }
+
+    /// The same by brute force: every combination of the values of every word, chosen before
+    /// recovery begins. `None` if there are more than `most`; also the number of images.
+    pub fn brute_outcomes(
+        moment: &Moment,
+        ranges: &[Range<u64>],
+        most: u64,
+    ) -> Result<Option<(HashSet<Found>, u64)>, String> {
+        let mut outcomes = HashSet::new();
+        let mut images = 0;
+        let mut next = Some(Trail::default());
+        while let Some(trail) = next {
+            images += 1;
+            if images > most {
+                return Ok(None);
+            }
+            let mut world = moment.world.after_crash(trail);
+            let mut trail = std::mem::take(&mut world.trail);
+            world.determine(&mut trail);
+            let machine = Simulation::new(world);
+            outcomes.insert(recovered(&machine, ranges, |_| None)?);
+            assert!(machine.world().trail.choices().is_empty(), "something was left open");
+            next = trail.next();
+        }
+        Ok(Some((outcomes, images)))
+    }
+}
+
+/// Opens the file of a machine after a crash, and reads it. Where `goes_on` says so, life goes on.
+fn recovered(
+    machine: &Arc<Simulation>,
+    ranges: &[Range<u64>],
+    goes_on: impl FnOnce(&Found) -> Option<Found>,
+) -> Result<Found, String> {
+    let act = || -> Result<Found, String> {
+        let file = kinds::open(machine).map_err(|e| format!("does not open: {e}"))?;
+        let mut found = Found { len: file.len(), parts: Vec::with_capacity(ranges.len()) };
+        let mut result = Ok(());
+        for range in ranges {
+            let end = range.end.min(found.len);
+            let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
+            if !bytes.is_empty() {
+                result = result.and_then(|()| file.read_at(&mut bytes, range.start));
+            }
+            found.parts.push(bytes);
+        }
+        if let Err(e) = result {
+            machine.kill();
+            return Err(format!("cannot be read: {e}"));
+        }
+        if goes_on(&found).is_some() {
+            go_on(machine, file)?;
+        } else {
+            // The process dies: nothing is closed.
+            machine.kill();
+        }
+        Ok(found)
+    };
+    let result = catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    });
+    machine.kill();
+    result
+}
+
+/// More operations on a recovered file, and its end.
+fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Result<(), String> {
+    let text = |e: atomic_mmap::Error| format!("after recovery: {e}");
+    let mut expected = Content { bytes: vec![0; file.len() as usize] };
+    file.read_at(&mut expected.bytes, 0).map_err(text)?;
+    let mut put = |at: u64, bytes: &[u8]| {
+        let end = (at as usize + bytes.len()).min(expected.bytes.len());
+        let Some(place) = expected.bytes.get_mut(at as usize..end) else { return Ok(()) };
+        place.copy_from_slice(&bytes[..place.len()]);
+        let bytes = &bytes[..place.len()];
+        file.write_at(bytes, at).map_err(text)
+    };
+    put(63 * 4096 + 66, b"goes on")?;
+    put(63 * 4096 + 30, &[7; 500])?;
+    put(62 * 4096, &[8; 8192])?;
+    file.close(CloseMode::Spatial).map_err(text)?;
+    if machine.world().len_of(Path::new(HOME)) != Some(expected.bytes.len() as u64) {
+        return Err("the home file's length is wrong after a spatial close".into());
+    }
+    kinds::is_plain(machine, &expected)
+}

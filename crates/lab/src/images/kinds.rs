@@ -1,0 +1,426 @@
+//! Which kinds of operation are there, and how is one run on the simulated machine?
+//!
+//! Owns: [`Kind`], the places that the kinds touch (chosen so that any two of them meet: the pages
+//! on both sides of a region's border), and [`Player`], which runs a sequence of them and hands over the
+//! states from which a loss of power is to be tried, each with what the file may hold then.
+
+use super::content::{Content, Effect};
+use crate::machine::Simulation;
+use crate::machine::memory::{Model, PAGE};
+use crate::machine::world::{LeftOut, World, be_thread};
+use atomic_mmap::testing::OpenHow;
+use atomic_mmap::testing::machine::Machine;
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Result};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// The home file's name.
+pub const HOME: &str = "/dax/state.dat";
+/// Its length at the beginning: two regions and some pages, and part of one.
+pub const LEN: u64 = 158 * PAGE + 100;
+const MAX_LEN: u64 = 2 << 20;
+/// The last page of the first region.
+const LAST: u64 = 63 * PAGE;
+const FIRST_SPILLED: u64 = 66;
+const SPILLED: u64 = 88;
+
+/// One kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// A redo entry, within a slice.
+    Redo,
+    /// The same by another thread, in the same slice.
+    RedoOfAnother,
+    /// A redo entry over three slices.
+    RedoOverSlices,
+    /// A flip of slices within a page, the first and last covered in part.
+    Flip,
+    /// A whole page: one bit of a region word.
+    Page,
+    /// Over two pages of a region: an undo entry of two slice words.
+    OverPages,
+    /// Over two regions, unaligned: an undo entry of slice and region words.
+    OverRegions,
+    /// Whole pages of two regions: an undo entry of two region words.
+    RegionWords,
+    /// A transaction that reads and writes two pages.
+    Transaction,
+    /// More words than a lane holds: a spilled undo entry.
+    Spilled,
+    /// Two writes under a view: the second logs its data.
+    UnderView,
+    /// Deployment of some pages.
+    Deploy,
+    /// Deployment of everything, and the reflection pages are given back.
+    Punch,
+    /// The file gets longer.
+    Grow,
+    /// The file gets shorter: within the last page of the first region.
+    Shrink,
+    /// Fast close and opened again.
+    Fast,
+    /// Spatial close and opened again.
+    Spatial,
+    /// The process dies and the file is opened again.
+    Reopen,
+}
+
+/// All of them.
+pub const KINDS: [Kind; 18] = [
+    Kind::Redo,
+    Kind::RedoOfAnother,
+    Kind::RedoOverSlices,
+    Kind::Flip,
+    Kind::Page,
+    Kind::OverPages,
+    Kind::OverRegions,
+    Kind::RegionWords,
+    Kind::Transaction,
+    Kind::Spilled,
+    Kind::UnderView,
+    Kind::Deploy,
+    Kind::Punch,
+    Kind::Grow,
+    Kind::Shrink,
+    Kind::Fast,
+    Kind::Spatial,
+    Kind::Reopen,
+];
+
+/// A state of the machine, and what the file may hold if the power goes there.
+pub struct Moment {
+    /// The machine.
+    pub world: Arc<World>,
+    /// Any of these.
+    pub allowed: Vec<Arc<Content>>,
+}
+
+/// A second thread, which runs what it is given, one thing after the other.
+pub struct Second {
+    work: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    done: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Default for Second {
+    fn default() -> Self {
+        Second::new()
+    }
+}
+
+impl Second {
+    /// Starts it.
+    pub fn new() -> Second {
+        let (work, get) = channel::<Box<dyn FnOnce() + Send>>();
+        let (say, done) = channel();
+        let thread = std::thread::spawn(move || {
+            be_thread(1);
+            while let Ok(work) = get.recv() {
+                // A panic of the code under test is seen by the caller: nothing was said.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                if say.send(()).is_err() {
+                    break;
+                }
+            }
+        });
+        Second { work: Some(work), done, thread: Some(thread) }
+    }
+
+    fn run(&self, work: impl FnOnce() + Send + 'static) {
+        let sender = self.work.as_ref().expect("a living thread");
+        sender.send(Box::new(work)).expect("a living thread");
+        self.done.recv().expect("a living thread");
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// How the file is opened, before and after a crash.
+pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
+    AtomicMappedFile::options()
+        .medium(Medium::Dax)
+        .max_len(MAX_LEN)
+        .deploy(DeployPolicy::Manual)
+        .close_on_drop(CloseMode::Fast)
+        .open_simulated(machine.clone(), HOME)
+}
+
+/// Bytes that name the operation that wrote them.
+fn fill(id: u64, len: u64) -> Vec<u8> {
+    (0..len).map(|n| ((id + 1) * 37 + n * 11 + n / 64 * 5) as u8 | 1).collect()
+}
+
+/// Runs operations on one machine.
+pub struct Player<'a> {
+    machine: Arc<Simulation>,
+    second: &'a Second,
+    file: Option<AtomicMappedFile>,
+    now: Arc<Content>,
+    moments: Option<Vec<Moment>>,
+    next_id: u64,
+    /// What the operations so far have touched.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl<'a> Player<'a> {
+    /// A machine with a plain home file of some bytes, opened.
+    pub fn new(model: Model, device: u64, second: &'a Second) -> Result<Player<'a>> {
+        let mut world = World::new(model, device);
+        let now = Arc::new(Content { bytes: vec![0; LEN as usize] });
+        let begin = now.after(&Effect::Bytes(vec![
+            (62 * PAGE, fill(200, 4 * PAGE)),
+            (LEN - 50, fill(201, 50)),
+        ]));
+        world.make(Path::new(HOME), &begin.bytes);
+        let machine = Simulation::new(world);
+        let file = open(&machine)?;
+        let tail = LEN - 200..LEN + 3 * PAGE;
+        let ranges = vec![62 * PAGE..66 * PAGE, tail];
+        Ok(Player {
+            machine,
+            second,
+            file: Some(file),
+            now: Arc::new(begin),
+            moments: None,
+            next_id: 0,
+            ranges,
+        })
+    }
+
+    /// From now on moments are collected.
+    pub fn watch(&mut self) {
+        self.machine.world().watch();
+        self.moments = Some(Vec::new());
+    }
+
+    /// Leaves a step out from now on.
+    pub fn leave_out(&self, step: LeftOut) {
+        self.machine.world().leave_out(Some(step));
+    }
+
+    /// The collected moments. The process is dead afterwards.
+    pub fn finish(mut self) -> Vec<Moment> {
+        self.machine.kill();
+        drop(self.file.take());
+        self.moments.take().unwrap_or_default()
+    }
+
+    /// The simulated machine.
+    pub fn machine(&self) -> &Arc<Simulation> {
+        &self.machine
+    }
+
+    /// What the file holds now.
+    pub fn content(&self) -> &Arc<Content> {
+        &self.now
+    }
+
+    fn len(&self) -> u64 {
+        self.now.bytes.len() as u64
+    }
+
+    /// One operation with its effect: before it has returned the effect is there or not.
+    fn step(
+        &mut self,
+        effect: Effect,
+        act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.now.clone();
+        let after = match &effect {
+            Effect::Nothing => before.clone(),
+            effect => Arc::new(before.after(effect)),
+        };
+        let acted = act(self, &effect);
+        acted?;
+        let states = self.machine.world().take_watched();
+        self.now = after.clone();
+        if let Some(moments) = &mut self.moments {
+            let last = states.len().saturating_sub(1);
+            for (n, world) in states.into_iter().enumerate() {
+                let allowed = match &effect {
+                    _ if n == last => vec![after.clone()],
+                    Effect::Nothing => vec![after.clone()],
+                    _ => vec![before.clone(), after.clone()],
+                };
+                moments.push(Moment { world, allowed });
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> &AtomicMappedFile {
+        self.file.as_ref().expect("an open file")
+    }
+
+    fn write(&mut self, at: u64, len: u64) -> Result<()> {
+        // What lies past the end after a shrink cannot be written to.
+        let len = len.min(self.len().saturating_sub(at));
+        if len == 0 {
+            return Ok(());
+        }
+        self.next_id += 1;
+        let bytes = fill(self.next_id, len);
+        self.step(Effect::Bytes(vec![(at, bytes)]), |me, effect| {
+            let Effect::Bytes(parts) = effect else { return Ok(()) };
+            me.file().write_at(&parts[0].1, parts[0].0)
+        })
+    }
+
+    fn transaction(&mut self, places: Vec<(u64, u64)>, reads: bool) -> Result<()> {
+        self.next_id += 1;
+        let (id, end) = (self.next_id, self.len());
+        let parts: Vec<(u64, Vec<u8>)> = places
+            .into_iter()
+            .filter(|(at, len)| at + len <= end)
+            .map(|(at, len)| (at, fill(id, len)))
+            .collect();
+        self.ranges.extend(
+            parts
+                .iter()
+                .filter(|(at, _)| *at >= 66 * PAGE)
+                .map(|(at, b)| *at..*at + b.len() as u64),
+        );
+        if parts.is_empty() {
+            return Ok(());
+        }
+        self.step(Effect::Bytes(parts), |me, effect| {
+            let Effect::Bytes(parts) = effect else { return Ok(()) };
+            let mut tx = me.file().begin();
+            for (at, bytes) in parts {
+                if reads {
+                    tx.read_at(&mut vec![0; bytes.len()], *at)?;
+                }
+                tx.write_at(bytes, *at)?;
+            }
+            tx.commit()
+        })
+    }
+
+    fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
+        self.step(Effect::Nothing, |me, _| {
+            let file = me.file.take().expect("an open file");
+            match close {
+                Some(mode) => file.close(mode)?,
+                None => {
+                    let world = me.machine.world().after_kill();
+                    me.machine.kill();
+                    drop(file);
+                    let watched = me.machine.world().take_watched();
+                    me.machine = Simulation::new(world);
+                    if me.moments.is_some() {
+                        me.machine.world().watch_after(watched);
+                    }
+                }
+            }
+            me.file = Some(open(&me.machine)?);
+            Ok(())
+        })
+    }
+
+    /// Runs one operation.
+    pub fn play(&mut self, kind: Kind) -> Result<()> {
+        match kind {
+            Kind::Redo => self.write(LAST + 70, 8),
+            Kind::RedoOfAnother => {
+                let len = 8.min(self.len().saturating_sub(LAST + 72));
+                if len == 0 {
+                    return Ok(());
+                }
+                self.next_id += 1;
+                let bytes = fill(self.next_id, len);
+                self.step(Effect::Bytes(vec![(LAST + 72, bytes.clone())]), move |me, _| {
+                    let file = me.file().try_clone()?;
+                    let result = Arc::new(std::sync::Mutex::new(None));
+                    let said = result.clone();
+                    me.second.run(move || {
+                        let done = file.write_at(&bytes, LAST + 72);
+                        *said.lock().expect("no panic under it") = Some(done);
+                    });
+                    let said = result.lock().expect("no panic under it").take();
+                    said.expect("the other thread did not panic")
+                })
+            }
+            Kind::RedoOverSlices => self.write(LAST + 60, 100),
+            Kind::Flip => self.write(LAST + 20, 300),
+            Kind::Page => self.write(LAST, PAGE),
+            Kind::OverPages => self.write(LAST - 70, 150),
+            Kind::OverRegions => self.write(LAST + PAGE - 70, 150),
+            Kind::RegionWords => self.write(62 * PAGE, 4 * PAGE),
+            Kind::Transaction => {
+                self.transaction(vec![(LAST + 66, 10), (LAST + PAGE + 3, 10)], true)
+            }
+            Kind::Spilled => {
+                let places = (0..SPILLED).map(|n| ((FIRST_SPILLED + n) * PAGE + 640, 8));
+                self.transaction([(LAST + 128, 8)].into_iter().chain(places).collect(), false)
+            }
+            Kind::UnderView => {
+                let end = self.len().min(LAST + PAGE);
+                if end <= LAST {
+                    return Ok(());
+                }
+                let reader = self.file().try_clone()?;
+                let view = reader.view(LAST..end)?;
+                let before = view.to_vec()?;
+                self.write(LAST + 64, 64)?;
+                self.write(LAST + 70, 8)?;
+                assert!(view.to_vec()? == before, "a view has changed");
+                Ok(())
+            }
+            Kind::Deploy => {
+                let range = 62 * PAGE..(65 * PAGE).min(self.len());
+                self.step(Effect::Nothing, |me, _| me.file().deploy(range).map(drop))
+            }
+            Kind::Punch => {
+                let range = 0..self.len();
+                self.step(Effect::Nothing, |me, _| me.file().deploy(range).map(drop))
+            }
+            Kind::Grow => {
+                let len = self.len() + PAGE + 300;
+                if len > MAX_LEN {
+                    return Ok(());
+                }
+                self.step(Effect::Len(len), |me, _| me.file().set_len(len))
+            }
+            Kind::Shrink => {
+                let len = LAST + 90;
+                if len >= self.len() {
+                    return Ok(());
+                }
+                self.step(Effect::Len(len), |me, _| me.file().set_len(len))
+            }
+            Kind::Fast => self.reopen(Some(CloseMode::Fast)),
+            Kind::Spatial => self.reopen(Some(CloseMode::Spatial)),
+            Kind::Reopen => self.reopen(None),
+        }
+    }
+}
+
+/// Whether the home file of a machine without processes is plain and complete, and alone.
+pub fn is_plain(machine: &Arc<Simulation>, expected: &Content) -> std::result::Result<(), String> {
+    let mut world = machine.world();
+    let names: Vec<_> = world.names().map(Path::to_owned).collect();
+    if names != [Path::new(HOME)] {
+        return Err(format!("files after a spatial close: {names:?}"));
+    }
+    let bytes = world.contents(Path::new(HOME), 0, expected.bytes.len() + 1);
+    match bytes.as_deref() == Some(&expected.bytes) {
+        true => Ok(()),
+        false => Err("the home file is not plain after a spatial close".into()),
+    }
+}
+
+/// Makes sure that the machine's door is used: opening what is not there fails.
+pub fn is_missing(machine: &Arc<Simulation>, path: &Path) -> bool {
+    let how = OpenHow { create: false, create_new: false, mode: 0 };
+    Machine::open(machine.as_ref(), path, how).is_err()
+}

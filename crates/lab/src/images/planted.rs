@@ -1,0 +1,82 @@
+//! Does the checker notice when a step is left out? Faults of the machine, each with a sequence of
+//! operations that needs the step.
+//!
+//! Here the machine leaves steps out; the lab's part `mutants` plants bugs in the engine itself.
+
+use super::MODELS;
+use super::explore::Explorer;
+use super::kinds::{Kind, Player, Second};
+use crate::machine::world::LeftOut;
+use crate::part::Outcome;
+use atomic_mmap::testing::layout;
+
+const LANES: LeftOut = LeftOut::Streams(layout::LANES, layout::LOG_AREA);
+const LOG: LeftOut = LeftOut::Streams(layout::LOG_AREA, layout::SUPERCHUNKS);
+const SLICE_WORDS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS, layout::SUPERCHUNKS + (2 << 20));
+const REGION_WORDS: LeftOut =
+    LeftOut::Flushes(layout::SUPERCHUNKS, layout::SUPERCHUNKS + layout::SUPERCHUNK_META);
+const SLOTS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS + layout::SUPERCHUNK_META, u64::MAX);
+
+/// What is left out, and the sequence in whose last operation (or, where it says so, in all of whose
+/// operations) that is.
+const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
+    use Kind::*;
+    &[
+        ("no drain at all, redo entry", LeftOut::Drains, &[Redo], false),
+        ("no drain at all, flip", LeftOut::Drains, &[Flip], false),
+        ("a redo entry's drain", LeftOut::Drain(1), &[Redo], false),
+        ("the drain between data and word", LeftOut::Drain(1), &[Flip], false),
+        ("the drain after the word", LeftOut::Drain(2), &[Flip], false),
+        ("the same for a region word", LeftOut::Drain(2), &[Page], false),
+        ("the drain between undo entry and words", LeftOut::Drain(1), &[OverPages], false),
+        ("the drain between words and retiring", LeftOut::Drain(2), &[OverPages], false),
+        ("the drain after retiring", LeftOut::Drain(3), &[OverRegions], false),
+        ("the drain after a spilled entry", LeftOut::Drain(1), &[Spilled], false),
+        ("lane entries wait for no drain", LANES, &[Redo], false),
+        ("undo entries wait for no drain", LANES, &[Transaction], false),
+        ("spilled bytes wait for no drain", LOG, &[Spilled], false),
+        ("slice words wait for no drain", SLICE_WORDS, &[Flip], false),
+        ("region words are not flushed", REGION_WORDS, &[Page], false),
+        ("slots wait for no drain", SLOTS, &[Flip], false),
+        ("in-place stores are not flushed", LeftOut::HomeFlushes, &[Redo, Redo, Redo], true),
+        ("nothing is synced at a fast close", LeftOut::Syncs, &[Flip, Fast], false),
+        ("nothing is synced at a spatial close", LeftOut::Syncs, &[Flip, Spatial], false),
+        ("nothing is synced when the file grows", LeftOut::Syncs, &[Grow], false),
+    ]
+};
+
+/// Plants each fault and counts those that are noticed, in at least one of the models.
+pub fn run(outcome: &mut Outcome) {
+    let second = Second::new();
+    for (name, fault, kinds, from_the_start) in FAULTS {
+        outcome.planted += 1;
+        let noticed = MODELS.iter().any(|model| {
+            let play = || {
+                let mut player = Player::new(*model, super::device(901), &second)?;
+                for (n, kind) in kinds.iter().enumerate() {
+                    let is_last = n + 1 == kinds.len();
+                    if *from_the_start && n == 0 || !*from_the_start && is_last {
+                        player.leave_out(*fault);
+                    }
+                    if is_last {
+                        player.watch();
+                    }
+                    player.play(*kind)?;
+                }
+                let ranges = player.ranges.clone();
+                Ok::<_, atomic_mmap::Error>((player.finish(), ranges))
+            };
+            let Ok((moments, ranges)) = play() else { return false };
+            let mut explorer = Explorer::default();
+            for moment in &moments {
+                explorer.explore(moment, &ranges, 0, name);
+            }
+            !explorer.violations.is_empty()
+        });
+        if noticed {
+            outcome.killed += 1;
+        } else {
+            outcome.violations.push(format!("planted and not noticed: {name}"));
+        }
+    }
+}

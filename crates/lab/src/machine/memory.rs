@@ -1,0 +1,611 @@
+//! What may the medium hold of what was stored? The two persistency models.
+//!
+//! Owns: the bytes of one file: what is durable, what was stored and is not durable yet, and, after
+//! a crash, which values a word may have. Everything is counted in cache lines of eight words.
+//!
+//! - [`Model::Chunk`]: each aligned word that was stored since its line was last flushed and
+//!   drained may hold any of the values that it had since, independently of all others.
+//! - [`Model::Px86`]: the stores through the cache to one line reach the medium in their order: what
+//!   is there is a prefix of them (of a bulk copy any part of its words). Lines are not ordered. A
+//!   streamed word reaches it at any time until the drain, as under `Chunk`.
+//!
+//! After a crash a word's values are kept as *groups* of alternatives, and one is chosen only when
+//! somebody loads the word.
+
+use super::trail::Trail;
+use atomic_mmap::testing::machine::FileNumber;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes in a cache line.
+pub const LINE: u64 = 64;
+/// Bytes in a page.
+pub const PAGE: u64 = 4096;
+/// Most alternatives of one line that are kept: more are thinned out, the first and last stay.
+const MOST: usize = 512;
+
+/// What the medium may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Model {
+    /// Words, independently.
+    Chunk,
+    /// Lines, by prefixes of their stores.
+    Px86,
+}
+
+/// Who stores, and whose drains count for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Thread(pub u64);
+
+type Words = [u64; 8];
+type PageWords = [u64; 512];
+
+/// Stores of one call to one line.
+#[derive(Clone, Debug)]
+struct Stored {
+    seq: u64,
+    thread: Thread,
+    through: bool,
+    /// The words that are not durable yet.
+    mask: u8,
+    words: Words,
+}
+
+/// Words of a line of which the medium holds one of several combinations.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub mask: u8,
+    /// At least two that differ in a word of the mask, the oldest first.
+    pub values: Vec<Words>,
+}
+
+/// What is not settled about one line.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Line {
+    stores: Vec<Stored>,
+    pub groups: Vec<Group>,
+}
+
+fn bits(mask: u8) -> impl Iterator<Item = usize> {
+    (0..8).filter(move |n| mask >> n & 1 == 1)
+}
+
+/// What a thread's next drain will settle.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    pub(super) file: FileNumber,
+    line: u64,
+    seq: u64,
+    /// By a flush of the line; otherwise one store past the cache.
+    flushed: bool,
+}
+
+/// The bytes of one file.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    file: FileNumber,
+    durable: BTreeMap<u64, Arc<PageWords>>,
+    lines: BTreeMap<u64, Arc<Line>>,
+}
+
+impl Memory {
+    /// Zeroes.
+    pub fn new(file: FileNumber) -> Memory {
+        Memory { file, durable: BTreeMap::new(), lines: BTreeMap::new() }
+    }
+
+    pub(super) fn durable_word(&self, at: u64) -> u64 {
+        self.durable.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE / 8) as usize])
+    }
+
+    fn set_durable(&mut self, at: u64, value: u64) {
+        match self.durable.get_mut(&(at / PAGE)) {
+            Some(page) => Arc::make_mut(page)[(at % PAGE / 8) as usize] = value,
+            None if value == 0 => {}
+            None => {
+                let mut page = [0; 512];
+                page[(at % PAGE / 8) as usize] = value;
+                self.durable.insert(at / PAGE, Arc::new(page));
+            }
+        }
+    }
+
+    /// The word that a load at `at` finds.
+    pub fn load(&mut self, at: u64, trail: &mut Trail) -> u64 {
+        let (number, word) = (at / LINE, (at % LINE / 8) as usize);
+        let Some(line) = self.lines.get(&number) else { return self.durable_word(at) };
+        if let Some(newest) = line.stores.iter().rfind(|store| store.mask >> word & 1 == 1) {
+            return newest.words[word];
+        }
+        let group = line.groups.iter().position(|group| group.mask >> word & 1 == 1);
+        match group {
+            Some(group) => self.choose(number, group, word, trail),
+            None => self.durable_word(at),
+        }
+    }
+
+    /// Chooses the value of an undetermined word.
+    fn choose(&mut self, number: u64, group: usize, word: usize, trail: &mut Trail) -> u64 {
+        let line = &self.lines[&number].groups[group];
+        let mut distinct: Vec<u64> = Vec::with_capacity(line.values.len());
+        for values in &line.values {
+            if !distinct.contains(&values[word]) {
+                distinct.push(values[word]);
+            }
+        }
+        let chosen = distinct[trail.choose(distinct.len())];
+        self.narrow(number, group, |values| values[word] == chosen);
+        chosen
+    }
+
+    /// Leaves out alternatives of a group; settles what is then the same in all of them.
+    fn narrow(&mut self, number: u64, group: usize, keep: impl Fn(&Words) -> bool) {
+        let line = Arc::make_mut(self.lines.get_mut(&number).expect("the group's line"));
+        line.groups[group].values.retain(keep);
+        let first = line.groups[group].values[0];
+        let mut settled = 0;
+        for word in bits(line.groups[group].mask) {
+            if line.groups[group].values.iter().all(|values| values[word] == first[word]) {
+                settled |= 1 << word;
+            }
+        }
+        line.groups[group].mask &= !settled;
+        if line.groups[group].mask == 0 {
+            line.groups.remove(group);
+        }
+        if line.groups.is_empty() && line.stores.is_empty() {
+            self.lines.remove(&number);
+        }
+        for word in bits(settled) {
+            self.set_durable(number * LINE + word as u64 * 8, first[word]);
+        }
+    }
+
+    /// The undetermined groups of the lines of a range: (line, index in the line).
+    pub(super) fn groups(&self, start: u64, end: u64) -> Vec<(u64, usize, &Group)> {
+        self.lines
+            .range(start / LINE..end.div_ceil(LINE))
+            .flat_map(|(number, line)| {
+                line.groups.iter().enumerate().map(|(n, group)| (*number, n, group))
+            })
+            .collect()
+    }
+
+    /// Settles groups, named by line and index (as `groups` gave them), to these alternatives.
+    pub(super) fn settle_groups(&mut self, chosen: &[(u64, usize, usize)]) {
+        // From the last to the first: settling one removes it from its line's list.
+        for (number, group, alternative) in chosen.iter().rev() {
+            let values = self.lines[number].groups[*group].values[*alternative];
+            let mask = self.lines[number].groups[*group].mask;
+            let same = move |other: &Words| bits(mask).all(|word| other[word] == values[word]);
+            self.narrow(*number, *group, same);
+        }
+    }
+
+    /// Whether a store of the range is not durable, or the medium's bytes there are not known.
+    pub fn is_open(&self, start: u64, end: u64) -> bool {
+        self.lines.range(start / LINE..end.div_ceil(LINE)).next().is_some()
+    }
+
+    /// Copies bytes out.
+    pub fn read(&mut self, to: &mut [u8], at: u64, trail: &mut Trail) {
+        let mut done = 0;
+        while done < to.len() {
+            let from = at + done as u64;
+            let page_end = (from / PAGE + 1) * PAGE;
+            let len = (to.len() - done).min((page_end - from) as usize);
+            let piece = &mut to[done..done + len];
+            if self.is_open(from, from + len as u64) {
+                self.read_words(piece, from, trail);
+            } else {
+                match self.durable.get(&(from / PAGE)) {
+                    None => piece.fill(0),
+                    Some(page) => copy_words(page, piece, (from % PAGE) as usize),
+                }
+            }
+            done += len;
+        }
+    }
+
+    fn read_words(&mut self, to: &mut [u8], at: u64, trail: &mut Trail) {
+        let mut done = 0;
+        while done < to.len() {
+            let from = at + done as u64;
+            let (word, skip) = (from / 8 * 8, (from % 8) as usize);
+            let len = (to.len() - done).min(8 - skip);
+            let bytes = self.load(word, trail).to_le_bytes();
+            to[done..done + len].copy_from_slice(&bytes[skip..skip + len]);
+            done += len;
+        }
+    }
+
+    /// Stores bytes. Appends what the thread's next drain settles by itself.
+    #[allow(clippy::too_many_arguments, reason = "a store has that many properties")]
+    pub fn store(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        seq: u64,
+        thread: Thread,
+        through: bool,
+        pending: &mut Vec<Pending>,
+        trail: &mut Trail,
+    ) {
+        let end = at + bytes.len() as u64;
+        let mut from = at;
+        while from < end {
+            let number = from / LINE;
+            let to = ((number + 1) * LINE).min(end);
+            let mut stored = Stored { seq, thread, through, mask: 0, words: [0; 8] };
+            let mut byte = from;
+            while byte < to {
+                let word_at = byte / 8 * 8;
+                let (low, high) = ((byte - word_at) as usize, ((to - word_at) as usize).min(8));
+                let mut value = match high - low {
+                    8 => [0; 8],
+                    _ => self.load(word_at, trail).to_le_bytes(),
+                };
+                let piece = (byte - at) as usize..(byte - at) as usize + high - low;
+                value[low..high].copy_from_slice(&bytes[piece]);
+                let word = (word_at % LINE / 8) as usize;
+                stored.mask |= 1 << word;
+                stored.words[word] = u64::from_le_bytes(value);
+                byte = word_at + high as u64;
+            }
+            if through {
+                pending.push(Pending { file: self.file, line: number, seq, flushed: false });
+            }
+            Arc::make_mut(self.lines.entry(number).or_default()).stores.push(stored);
+            from = to;
+        }
+    }
+
+    /// Starts the write-back of what was stored to the lines of a range.
+    pub fn flush(&mut self, start: u64, end: u64, seq: u64, pending: &mut Vec<Pending>) {
+        for (line, content) in self.lines.range(start / LINE..end.div_ceil(LINE)) {
+            if !content.stores.is_empty() {
+                pending.push(Pending { file: self.file, line: *line, seq, flushed: true });
+            }
+        }
+    }
+
+    /// What a drain of `thread` makes durable.
+    pub fn settle(&mut self, pending: Pending, thread: Thread) {
+        let Some(line) = self.lines.get_mut(&pending.line) else { return };
+        if line.stores.is_empty() {
+            return;
+        }
+        let line = Arc::make_mut(line);
+        let reached = |store: &Stored| match pending.flushed {
+            false => store.seq == pending.seq,
+            true => store.seq <= pending.seq && (!store.through || store.thread == thread),
+        };
+        let mut values = Vec::new();
+        for word in 0..8 {
+            let newest =
+                line.stores.iter().rfind(|store| store.mask >> word & 1 == 1 && reached(store));
+            let Some((seq, value)) = newest.map(|store| (store.seq, store.words[word])) else {
+                continue;
+            };
+            for store in line.stores.iter_mut().filter(|store| store.seq <= seq) {
+                store.mask &= !(1 << word);
+            }
+            line.groups.iter_mut().for_each(|group| group.mask &= !(1 << word));
+            values.push((word, value));
+        }
+        line.stores.retain(|store| store.mask != 0);
+        line.groups.retain(|group| group.mask != 0);
+        if line.stores.is_empty() && line.groups.is_empty() {
+            self.lines.remove(&pending.line);
+        }
+        for (word, value) in values {
+            self.set_durable(pending.line * LINE + word as u64 * 8, value);
+        }
+    }
+
+    /// The bytes are zero from now on, on the medium as well. Returns what was there.
+    pub fn zero(&mut self, start: u64, end: u64) -> Memory {
+        let mut before = Memory::new(self.file);
+        let (first, last) = (start / PAGE, end.div_ceil(PAGE));
+        for (n, page) in self.durable.range(first..last) {
+            before.durable.insert(*n, page.clone());
+        }
+        for (n, line) in self.lines.range(first * (PAGE / LINE)..last * (PAGE / LINE)) {
+            before.lines.insert(*n, line.clone());
+        }
+        for n in before.durable.keys() {
+            let from = start.max(n * PAGE) - n * PAGE;
+            let to = end.min((n + 1) * PAGE) - n * PAGE;
+            if to - from == PAGE {
+                self.durable.remove(n);
+                continue;
+            }
+            if let Some(page) = self.durable.get_mut(n) {
+                zero_bytes(&mut Arc::make_mut(page)[..], from, to);
+            }
+        }
+        for n in before.lines.keys() {
+            let from = start.max(n * LINE);
+            let to = end.min((n + 1) * LINE);
+            if from >= to {
+                continue;
+            }
+            if to - from == LINE {
+                self.lines.remove(n);
+                continue;
+            }
+            let (from, to) = (from - n * LINE, to - n * LINE);
+            if let Some(line) = self.lines.get_mut(n) {
+                let line = Arc::make_mut(line);
+                line.stores.iter_mut().for_each(|store| zero_bytes(&mut store.words, from, to));
+                for group in &mut line.groups {
+                    group.values.iter_mut().for_each(|words| zero_bytes(words, from, to));
+                }
+            }
+        }
+        before
+    }
+
+    /// Takes `zero` back: the pages that it touched are as they were.
+    pub fn put_back(&mut self, start: u64, end: u64, before: &Memory) {
+        let (first, last) = (start / PAGE, end.div_ceil(PAGE));
+        let pages: Vec<u64> = self.durable.range(first..last).map(|(n, _)| *n).collect();
+        pages.iter().for_each(|n| drop(self.durable.remove(n)));
+        let lines = first * (PAGE / LINE)..last * (PAGE / LINE);
+        let lines: Vec<u64> = self.lines.range(lines).map(|(n, _)| *n).collect();
+        lines.iter().for_each(|n| drop(self.lines.remove(n)));
+        self.durable.extend(before.durable.iter().map(|(n, page)| (*n, page.clone())));
+        self.lines.extend(before.lines.iter().map(|(n, line)| (*n, line.clone())));
+    }
+
+    /// The power goes: what was not durable becomes alternatives.
+    pub fn crash(&mut self, model: Model) {
+        let open: Vec<u64> = self
+            .lines
+            .iter()
+            .filter(|(_, line)| !line.stores.is_empty())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in open {
+            let Some(line) = self.lines.remove(&number) else { continue };
+            let base: Words =
+                std::array::from_fn(|n| self.durable_word(number * LINE + n as u64 * 8));
+            let groups = match model {
+                Model::Chunk => after_crash(&line, &base, 0xFF),
+                Model::Px86 => {
+                    let streamed = line.stores.iter().filter(|store| store.through);
+                    let independent = streamed.fold(0, |mask, store| mask | store.mask);
+                    let mut groups = after_crash(&line, &base, independent);
+                    groups.extend(prefixes(&line, &base, !independent));
+                    groups
+                }
+            };
+            if !groups.is_empty() {
+                self.lines.insert(number, Arc::new(Line { stores: Vec::new(), groups }));
+            }
+        }
+    }
+
+    /// Number of words of which the medium's value is not known.
+    pub fn undetermined(&self) -> usize {
+        self.lines
+            .values()
+            .flat_map(|line| &line.groups)
+            .map(|group| group.mask.count_ones() as usize)
+            .sum()
+    }
+
+    /// All groups of the file.
+    pub(super) fn all_groups(&self) -> Vec<(u64, usize, usize)> {
+        let all = self.lines.iter().flat_map(|(number, line)| {
+            line.groups.iter().enumerate().map(|(n, group)| (*number, n, group.values.len()))
+        });
+        all.collect()
+    }
+}
+
+fn copy_words(page: &PageWords, to: &mut [u8], from: usize) {
+    let mut done = 0;
+    while done < to.len() {
+        let at = from + done;
+        let len = (to.len() - done).min(8 - at % 8);
+        let bytes = page[at / 8].to_le_bytes();
+        to[done..done + len].copy_from_slice(&bytes[at % 8..at % 8 + len]);
+        done += len;
+    }
+}
+
+fn zero_bytes(words: &mut [u64], from: u64, to: u64) {
+    for at in from..to {
+        words[at as usize / 8] &= !(0xFFu64 << (at % 8 * 8));
+    }
+}
+
+/// The words of `mask`, each for itself.
+fn after_crash(line: &Line, base: &Words, mask: u8) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for word in bits(mask) {
+        let bit = 1 << word;
+        let mut values: Vec<u64> = Vec::new();
+        match line.groups.iter().find(|group| group.mask & bit != 0) {
+            Some(group) => values.extend(group.values.iter().map(|values| values[word])),
+            None => values.push(base[word]),
+        }
+        let stored = line.stores.iter().filter(|store| store.mask & bit != 0);
+        values.extend(stored.map(|store| store.words[word]));
+        let mut distinct: Vec<u64> = Vec::new();
+        values.retain(|value| {
+            let is_new = !distinct.contains(value);
+            distinct.push(*value);
+            is_new
+        });
+        if values.len() > 1 {
+            let alternative = |value: u64| {
+                let mut words = [0; 8];
+                words[word] = value;
+                words
+            };
+            let values = values.into_iter().map(alternative).collect();
+            groups.push(Group { mask: bit, values });
+        }
+    }
+    groups
+}
+
+/// The words of `mask`, by prefixes of the stores through the cache.
+fn prefixes(line: &Line, base: &Words, mask: u8) -> Option<Group> {
+    let stores: Vec<&Stored> = line.stores.iter().filter(|store| store.mask & mask != 0).collect();
+    let old: Vec<&Group> = line.groups.iter().filter(|group| group.mask & mask != 0).collect();
+    let touched = stores.iter().map(|store| store.mask).chain(old.iter().map(|group| group.mask));
+    let mask = touched.fold(0, |all, one| all | one) & mask;
+    let mut alternatives: Vec<Words> = vec![*base];
+    for group in old {
+        let mut product = Vec::new();
+        for words in &alternatives {
+            for values in &group.values {
+                let mut words = *words;
+                bits(group.mask & mask).for_each(|word| words[word] = values[word]);
+                product.push(words);
+            }
+        }
+        alternatives = product;
+    }
+    let bases = alternatives.clone();
+    for before in bases {
+        let mut words = before;
+        for store in &stores {
+            let own: Vec<usize> = bits(store.mask & mask).collect();
+            for part in 1..1u32 << own.len() {
+                let mut torn = words;
+                for (n, word) in own.iter().enumerate() {
+                    if part >> n & 1 == 1 {
+                        torn[*word] = store.words[*word];
+                    }
+                }
+                alternatives.push(torn);
+            }
+            own.iter().for_each(|word| words[*word] = store.words[*word]);
+        }
+    }
+    let mut distinct: Vec<Words> = Vec::new();
+    for words in alternatives {
+        let same = |other: &Words| bits(mask).all(|word| other[word] == words[word]);
+        if !distinct.iter().any(same) {
+            distinct.push(words);
+        }
+    }
+    if distinct.len() > MOST {
+        let last = distinct.len() - 1;
+        let step = distinct.len().div_ceil(MOST);
+        let mut n = 0;
+        distinct.retain(|_| {
+            n += 1;
+            (n - 1) % step == 0 || n - 1 == last
+        });
+    }
+    // Words that are the same in all are no question.
+    let first = distinct[0];
+    let open = bits(mask).filter(|word| distinct.iter().any(|words| words[*word] != first[*word]));
+    let mask = open.fold(0, |mask, word| mask | 1 << word);
+    (distinct.len() > 1 && mask != 0).then_some(Group { mask, values: distinct })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const ME: Thread = Thread(1);
+
+    /// All pairs of values that two words can have after a crash.
+    fn outcomes(memory: &Memory, model: Model, words: [u64; 2]) -> BTreeSet<[u64; 2]> {
+        let mut crashed = memory.clone();
+        crashed.crash(model);
+        let mut found = BTreeSet::new();
+        let mut next = Some(Trail::default());
+        while let Some(mut trail) = next {
+            let mut memory = crashed.clone();
+            found.insert(words.map(|at| memory.load(at, &mut trail)));
+            next = trail.next();
+        }
+        found
+    }
+
+    fn store(memory: &mut Memory, at: u64, value: u64, seq: u64, through: bool) -> Vec<Pending> {
+        let mut pending = Vec::new();
+        let (bytes, trail) = (value.to_le_bytes(), &mut Trail::default());
+        memory.store(at, &bytes, seq, ME, through, &mut pending, trail);
+        pending
+    }
+
+    fn set(pairs: &[[u64; 2]]) -> BTreeSet<[u64; 2]> {
+        pairs.iter().copied().collect()
+    }
+
+    #[test]
+    fn stores_to_one_line_are_prefixes_under_px86_and_independent_under_chunk() {
+        let mut memory = Memory::new(FileNumber(1));
+        store(&mut memory, 0, 1, 1, false);
+        store(&mut memory, 8, 2, 2, false);
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), set(&[[0, 0], [1, 0], [1, 2]]));
+        assert_eq!(outcomes(&memory, Model::Chunk, [0, 8]), set(&[[0, 0], [1, 0], [0, 2], [1, 2]]));
+    }
+
+    #[test]
+    fn lines_and_streamed_words_are_not_ordered() {
+        let mut memory = Memory::new(FileNumber(1));
+        store(&mut memory, 0, 1, 1, false);
+        store(&mut memory, 64, 2, 2, false);
+        let all = set(&[[0, 0], [1, 0], [0, 2], [1, 2]]);
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 64]), all);
+        let mut memory = Memory::new(FileNumber(1));
+        store(&mut memory, 0, 1, 1, true);
+        store(&mut memory, 8, 2, 2, true);
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), all);
+    }
+
+    #[test]
+    fn a_flush_without_a_drain_settles_nothing_and_with_one_what_came_before_it() {
+        let mut memory = Memory::new(FileNumber(1));
+        store(&mut memory, 0, 1, 1, false);
+        let mut pending = Vec::new();
+        memory.flush(0, 8, 1, &mut pending);
+        store(&mut memory, 0, 5, 2, false);
+        assert_eq!(outcomes(&memory, Model::Chunk, [0, 8]), set(&[[0, 0], [1, 0], [5, 0]]));
+        pending.into_iter().for_each(|one| memory.settle(one, ME));
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), set(&[[1, 0], [5, 0]]));
+    }
+
+    #[test]
+    fn a_word_keeps_its_alternatives_over_two_crashes() {
+        let mut memory = Memory::new(FileNumber(1));
+        store(&mut memory, 0, 1, 1, false);
+        memory.crash(Model::Px86);
+        store(&mut memory, 0, 2, 2, false);
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), set(&[[0, 0], [1, 0], [2, 0]]));
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_stored() {
+        let mut memory = Memory::new(FileNumber(1));
+        let (mut pending, mut trail) = (Vec::new(), Trail::default());
+        let data: Vec<u8> = (0..200).collect();
+        memory.store(4001, &data, 1, ME, true, &mut pending, &mut trail);
+        let mut back = vec![9; 300];
+        memory.read(&mut back, 3951, &mut trail);
+        assert_eq!(
+            (&back[..50], &back[50..250], &back[250..]),
+            (&[0; 50][..], &data[..], &[0; 50][..])
+        );
+        pending.drain(..).for_each(|one| memory.settle(one, ME));
+        assert!(!memory.is_open(0, 8192));
+        memory.read(&mut back, 3951, &mut trail);
+        assert_eq!(back[50..250], data);
+        let before = memory.zero(4010, 4100);
+        memory.read(&mut back, 3951, &mut trail);
+        assert_eq!((back[58], back[59], back[148], back[149]), (8, 0, 0, 99));
+        memory.put_back(4010, 4100, &before);
+        memory.read(&mut back, 3951, &mut trail);
+        assert_eq!(back[50..250], data);
+    }
+}

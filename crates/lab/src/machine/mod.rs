@@ -1,0 +1,187 @@
+//! What does a machine remember after a loss of power? A simulated machine whose memory forgets.
+//!
+//! The real code of `atomic-mmap` runs on it, through the platform's face for simulated machines:
+//! no file is made and no memory is mapped, so that opening a pair of files takes microseconds.
+//!
+//! | file | question |
+//! |---|---|
+//! | `memory` | what may the medium hold of what was stored? |
+//! | `world` | what does the operating system know, and what of it is durable? |
+//! | `units` | which undetermined bytes does recovery tell apart? |
+//! | `trail` | which of several possible values does a load find this time? |
+//!
+//! This file is the door: [`Simulation`] implements [`Machine`] over a [`World`] behind a mutex.
+
+pub mod memory;
+pub mod trail;
+mod units;
+pub mod world;
+
+use atomic_mmap::testing::machine::{FileNumber, Machine, Spot};
+use atomic_mmap::testing::{FileStat, OpenHow};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use world::World;
+
+/// A machine that can be shared, as a file's platform shares it.
+pub struct Simulation {
+    world: Mutex<World>,
+}
+
+impl Simulation {
+    /// A machine in this state.
+    pub fn new(world: World) -> Arc<Simulation> {
+        Arc::new(Simulation { world: Mutex::new(world) })
+    }
+
+    /// The state. Nothing else happens on the machine meanwhile.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        // A panic of the code under test inside a call is a finding; the state stays readable.
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process is gone: from now on nothing that is done has any effect.
+    pub fn kill(&self) {
+        self.world().kill();
+    }
+}
+
+impl Machine for Simulation {
+    fn load(&self, at: Spot) -> u64 {
+        self.world().load(at.file, at.offset)
+    }
+
+    fn read(&self, to: &mut [u8], at: Spot) {
+        self.world().read(at.file, to, at.offset);
+    }
+
+    fn store_bytes(&self, at: Spot, bytes: &[u8], through: bool) {
+        self.world().store(at.file, at.offset, bytes, through);
+    }
+
+    fn store(&self, at: Spot, value: u64, through: bool) {
+        self.world().store(at.file, at.offset, &value.to_le_bytes(), through);
+    }
+
+    fn xor(&self, at: Spot, mask: u64) -> u64 {
+        let mut world = self.world();
+        let before = world.load(at.file, at.offset);
+        world.store(at.file, at.offset, &(before ^ mask).to_le_bytes(), false);
+        before
+    }
+
+    fn compare_exchange(&self, at: Spot, old: u64, new: u64) -> Result<u64, u64> {
+        let mut world = self.world();
+        let before = world.load(at.file, at.offset);
+        if before != old {
+            return Err(before);
+        }
+        world.store(at.file, at.offset, &new.to_le_bytes(), false);
+        Ok(before)
+    }
+
+    fn flush(&self, at: Spot, len: u64) {
+        self.world().flush(at.file, at.offset, len);
+    }
+
+    fn drain(&self) {
+        self.world().drain();
+    }
+
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<FileNumber> {
+        self.world().open(path, how)
+    }
+
+    fn try_lock(&self, file: FileNumber) -> io::Result<bool> {
+        self.world().try_lock(file)
+    }
+
+    fn unlock(&self, file: FileNumber) -> io::Result<()> {
+        self.world().unlock(file)
+    }
+
+    fn map(&self, _: FileNumber, _: u64, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
+        self.world().allocate(file, offset, len)
+    }
+
+    fn punch(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
+        self.world().punch(file, offset, len)
+    }
+
+    fn set_len(&self, file: FileNumber, len: u64) -> io::Result<()> {
+        self.world().set_len(file, len)
+    }
+
+    fn sync(&self, file: FileNumber, _: bool) -> io::Result<()> {
+        self.world().sync(file)
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        self.world().sync_dir()
+    }
+
+    fn read_at(&self, file: FileNumber, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.world().read_at(file, buf, offset)
+    }
+
+    fn write_at(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.world().write_at(file, buf, offset)
+    }
+
+    fn next_data(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>> {
+        self.world().next_data(file, offset)
+    }
+
+    fn next_hole(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>> {
+        self.world().next_hole(file, offset)
+    }
+
+    fn stat(&self, file: FileNumber) -> io::Result<FileStat> {
+        self.world().stat(file)
+    }
+
+    fn stat_path(&self, path: &Path) -> io::Result<Option<FileStat>> {
+        self.world().stat_path(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.world().rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.world().remove(path)
+    }
+
+    fn list_dir(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        self.world().list_dir(dir)
+    }
+
+    fn get_xattr(&self, file: FileNumber, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.world().get_xattr(file, name)
+    }
+
+    fn set_xattr(&self, file: FileNumber, name: &str, value: &[u8]) -> io::Result<()> {
+        self.world().set_xattr(file, name, Some(value))
+    }
+
+    fn remove_xattr(&self, file: FileNumber, name: &str) -> io::Result<()> {
+        self.world().set_xattr(file, name, None)
+    }
+
+    fn is_ram(&self) -> bool {
+        false
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        self.world().boot_id()
+    }
+
+    fn new_uuid(&self) -> [u8; 16] {
+        self.world().new_uuid()
+    }
+}

@@ -1,0 +1,232 @@
+//! Which undetermined bytes does recovery tell apart?
+//!
+//! Owns: the reading of superblocks and log entries whose words are not all known. Recovery judges
+//! each of them by its checksum, with a pure function of its bytes (`format`). So all combinations of
+//! values for which that function gives the same answer lead to the same recovery, and one of each
+//! kind is enough: a torn entry of ten words has a thousand images and one outcome. The combinations
+//! are gone through here with the engine's own functions, all of them where there are at most
+//! [`ALL`], a selection otherwise (nothing new, all new, all new but one, only one new, and some at
+//! random).
+//!
+//! Everything else that recovery reads is told apart word by word.
+
+use super::memory::{LINE, Memory};
+use super::trail::Trail;
+use atomic_mmap::testing::entry::{Found, Redo, RedoFound, Seed, Undo};
+use atomic_mmap::testing::superblock::{self, Judged, SUPERBLOCK_LEN, Superblock};
+use atomic_mmap::testing::{LaneIndex, layout};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+/// So many combinations are all looked at.
+const ALL: usize = 4096;
+/// Combinations drawn at random beyond that.
+const AT_RANDOM: usize = 64;
+/// Different outcomes of a spilled log that are tried: its bytes are not judged here.
+const SPILLED: usize = 8;
+/// Judgements that are remembered.
+const REMEMBERED: usize = 100_000;
+
+/// Alternatives of the groups of one unit, in the order of the groups.
+type Combination = Vec<usize>;
+
+thread_local! {
+    /// Runs of one crash state judge the same units again and again.
+    static JUDGED: RefCell<HashMap<u64, Rc<Vec<Combination>>>> = RefCell::default();
+}
+
+/// Settles the undetermined groups of superblocks and log entries in the range that is about to be
+/// read, by one choice for each unit.
+pub(super) fn tell_apart(memory: &mut Memory, start: u64, end: u64, trail: &mut Trail) {
+    for at in layout::SUPERBLOCKS {
+        if at < end && at + SUPERBLOCK_LEN as u64 > start {
+            let judge = |bytes: &[u8]| {
+                let bytes = std::array::from_fn(|n| bytes[n]);
+                hash(&format!("{:?}", Superblock::decode(&bytes)))
+            };
+            settle(memory, (at, at + SUPERBLOCK_LEN as u64), 0, judge, trail);
+        }
+    }
+    let lanes_end = layout::LANES + (layout::LANE_COUNT * layout::LANE) as u64;
+    if start < lanes_end && end > layout::LANES {
+        let Some(seed) = seed(memory, trail) else { return };
+        let lane = |at: u64| at.clamp(layout::LANES, lanes_end) - layout::LANES;
+        let first = lane(start) / layout::LANE as u64;
+        let last = lane(end).div_ceil(layout::LANE as u64);
+        for n in first..last {
+            tell_lane_apart(memory, LaneIndex(n as u16), &seed, trail);
+        }
+    }
+    if start < layout::SUPERCHUNKS && end > layout::LOG_AREA {
+        let mut nth = 0;
+        let each_for_itself = |_: &[u8]| {
+            nth += 1;
+            nth
+        };
+        settle(memory, (start, end), SPILLED, each_for_itself, trail);
+    }
+}
+
+fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mut Trail) {
+    for position in 0..2 {
+        let at = layout::redo_entry(lane, position);
+        let judge = |bytes: &[u8]| {
+            let bytes = std::array::from_fn(|n| bytes[n]);
+            match Redo::decode(seed.redo(lane, position), &bytes) {
+                RedoFound::Empty => 1,
+                RedoFound::Torn => 2,
+                RedoFound::Cleared(sequence) => hash(&(3, sequence.bits())),
+                RedoFound::Valid(redo) => hash(&(
+                    4,
+                    redo.sequence.bits(),
+                    redo.page.0,
+                    redo.offset,
+                    redo.sides,
+                    redo.payload,
+                )),
+            }
+        };
+        settle(memory, (at, at + layout::REDO_ENTRY as u64), 0, judge, trail);
+    }
+    let at = layout::undo_entry(lane);
+    let judge = |bytes: &[u8]| {
+        let bytes = std::array::from_fn(|n| bytes[n]);
+        match Undo::decode(seed.undo(lane), &bytes) {
+            Found::Empty => 1,
+            Found::Torn => 2,
+            Found::Valid(undo) => hash(&format!("{undo:?}")),
+        }
+    };
+    settle(memory, (at, at + layout::UNDO_ENTRY_LEN as u64), 0, judge, trail);
+}
+
+/// What the entries' checksums begin with, by the superblocks, which were read before.
+fn seed(memory: &mut Memory, trail: &mut Trail) -> Option<Seed> {
+    let mut copy = |at| {
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        memory.read(&mut bytes, at, trail);
+        Superblock::decode(&bytes)
+    };
+    match superblock::judge(copy(layout::SUPERBLOCKS[0]), copy(layout::SUPERBLOCKS[1])) {
+        Judged::Valid(superblock) => Some(Seed::new(&superblock.uuid, superblock.session)),
+        _ => None,
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Settles the groups in `start..end` to one combination of each kind that `judge` tells apart, chosen
+/// by the trail. At most `most` kinds, if that is not 0.
+fn settle(
+    memory: &mut Memory,
+    (start, end): (u64, u64),
+    most: usize,
+    mut judge: impl FnMut(&[u8]) -> u64,
+    trail: &mut Trail,
+) {
+    let groups = memory.groups(start, end);
+    if groups.is_empty() {
+        return;
+    }
+    let base: Vec<u64> = (start / 8..end / 8).map(|word| memory.durable_word(word * 8)).collect();
+    let mut hasher = DefaultHasher::new();
+    (start, end, &base).hash(&mut hasher);
+    for (line, _, group) in &groups {
+        (line, group.mask, &group.values).hash(&mut hasher);
+    }
+    let key = hasher.finish();
+    let known = JUDGED.with(|judged| judged.borrow().get(&key).cloned());
+    let kinds = known.unwrap_or_else(|| {
+        let counts: Vec<usize> = groups.iter().map(|(_, _, group)| group.values.len()).collect();
+        let mut kinds: Vec<Combination> = Vec::new();
+        let mut seen = Vec::new();
+        let mut bytes = vec![0; (end - start) as usize];
+        for combination in combinations(&counts, key, most) {
+            for (n, word) in base.iter().enumerate() {
+                bytes[n * 8..n * 8 + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            for ((line, _, group), value) in groups.iter().zip(&combination) {
+                for word in (0..8).filter(|word| group.mask >> word & 1 == 1) {
+                    let at = line * LINE + word * 8;
+                    if (start..end).contains(&at) {
+                        let value = group.values[*value][word as usize].to_le_bytes();
+                        bytes[(at - start) as usize..(at - start) as usize + 8]
+                            .copy_from_slice(&value);
+                    }
+                }
+            }
+            let kind = judge(&bytes);
+            if !seen.contains(&kind) {
+                seen.push(kind);
+                kinds.push(combination);
+            }
+        }
+        let kinds = Rc::new(kinds);
+        JUDGED.with(|judged| {
+            let mut judged = judged.borrow_mut();
+            if judged.len() >= REMEMBERED {
+                judged.clear();
+            }
+            judged.insert(key, kinds.clone());
+        });
+        kinds
+    });
+    let names: Vec<(u64, usize)> = groups.iter().map(|(line, n, _)| (*line, *n)).collect();
+    let combination = &kinds[trail.choose(kinds.len())];
+    let chosen: Vec<_> =
+        names.iter().zip(combination).map(|((line, n), value)| (*line, *n, *value)).collect();
+    memory.settle_groups(&chosen);
+}
+
+/// All combinations, or a selection of them.
+fn combinations(counts: &[usize], seed: u64, most: usize) -> Vec<Combination> {
+    let limit = if most == 0 { ALL } else { most };
+    let product =
+        counts.iter().try_fold(1usize, |all, n| all.checked_mul(*n).filter(|n| *n <= limit));
+    if let Some(product) = product {
+        let nth = |mut n: usize| {
+            let digits = counts.iter().map(|count| {
+                let digit = n % count;
+                n /= count;
+                digit
+            });
+            digits.collect()
+        };
+        return (0..product).map(nth).collect();
+    }
+    let old = vec![0; counts.len()];
+    let new: Combination = counts.iter().map(|count| count - 1).collect();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut selected = vec![old.clone(), new.clone()];
+    let at_random = |rng: &mut fastrand::Rng| -> Combination {
+        counts.iter().map(|count| rng.usize(0..*count)).collect()
+    };
+    if most > 0 {
+        for one in [0, counts.len() - 1] {
+            for (from, to) in [(&new, 0), (&old, counts[one] - 1)] {
+                let mut combination = from.clone();
+                combination[one] = to;
+                selected.push(combination);
+            }
+        }
+        selected.push(at_random(&mut rng));
+        return selected;
+    }
+    for one in 0..counts.len() {
+        for value in 0..counts[one] {
+            for from in [&new, &old] {
+                let mut combination = from.clone();
+                combination[one] = value;
+                selected.push(combination);
+            }
+        }
+    }
+    selected.extend((0..AT_RANDOM).map(|_| at_random(&mut rng)));
+    selected
+}

@@ -1,0 +1,772 @@
+//! What does the operating system know, and what of it is durable? Files, names, and the journal.
+//!
+//! Owns: [`World`], everything that a machine consists of. A clone of it is cheap (contents are
+//! shared until they change) and stands for the machine at one moment.
+//!
+//! Lengths, holes, names and attributes become durable as a journaling file system makes them:
+//! in their order. After a loss of power a prefix of what was done is there; syncing a file, or a
+//! folder, makes everything up to the last change of that file, or of a name, durable. As on a
+//! mapping with MAP_SYNC, a store to a page makes durable what the file system has done to it.
+//!
+//! Where the set of what the medium may hold is about to shrink, the state just before is kept
+//! ([`World::watch`]): any loss of power since the last such moment leaves an image that one at this
+//! moment could have left as well, so no other moments have to be looked at.
+
+use super::memory::{Memory, Model, PAGE, Pending, Thread};
+use super::trail::Trail;
+use super::units;
+use atomic_mmap::testing::machine::FileNumber;
+use atomic_mmap::testing::{FileStat, OpenHow};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Names of reflection files begin with this.
+const REFLECTION: &str = ".atomic-mmap.";
+
+/// A step of the engine that a test leaves out, to see that the checker notices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeftOut {
+    /// Every drain.
+    Drains,
+    /// The nth drain of every thread, from the moment on at which the fault is set.
+    Drain(u64),
+    /// Flushes of these bytes of the reflection file.
+    Flushes(u64, u64),
+    /// Flushes of the home file.
+    HomeFlushes,
+    /// Streamed stores to these bytes of the reflection file wait for no drain.
+    Streams(u64, u64),
+    /// Syncs of files and folders.
+    Syncs,
+}
+
+/// One change of the file system that may not be durable, and how to take it back.
+#[derive(Clone, Debug)]
+enum Change {
+    Len { file: FileNumber, len: u64, cut: Option<(u64, u64, Memory)> },
+    Allocated { file: FileNumber, start: u64, end: u64, before: Spans },
+    Punched { file: FileNumber, start: u64, end: u64, bytes: Memory, before: Spans },
+    Name { path: PathBuf, before: Option<FileNumber> },
+    Renamed { from: PathBuf, to: PathBuf, file: FileNumber, before: Option<FileNumber> },
+    Attribute { file: FileNumber, name: String, before: Option<Vec<u8>> },
+}
+
+impl Change {
+    fn file(&self) -> Option<FileNumber> {
+        match self {
+            Change::Len { file, .. }
+            | Change::Allocated { file, .. }
+            | Change::Punched { file, .. }
+            | Change::Attribute { file, .. } => Some(*file),
+            Change::Name { .. } | Change::Renamed { .. } => None,
+        }
+    }
+
+    /// Whether a store to the byte needs this change to be durable.
+    fn is_under(&self, of: FileNumber, at: u64) -> bool {
+        match self {
+            Change::Len { file, len, .. } => *file == of && at >= *len,
+            Change::Allocated { file, start, end, .. }
+            | Change::Punched { file, start, end, .. } => {
+                *file == of && (*start..*end).contains(&at)
+            }
+            Change::Name { .. } | Change::Renamed { .. } | Change::Attribute { .. } => false,
+        }
+    }
+}
+
+/// Ranges of bytes that have storage: start to end, apart from each other.
+#[derive(Clone, Default, Debug)]
+struct Spans(BTreeMap<u64, u64>);
+
+impl Spans {
+    fn holds(&self, at: u64) -> bool {
+        self.0.range(..=at).next_back().is_some_and(|(_, end)| at < *end)
+    }
+
+    fn add(&mut self, start: u64, end: u64) {
+        let (mut start, mut end) = (start, end);
+        let touching: Vec<u64> =
+            self.0.range(..=end).filter(|(_, e)| **e >= start).map(|(s, _)| *s).collect();
+        for s in touching {
+            let e = self.0.remove(&s).expect("a span");
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.0.insert(start, end);
+    }
+
+    fn remove(&mut self, start: u64, end: u64) {
+        let touching: Vec<(u64, u64)> =
+            self.0.range(..end).filter(|(_, e)| **e > start).map(|(s, e)| (*s, *e)).collect();
+        for (s, e) in touching {
+            self.0.remove(&s);
+            if s < start {
+                self.0.insert(s, start);
+            }
+            if e > end {
+                self.0.insert(end, e);
+            }
+        }
+    }
+
+    fn next(&self, at: u64) -> Option<u64> {
+        if self.holds(at) {
+            return Some(at);
+        }
+        self.0.range(at..).next().map(|(start, _)| *start)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Inode {
+    memory: Memory,
+    len: u64,
+    spans: Spans,
+    attributes: BTreeMap<String, Vec<u8>>,
+    born: u64,
+    changed: u64,
+    is_reflection: bool,
+}
+
+/// A machine.
+#[derive(Clone, Debug)]
+pub struct World {
+    model: Model,
+    files: BTreeMap<FileNumber, Inode>,
+    names: BTreeMap<PathBuf, FileNumber>,
+    journal: Vec<Change>,
+    pending: BTreeMap<Thread, Vec<Pending>>,
+    locked: BTreeSet<FileNumber>,
+    seq: u64,
+    next_file: u64,
+    uuids: u64,
+    boot: u8,
+    device: u64,
+    is_dead: bool,
+    /// Which values loads find where several are possible.
+    pub trail: Trail,
+    watched: Option<Vec<Arc<World>>>,
+    left_out: Option<LeftOut>,
+    drains: BTreeMap<Thread, u64>,
+    /// Something was stored or changed since the last kept state.
+    is_new: bool,
+}
+
+thread_local! {
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Says which simulated thread the calling thread is (0 unless said).
+pub fn be_thread(number: u64) {
+    THREAD.set(number);
+}
+
+fn me() -> Thread {
+    Thread(THREAD.get())
+}
+
+/// Stands for the calls that write to a file.
+fn writer(file: FileNumber) -> Thread {
+    Thread(u64::MAX - file.0)
+}
+
+impl World {
+    /// A machine with no files. Machines that exist at the same time have different device numbers.
+    pub fn new(model: Model, device: u64) -> World {
+        World {
+            model,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            journal: Vec::new(),
+            pending: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            seq: 0,
+            next_file: 1,
+            uuids: 0,
+            boot: 1,
+            device,
+            is_dead: false,
+            trail: Trail::default(),
+            watched: None,
+            left_out: None,
+            drains: BTreeMap::new(),
+            is_new: false,
+        }
+    }
+
+    /// The machine after a loss of power at this moment, with the choices of `trail`.
+    pub fn after_crash(&self, trail: Trail) -> World {
+        let mut world = World {
+            pending: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            watched: None,
+            is_dead: false,
+            trail,
+            left_out: None,
+            drains: BTreeMap::new(),
+            boot: self.boot ^ 3,
+            is_new: false,
+            ..self.clone()
+        };
+        // Everything done first: that is where the interesting states are.
+        let lost = world.trail.choose(world.journal.len() + 1);
+        for _ in 0..lost {
+            if let Some(change) = world.journal.pop() {
+                world.take_back(change);
+            }
+        }
+        world.journal.clear();
+        for inode in world.files.values_mut() {
+            inode.memory.crash(self.model);
+        }
+        world
+    }
+
+    /// The machine after the death of the process: everything that was stored is there.
+    pub fn after_kill(&self) -> World {
+        World {
+            pending: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            watched: None,
+            is_dead: false,
+            drains: BTreeMap::new(),
+            is_new: false,
+            ..self.clone()
+        }
+    }
+
+    fn take_back(&mut self, change: Change) {
+        match change {
+            Change::Len { file, len, cut } => {
+                let Some(inode) = self.files.get_mut(&file) else { return };
+                inode.len = len;
+                if let Some((start, end, bytes)) = cut {
+                    inode.memory.put_back(start, end, &bytes);
+                }
+            }
+            Change::Allocated { file, before, .. } => {
+                if let Some(inode) = self.files.get_mut(&file) {
+                    inode.spans = before;
+                }
+            }
+            Change::Punched { file, start, end, bytes, before } => {
+                let Some(inode) = self.files.get_mut(&file) else { return };
+                inode.memory.put_back(start, end, &bytes);
+                inode.spans = before;
+            }
+            Change::Name { path, before } => {
+                match before {
+                    Some(file) => self.names.insert(path, file),
+                    None => self.names.remove(&path),
+                };
+            }
+            Change::Renamed { from, to, file, before } => {
+                self.names.insert(from, file);
+                match before {
+                    Some(file) => self.names.insert(to, file),
+                    None => self.names.remove(&to),
+                };
+            }
+            Change::Attribute { file, name, before } => {
+                let Some(inode) = self.files.get_mut(&file) else { return };
+                match before {
+                    Some(value) => inode.attributes.insert(name, value),
+                    None => inode.attributes.remove(&name),
+                };
+            }
+        }
+    }
+
+    /// From now on states are kept from which a loss of power is to be tried.
+    pub fn watch(&mut self) {
+        self.watched = Some(Vec::new());
+        self.is_new = true;
+    }
+
+    /// The states kept since the last call, and last the present one, or the one in which the process
+    /// died.
+    pub fn take_watched(&mut self) -> Vec<Arc<World>> {
+        self.is_new = true;
+        self.keep();
+        self.is_new = false;
+        self.watched.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// As [`watch`](Self::watch), going on from states that were kept before.
+    pub fn watch_after(&mut self, kept: Vec<Arc<World>>) {
+        self.watched = Some(kept);
+        self.is_new = true;
+    }
+
+    /// Makes a file with these bytes, durably. Pages of zeroes only are holes.
+    pub fn make(&mut self, path: &Path, bytes: &[u8]) {
+        let how = OpenHow { create: true, create_new: true, mode: 0 };
+        let file = self.open(path, how).expect("a new file");
+        self.set_len(file, bytes.len() as u64).expect("a length");
+        for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
+            if page.iter().any(|byte| *byte != 0) {
+                self.write_at(file, page, n as u64 * PAGE).expect("bytes");
+            }
+        }
+        self.sync(file).and_then(|()| self.sync_dir()).expect("a sync");
+        self.journal.clear();
+    }
+
+    /// The set of what the medium may hold is about to shrink.
+    fn keep(&mut self) {
+        if self.watched.is_none() || !self.is_new || self.is_dead {
+            return;
+        }
+        self.is_new = false;
+        let watched = self.watched.take();
+        let state = Arc::new(self.clone());
+        self.watched = watched;
+        if let Some(watched) = &mut self.watched {
+            watched.push(state);
+        }
+    }
+
+    /// Leaves a step out from now on.
+    pub fn leave_out(&mut self, step: Option<LeftOut>) {
+        self.left_out = step;
+        self.drains.clear();
+    }
+
+    /// Nothing that is done from now on has any effect. The state is kept, where states are.
+    pub fn kill(&mut self) {
+        self.is_new = true;
+        self.keep();
+        self.is_dead = true;
+    }
+
+    /// Number of words of which the medium's value is not known.
+    pub fn undetermined(&self) -> usize {
+        self.files.values().map(|inode| inode.memory.undetermined()).sum()
+    }
+
+    /// Number of images: the combinations of the values of all words.
+    pub fn images(&self) -> u64 {
+        let counts = self.files.values().flat_map(|inode| inode.memory.all_groups());
+        counts.fold(self.journal.len() as u64 + 1, |all, (_, _, n)| all.saturating_mul(n as u64))
+    }
+
+    /// Chooses one of all combinations of values, for all files at once.
+    pub fn determine(&mut self, trail: &mut Trail) {
+        for inode in self.files.values_mut() {
+            let groups = inode.memory.all_groups();
+            let chosen: Vec<_> = groups
+                .into_iter()
+                .map(|(line, group, count)| (line, group, trail.choose(count)))
+                .collect();
+            inode.memory.settle_groups(&chosen);
+        }
+    }
+
+    /// The bytes of the file of this name, as a program that reads it would find them.
+    pub fn contents(&mut self, path: &Path, at: u64, len: usize) -> Option<Vec<u8>> {
+        let file = *self.names.get(path)?;
+        let mut bytes = vec![0; len];
+        let got = self.read_at(file, &mut bytes, at).ok()?;
+        bytes.truncate(got);
+        Some(bytes)
+    }
+
+    /// The file's length.
+    pub fn len_of(&self, path: &Path) -> Option<u64> {
+        self.names.get(path).map(|file| self.files[file].len)
+    }
+
+    /// The names of all files.
+    pub fn names(&self) -> impl Iterator<Item = &Path> {
+        self.names.keys().map(PathBuf::as_path)
+    }
+
+    fn inode(&mut self, file: FileNumber) -> &mut Inode {
+        self.files.get_mut(&file).expect("an open file's number")
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.is_dead { Err(ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    // ---- memory ----------------------------------------------------------------------------
+
+    /// A load of a word through the mapping.
+    pub fn load(&mut self, file: FileNumber, at: u64) -> u64 {
+        let Some(inode) = self.files.get_mut(&file) else { return 0 };
+        inode.memory.load(at, &mut self.trail)
+    }
+
+    /// A copy out of the mapping.
+    pub fn read(&mut self, file: FileNumber, to: &mut [u8], at: u64) {
+        if let Some(inode) = self.files.get_mut(&file) {
+            inode.memory.read(to, at, &mut self.trail);
+        }
+    }
+
+    /// A store through the mapping.
+    pub fn store(&mut self, file: FileNumber, at: u64, bytes: &[u8], through: bool) {
+        if self.is_dead {
+            return;
+        }
+        let end = at + bytes.len() as u64;
+        self.page_fault(file, at, end);
+        let is_reflection = self.files[&file].is_reflection;
+        let waits = !matches!(self.left_out, Some(LeftOut::Streams(from, to))
+            if is_reflection && through && at < to && end > from);
+        self.store_by(me(), file, at, bytes, through);
+        if !waits && let Some(pending) = self.pending.get_mut(&me()) {
+            // Left out: the next drain does not wait for it.
+            let lines = at / super::memory::LINE..end.div_ceil(super::memory::LINE);
+            let count = (lines.end - lines.start) as usize;
+            pending.truncate(pending.len() - count);
+        }
+    }
+
+    /// A page that is stored to has storage, and what the file system did to it is durable.
+    fn page_fault(&mut self, file: FileNumber, start: u64, end: u64) {
+        let inode = &self.files[&file];
+        for page in start / PAGE..end.div_ceil(PAGE) {
+            assert!(
+                page * PAGE < inode.len && inode.spans.holds(page * PAGE),
+                "store to page {page} of file {file:?}, which has no storage: SIGBUS when the disk is \
+                 full"
+            );
+        }
+        let last = self
+            .journal
+            .iter()
+            .rposition(|c| (start / PAGE..end.div_ceil(PAGE)).any(|p| c.is_under(file, p * PAGE)));
+        if let Some(last) = last {
+            self.keep();
+            self.journal.drain(..=last);
+        }
+    }
+
+    fn store_by(&mut self, by: Thread, file: FileNumber, at: u64, bytes: &[u8], through: bool) {
+        self.seq += 1;
+        self.is_new = true;
+        let pending = self.pending.entry(by).or_default();
+        let Some(inode) = self.files.get_mut(&file) else { return };
+        inode.memory.store(at, bytes, self.seq, by, through, pending, &mut self.trail);
+    }
+
+    /// The write-back of lines begins.
+    pub fn flush(&mut self, file: FileNumber, at: u64, len: u64) {
+        if self.is_dead {
+            return;
+        }
+        let Some(inode) = self.files.get_mut(&file) else { return };
+        let is_left_out = match self.left_out {
+            Some(LeftOut::Flushes(from, to)) => inode.is_reflection && at < to && at + len > from,
+            Some(LeftOut::HomeFlushes) => !inode.is_reflection,
+            _ => false,
+        };
+        if is_left_out {
+            return;
+        }
+        let pending = self.pending.entry(me()).or_default();
+        inode.memory.flush(at, at + len, self.seq, pending);
+    }
+
+    /// The calling thread waits for its flushes.
+    pub fn drain(&mut self) {
+        if self.is_dead {
+            return;
+        }
+        let count = self.drains.entry(me()).or_default();
+        *count += 1;
+        match self.left_out {
+            Some(LeftOut::Drains) => return,
+            Some(LeftOut::Drain(n)) if n == *count => return,
+            _ => {}
+        }
+        self.settle(me());
+    }
+
+    fn settle(&mut self, thread: Thread) {
+        if self.pending.get(&thread).is_none_or(Vec::is_empty) {
+            return;
+        }
+        self.keep();
+        for pending in self.pending.remove(&thread).unwrap_or_default() {
+            if let Some(inode) = self.files.get_mut(&pending.file) {
+                inode.memory.settle(pending, thread);
+            }
+        }
+    }
+
+    // ---- the operating system --------------------------------------------------------------
+
+    fn note(&mut self, change: Change) {
+        self.is_new = true;
+        self.seq += 1;
+        if let Some(file) = change.file() {
+            let now = self.seq;
+            self.inode(file).changed = now;
+        }
+        self.journal.push(change);
+    }
+
+    pub(super) fn open(&mut self, path: &Path, how: OpenHow) -> io::Result<FileNumber> {
+        self.alive()?;
+        if let Some(file) = self.names.get(path) {
+            return if how.create_new { Err(ErrorKind::AlreadyExists.into()) } else { Ok(*file) };
+        }
+        if !how.create && !how.create_new {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let file = FileNumber(self.next_file);
+        self.next_file += 1;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let inode = Inode {
+            born: self.seq + 1,
+            changed: self.seq + 1,
+            is_reflection: name.starts_with(REFLECTION),
+            memory: Memory::new(file),
+            len: 0,
+            spans: Spans::default(),
+            attributes: BTreeMap::new(),
+        };
+        self.files.insert(file, inode);
+        self.names.insert(path.to_owned(), file);
+        self.note(Change::Name { path: path.to_owned(), before: None });
+        Ok(file)
+    }
+
+    pub(super) fn try_lock(&mut self, file: FileNumber) -> io::Result<bool> {
+        self.alive()?;
+        // Handles of one process share a number here; a lock is never asked for twice.
+        self.locked.insert(file);
+        Ok(true)
+    }
+
+    pub(super) fn unlock(&mut self, file: FileNumber) -> io::Result<()> {
+        self.locked.remove(&file);
+        Ok(())
+    }
+
+    pub(super) fn allocate(&mut self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
+        self.alive()?;
+        let (start, end) = (offset / PAGE * PAGE, (offset + len).next_multiple_of(PAGE));
+        let inode = self.inode(file);
+        let was = inode.len;
+        if offset + len > was {
+            inode.len = offset + len;
+            self.note(Change::Len { file, len: was, cut: None });
+        }
+        let inode = self.inode(file);
+        let is_there = inode.spans.0.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
+        if !is_there {
+            let before = inode.spans.clone();
+            inode.spans.add(start, end);
+            self.note(Change::Allocated { file, start, end, before });
+        }
+        Ok(())
+    }
+
+    pub(super) fn punch(&mut self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
+        self.alive()?;
+        // What is punched out is gone at once, and what it held is not among the images any more
+        // once the hole is durable.
+        self.keep();
+        let (start, end) = (offset, offset + len);
+        let inode = self.inode(file);
+        let before = inode.spans.clone();
+        inode.spans.remove(start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        let bytes = inode.memory.zero(start, end);
+        self.note(Change::Punched { file, start, end, bytes, before });
+        Ok(())
+    }
+
+    pub(super) fn set_len(&mut self, file: FileNumber, len: u64) -> io::Result<()> {
+        self.alive()?;
+        let inode = self.inode(file);
+        let was = inode.len;
+        if was == len {
+            return Ok(());
+        }
+        self.keep();
+        let inode = self.inode(file);
+        inode.len = len;
+        let cut = (len < was).then(|| {
+            let end = was.next_multiple_of(PAGE);
+            (len, end, inode.memory.zero(len, end))
+        });
+        self.note(Change::Len { file, len: was, cut });
+        if len < was {
+            let inode = self.inode(file);
+            let before = inode.spans.clone();
+            let (start, end) = (len.next_multiple_of(PAGE), was.next_multiple_of(PAGE));
+            inode.spans.remove(start, end);
+            self.note(Change::Allocated { file, start, end, before });
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, file: FileNumber) -> io::Result<()> {
+        self.alive()?;
+        if self.left_out == Some(LeftOut::Syncs) {
+            return Ok(());
+        }
+        self.settle(writer(file));
+        if let Some(last) = self.journal.iter().rposition(|c| c.file() == Some(file)) {
+            self.keep();
+            self.journal.drain(..=last);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync_dir(&mut self) -> io::Result<()> {
+        self.alive()?;
+        if self.left_out == Some(LeftOut::Syncs) {
+            return Ok(());
+        }
+        if let Some(last) = self.journal.iter().rposition(|c| c.file().is_none()) {
+            self.keep();
+            self.journal.drain(..=last);
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_at(
+        &mut self,
+        file: FileNumber,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        self.alive()?;
+        let inode = self.files.get_mut(&file).expect("an open file's number");
+        let len = (inode.len.saturating_sub(offset)).min(buf.len() as u64) as usize;
+        if inode.is_reflection && inode.memory.is_open(offset, offset + len as u64) {
+            units::tell_apart(&mut inode.memory, offset, offset + len as u64, &mut self.trail);
+        }
+        let inode = self.files.get_mut(&file).expect("an open file's number");
+        inode.memory.read(&mut buf[..len], offset, &mut self.trail);
+        Ok(len)
+    }
+
+    pub(super) fn write_at(
+        &mut self,
+        file: FileNumber,
+        buf: &[u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        self.alive()?;
+        let (start, end) =
+            (offset / PAGE * PAGE, (offset + buf.len() as u64).next_multiple_of(PAGE));
+        self.inode(file).spans.add(start, end);
+        let was = self.inode(file).len;
+        if offset + buf.len() as u64 > was {
+            self.inode(file).len = offset + buf.len() as u64;
+            self.note(Change::Len { file, len: was, cut: None });
+        }
+        self.store_by(writer(file), file, offset, buf, true);
+        let now = self.seq;
+        self.inode(file).changed = now;
+        Ok(buf.len())
+    }
+
+    pub(super) fn next_data(&mut self, file: FileNumber, offset: u64) -> io::Result<Option<u64>> {
+        self.alive()?;
+        let inode = self.inode(file);
+        Ok(inode.spans.next(offset).filter(|at| *at < inode.len))
+    }
+
+    pub(super) fn next_hole(&mut self, file: FileNumber, offset: u64) -> io::Result<Option<u64>> {
+        self.alive()?;
+        let inode = self.inode(file);
+        if offset >= inode.len {
+            return Ok(None);
+        }
+        let end = match inode.spans.0.range(..=offset).next_back() {
+            Some((_, end)) if *end > offset => *end,
+            _ => offset,
+        };
+        Ok(Some(end.min(inode.len)))
+    }
+
+    pub(super) fn stat(&mut self, file: FileNumber) -> io::Result<FileStat> {
+        self.alive()?;
+        let device = self.device;
+        let inode = self.inode(file);
+        Ok(FileStat {
+            dev: device,
+            ino: file.0,
+            len: inode.len,
+            mtime: (inode.changed as i64, 0),
+            ctime: (inode.changed as i64, 0),
+            btime: Some((inode.born as i64, 0)),
+            is_regular: true,
+            blocks: inode.spans.0.iter().map(|(start, end)| (end - start) / 512).sum(),
+        })
+    }
+
+    pub(super) fn stat_path(&mut self, path: &Path) -> io::Result<Option<FileStat>> {
+        self.alive()?;
+        match self.names.get(path).copied() {
+            Some(file) => self.stat(file).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive()?;
+        let file = self.names.remove(from).ok_or(ErrorKind::NotFound)?;
+        let before = self.names.insert(to.to_owned(), file);
+        self.note(Change::Renamed { from: from.to_owned(), to: to.to_owned(), file, before });
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.alive()?;
+        let file = self.names.remove(path).ok_or(ErrorKind::NotFound)?;
+        self.note(Change::Name { path: path.to_owned(), before: Some(file) });
+        Ok(())
+    }
+
+    pub(super) fn list_dir(&mut self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        self.alive()?;
+        Ok(self.names.keys().filter(|path| path.parent() == Some(dir)).cloned().collect())
+    }
+
+    pub(super) fn get_xattr(
+        &mut self,
+        file: FileNumber,
+        name: &str,
+    ) -> io::Result<Option<Vec<u8>>> {
+        self.alive()?;
+        Ok(self.inode(file).attributes.get(name).cloned())
+    }
+
+    pub(super) fn set_xattr(
+        &mut self,
+        file: FileNumber,
+        name: &str,
+        value: Option<&[u8]>,
+    ) -> io::Result<()> {
+        self.alive()?;
+        let attributes = &mut self.inode(file).attributes;
+        let before = match value {
+            Some(value) => attributes.insert(name.to_owned(), value.to_vec()),
+            None => attributes.remove(name),
+        };
+        if before.as_deref() != value {
+            self.note(Change::Attribute { file, name: name.to_owned(), before });
+        }
+        Ok(())
+    }
+
+    pub(super) fn boot_id(&self) -> [u8; 16] {
+        [self.boot; 16]
+    }
+
+    pub(super) fn new_uuid(&mut self) -> [u8; 16] {
+        self.uuids += 1;
+        u128::from(self.uuids).to_le_bytes()
+    }
+}

@@ -1,0 +1,42 @@
+//! How is the code under test kept from printing its panics? They are findings, and are reported as such.
+
+use std::panic;
+use std::sync::Mutex;
+
+type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
+
+/// How many want it quiet, and what printed before.
+static PRINTING: Mutex<(usize, Option<Hook>)> = Mutex::new((0, None));
+
+/// No panic is printed while one of these lives.
+#[derive(Debug)]
+pub struct Quiet(());
+
+impl Quiet {
+    /// From now on.
+    #[allow(clippy::new_without_default, reason = "it has an effect")]
+    pub fn new() -> Quiet {
+        let mut printing = PRINTING.lock().expect("no panic under it");
+        printing.0 += 1;
+        if printing.0 == 1 {
+            printing.1 = Some(panic::take_hook());
+            panic::set_hook(Box::new(|_| {}));
+        }
+        Quiet(())
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let mut printing = PRINTING.lock().expect("no panic under it");
+        printing.0 -= 1;
+        if printing.0 == 0
+            && let Some(hook) = printing.1.take()
+        {
+            panic::set_hook(hook);
+        }
+    }
+}
