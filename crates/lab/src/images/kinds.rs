@@ -34,12 +34,14 @@ pub enum Kind {
     Redo,
     /// The same by another thread, in the same slice.
     RedoOfAnother,
+    /// A redo entry in another page, of another region.
+    RedoElsewhere,
     /// A redo entry over three slices.
     RedoOverSlices,
     /// A flip of slices within a page, the first and last covered in part.
     Flip,
-    /// A whole page: one bit of a region word.
-    Page,
+    /// Two whole pages: two bits of a region word.
+    Pages,
     /// Over two pages of a region: an undo entry of two slice words.
     OverPages,
     /// Over two regions, unaligned: an undo entry of slice and region words.
@@ -69,12 +71,13 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 18] = [
+pub const KINDS: [Kind; 19] = [
     Kind::Redo,
     Kind::RedoOfAnother,
+    Kind::RedoElsewhere,
     Kind::RedoOverSlices,
     Kind::Flip,
-    Kind::Page,
+    Kind::Pages,
     Kind::OverPages,
     Kind::OverRegions,
     Kind::RegionWords,
@@ -350,9 +353,10 @@ impl<'a> Player<'a> {
                     said.expect("the other thread did not panic")
                 })
             }
+            Kind::RedoElsewhere => self.write(LAST + PAGE + 8, 8),
             Kind::RedoOverSlices => self.write(LAST + 60, 100),
             Kind::Flip => self.write(LAST + 20, 300),
-            Kind::Page => self.write(LAST, PAGE),
+            Kind::Pages => self.write(62 * PAGE, 2 * PAGE),
             Kind::OverPages => self.write(LAST - 70, 150),
             Kind::OverRegions => self.write(LAST + PAGE - 70, 150),
             Kind::RegionWords => self.write(62 * PAGE, 4 * PAGE),

@@ -260,7 +260,7 @@ mod tests {
     /// The checker on every sequence of one operation, with crashes in recovery, and of two without.
     #[test]
     fn short_sequences_recover_from_every_image() {
-        let _quiet = crate::quiet::Quiet::new();
+        let quiet = crate::quiet::Quiet::new();
         let mut jobs = Vec::new();
         for model in MODELS {
             for (len, depth) in [(1, 1), (2, 0)] {
@@ -270,6 +270,7 @@ mod tests {
             }
         }
         let totals = check_all(&jobs, None, &Progress::new("images"));
+        drop(quiet);
         let violations = totals.violations.into_inner().unwrap();
         assert!(violations.is_empty(), "{violations:#?}");
         assert!(totals.recoveries.into_inner() > 5_000);
@@ -277,9 +278,10 @@ mod tests {
 
     #[test]
     fn every_step_that_is_left_out_is_noticed() {
-        let _quiet = crate::quiet::Quiet::new();
         let mut outcome = Outcome::of("images");
+        let quiet = crate::quiet::Quiet::new();
         planted::run(&mut outcome);
+        drop(quiet);
         assert_eq!((outcome.killed, &outcome.violations), (outcome.planted, &vec![]));
         assert!(outcome.planted >= 15);
     }

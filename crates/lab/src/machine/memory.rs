@@ -14,6 +14,7 @@
 
 use super::trail::Trail;
 use atomic_mmap::testing::machine::FileNumber;
+use atomic_mmap::zerocopy::IntoBytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -405,14 +406,8 @@ impl Memory {
 }
 
 fn copy_words(page: &PageWords, to: &mut [u8], from: usize) {
-    let mut done = 0;
-    while done < to.len() {
-        let at = from + done;
-        let len = (to.len() - done).min(8 - at % 8);
-        let bytes = page[at / 8].to_le_bytes();
-        to[done..done + len].copy_from_slice(&bytes[at % 8..at % 8 + len]);
-        done += len;
-    }
+    const { assert!(cfg!(target_endian = "little"), "the words are those of the files") };
+    to.copy_from_slice(&page.as_bytes()[from..from + to.len()]);
 }
 
 fn zero_bytes(words: &mut [u64], from: u64, to: u64) {
