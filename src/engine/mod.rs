@@ -46,19 +46,18 @@ use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
 use crate::platform::{Platform, fork};
+use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{DeployPolicy, Medium};
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
-use parking_lot::{Mutex, RwLock};
 use state::{RegionState, State};
 use stats::{Counter, Stats};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// What `options` hands over once files, medium and recovery are settled.
 pub(crate) struct Setup {

@@ -16,10 +16,10 @@ use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
 use crate::lock::{Patience, Version};
+use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
 use crate::units::{ChunkIndex, PageIndex, SLICE};
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
 
 /// Optimistic attempts before the locks are taken.
 const ATTEMPTS: u32 = 32;

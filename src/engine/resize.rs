@@ -14,9 +14,9 @@ use super::state::RegionState;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
+use crate::primitive::Ordering;
 use crate::terms::Medium;
 use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK};
-use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.

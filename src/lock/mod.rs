@@ -9,15 +9,14 @@
 //!   so that most commits keep no reader waiting while they wait for their drains; transactions
 //!   that have read more than they write, and logged data, close theirs for longer.
 //!
-//! May import nothing from the crate.
+//! May import `primitive`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
 //! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
 //! second drain. Unlocking here is one plain store.
 
-use crossbeam_utils::Backoff;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::primitive::{AtomicU64, Backoff, Ordering, fence, sleep};
 use std::time::Duration;
 
 /// Somebody writes under this word.
@@ -48,7 +47,7 @@ impl Version {
 
 impl LockWord {
     /// Free, version zero.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         LockWord(AtomicU64::new(0))
     }
 
@@ -247,13 +246,13 @@ impl Patience {
         if !self.backoff.is_completed() {
             self.backoff.snooze();
         } else {
-            std::thread::sleep(self.sleep);
+            sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(Self::LONGEST_SLEEP);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
@@ -267,7 +266,7 @@ mod tests {
     fn region() -> Region {
         Region {
             word: LockWord::new(),
-            pages: [const { LockWord::new() }; 4],
+            pages: std::array::from_fn(|_| LockWord::new()),
             values: [const { AtomicU64::new(0) }; 4],
         }
     }
