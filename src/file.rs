@@ -190,7 +190,7 @@ impl AtomicMappedFile {
 
     /// The file's logical length in bytes.
     pub fn len(&self) -> u64 {
-        self.engine().len()
+        self.engine().len_now()
     }
 
     /// Whether the file has no bytes.

@@ -11,12 +11,17 @@
 //!
 //! May import `primitive`.
 //!
+//! - what a thread has published is seen by everybody before the thread looks at anything else, if
+//!   it calls [`after_own_writes`] before it looks.
+//!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
 //! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
-//! second drain. Unlocking here is one plain store.
+//! second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
+//! read, if there is one: a next write has a locked instruction of its own.
 
-use crate::primitive::{AtomicU64, Backoff, Ordering, fence, sleep};
+use crate::primitive::{self, AtomicU64, Backoff, Ordering, fence, sleep};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Somebody writes under this word.
@@ -89,6 +94,9 @@ impl LockWord {
     fn release(&self) {
         let word = self.0.load(Ordering::Relaxed);
         let step = if word & CLOSED != 0 { STEP } else { 0 };
+        if step != 0 {
+            note_published();
+        }
         // A plain store, see the module comment. Release: the changes come before it.
         self.0.store((word & !(HELD | CLOSED)) + step, Ordering::Release);
     }
@@ -110,6 +118,31 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.release();
+    }
+}
+
+primitive::local! {
+    // Of the thread and not of one file: operations on two files have an order, too.
+    static PUBLISHED: Cell<bool> = Cell::new(false);
+}
+
+/// Notes that this thread has published something by a plain store.
+#[inline]
+fn note_published() {
+    // Fails in a thread that is ending, which then fences each time.
+    let _fences_each_time = PUBLISHED.try_with(|published| published.set(true));
+}
+
+/// Waits, if this thread has published something since the last call, until everybody sees it. For
+/// who is about to read without taking a lock.
+///
+/// An unlocking store may still be on its way when the next instructions load. Two threads that each
+/// wrote and then looked at what the other writes could both find nothing: each read would come
+/// before the other's write, in no order at all. (Taking a lock waits in any case.)
+#[inline]
+pub fn after_own_writes() {
+    if PUBLISHED.try_with(|published| published.replace(false)).unwrap_or(true) {
+        fence(Ordering::SeqCst);
     }
 }
 
