@@ -12,6 +12,9 @@
 #[allow(dead_code, reason = "the crate's own file, of which this uses a part")]
 #[path = "../src/lock/mod.rs"]
 mod lock;
+#[allow(dead_code, unused_imports, unused_macros, reason = "as above")]
+#[path = "../src/primitive/mod.rs"]
+mod primitive;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use lock::{LockWord, lock_page, lock_region};

@@ -7,10 +7,10 @@ use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::platform::Platform;
+use crate::primitive::Mutex;
 use crate::terms::{CloseMode, Medium, Survives};
 use crate::transaction::Transaction;
 use crate::view::View;
-use parking_lot::Mutex;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -190,7 +190,7 @@ impl AtomicMappedFile {
 
     /// The file's logical length in bytes.
     pub fn len(&self) -> u64 {
-        self.engine().len()
+        self.engine().len_now()
     }
 
     /// Whether the file has no bytes.

@@ -11,6 +11,7 @@ mod golden;
 mod lock;
 mod options;
 mod platform;
+mod primitive;
 #[cfg(feature = "recorder")]
 mod raw;
 mod recovery;

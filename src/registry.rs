@@ -1,5 +1,6 @@
 //! Is this file open in this process already? By device and inode, not by name.
 
+// Not `primitive`'s: the set is the process's, and nobody waits while holding it.
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 

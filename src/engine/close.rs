@@ -10,10 +10,10 @@ use crate::bitmap::{Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
+use crate::primitive::Ordering;
 use crate::terms::{CloseMode, Medium};
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
-use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Closes the pair. No handle, no view and no operation is left. The second call does nothing.

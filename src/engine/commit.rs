@@ -24,9 +24,9 @@ use crate::format::entry::{SpilledPage, WordId};
 use crate::format::layout;
 use crate::lock::{Held, lock_page};
 use crate::platform::Persistence;
+use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
-use std::sync::atomic::{Ordering, fence};
 
 /// Largest write that goes by a redo entry. Its data is written twice and its checksum computed,
 /// which costs more than the drain that it saves from here on; see `docs/performance.md`.

@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::Held;
+use crate::primitive::Ordering;
 use crate::units::{
     CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, RegionIndex, SLICE, SUPERCHUNK,
 };
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// What becomes of pages that a view pins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

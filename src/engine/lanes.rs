@@ -11,18 +11,18 @@
 //!   whoever cleared the entry sets to none;
 //! - a record names what the entry in its place says until a newer entry over it has been drained.
 //!
-//! May import `format`, `units`, `lock`, `engine::stats`, and the fences of `platform`.
+//! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, and the fences of `platform`.
 
 use super::stats::{Block, Stats};
 use crate::format::entry::Sequence;
 use crate::format::layout::{LANE_COUNT, PRIVATE_LANES};
 use crate::lock::Patience;
 use crate::platform::barrier;
+use crate::primitive::{self, AtomicBool, AtomicU64, Ordering, fence};
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What a live redo entry says: who looks holds the lock of the page that it names.
 #[derive(Clone, Copy, Debug)]
@@ -268,8 +268,8 @@ impl Drop for Claim {
     }
 }
 
-thread_local! {
-    static CLAIMS: RefCell<Vec<Claim>> = const { RefCell::new(Vec::new()) };
+primitive::local! {
+    static CLAIMS: RefCell<Vec<Claim>> = RefCell::new(Vec::new());
 }
 
 impl Lanes {
@@ -346,20 +346,17 @@ impl Lanes {
 
 /// Spreads threads over lanes: neighbours in time get neighbouring lanes.
 fn thread_hash(file: u64) -> usize {
-    static THREADS: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static NUMBER: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
-    }
-    NUMBER.try_with(|number| *number).unwrap_or(file) as usize
+    primitive::thread_number().unwrap_or(file) as usize
 }
 
 /// A number for each opened file, never reused.
 pub fn next_file_number() -> u64 {
-    static FILES: AtomicU64 = AtomicU64::new(0);
+    // Of the process, whatever runs in it.
+    static FILES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     FILES.fetch_add(1, Ordering::Relaxed)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! them back, so waiting for extents always ends. Extents are lent in one piece.
 
 use crate::format::layout::{LOG_AREA_LEN, LOG_EXTENT};
-use parking_lot::{Condvar, Mutex};
+use crate::primitive::{Condvar, Mutex};
 use std::ops::Range;
 
 const EXTENTS: usize = (LOG_AREA_LEN / LOG_EXTENT) as usize;
@@ -64,7 +64,7 @@ impl Drop for Extents<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
 

@@ -45,20 +45,20 @@ use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
+use crate::lock::after_own_writes;
 use crate::platform::{Platform, fork};
+use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{DeployPolicy, Medium};
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
-use parking_lot::{Mutex, RwLock};
 use state::{RegionState, State};
 use stats::{Counter, Stats};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// What `options` hands over once files, medium and recovery are settled.
 pub(crate) struct Setup {
@@ -144,6 +144,12 @@ impl Engine {
         self.len.load(Ordering::SeqCst)
     }
 
+    /// The length, for a caller: as every operation, it comes after what the thread has written.
+    pub fn len_now(&self) -> u64 {
+        after_own_writes();
+        self.len()
+    }
+
     /// The home file's path, for messages.
     pub fn path(&self) -> PathBuf {
         self.home.path().to_owned()
@@ -179,8 +185,18 @@ impl Engine {
     /// The range of `len` bytes at `offset`, if it lies within the file.
     #[inline]
     pub fn check_range(&self, offset: u64, len: u64) -> Result<Range<u64>> {
-        let file_len = self.len();
-        match offset.checked_add(len) {
+        let end = offset.checked_add(len);
+        match end {
+            Some(end) if end <= self.len() => Ok(offset..end),
+            _ => self.check_range_again(offset, len, end),
+        }
+    }
+
+    /// That a range does not fit is something that the caller reads of the file.
+    #[cold]
+    fn check_range_again(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
+        let file_len = self.len_now();
+        match end {
             Some(end) if end <= file_len => Ok(offset..end),
             _ => Err(Error::OutOfRange { path: self.path(), offset, len, file_len }),
         }

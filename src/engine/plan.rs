@@ -178,7 +178,7 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use crate::units::{PAGE, PAGES_PER_REGION, REGION};

@@ -15,11 +15,11 @@ use super::stats::Counter;
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
-use crate::lock::{Patience, Version};
+use crate::lock::{Patience, Version, after_own_writes};
+use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
 use crate::units::{ChunkIndex, PageIndex, SLICE};
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
 
 /// Optimistic attempts before the locks are taken.
 const ATTEMPTS: u32 = 32;
@@ -42,6 +42,7 @@ impl Engine {
     #[inline]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
+        after_own_writes();
         let lane = self.lane();
         let mut pieces = 0;
         let mut patience = Patience::new();
@@ -251,6 +252,7 @@ impl Engine {
         marks: &mut Vec<ReadMark>,
     ) -> Result<bool> {
         self.check_usable()?;
+        after_own_writes();
         let known = marks.len();
         let lane = self.lane();
         let mut patience = Patience::new();

@@ -14,9 +14,9 @@ use super::state::RegionState;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
+use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
 use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK};
-use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
@@ -56,8 +56,14 @@ impl Engine {
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point: durable before anybody uses the new bytes.
         self.drain(lane);
-        self.len.store(new, Ordering::SeqCst);
+        self.publish_len(new);
         Ok(())
+    }
+
+    /// Shows the new length, before this thread looks at anything else.
+    fn publish_len(&self, new: u64) {
+        self.len.store(new, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
@@ -75,7 +81,7 @@ impl Engine {
         // end by who had checked the old one is cut off below. The high-water mark still says
         // `old`: there is something to clean up.
         self.drain(lane);
-        self.len.store(new, Ordering::SeqCst);
+        self.publish_len(new);
         drop(held);
         // Committed: what goes wrong from here on is caught up with by the next call or open.
         let _caught_up_with_later = self.clean_up_past(lane, new);

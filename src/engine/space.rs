@@ -13,11 +13,11 @@ use super::stats::Counter;
 use crate::bitmap::Side;
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::primitive::{AtomicU8, Ordering};
 use crate::store::MappedFile;
 use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What `io::Error` means for an allocation of `len` bytes at `offset`.
 pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::Error) -> Error {

@@ -9,15 +9,19 @@
 //!   so that most commits keep no reader waiting while they wait for their drains; transactions
 //!   that have read more than they write, and logged data, close theirs for longer.
 //!
-//! May import nothing from the crate.
+//! May import `primitive`.
+//!
+//! - what a thread has published is seen by everybody before the thread looks at anything else, if
+//!   it calls [`after_own_writes`] before it looks.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
 //! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
-//! second drain. Unlocking here is one plain store.
+//! second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
+//! read, if there is one: a next write has a locked instruction of its own.
 
-use crossbeam_utils::Backoff;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::primitive::{self, AtomicU64, Backoff, Ordering, fence, sleep};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Somebody writes under this word.
@@ -48,7 +52,7 @@ impl Version {
 
 impl LockWord {
     /// Free, version zero.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         LockWord(AtomicU64::new(0))
     }
 
@@ -90,6 +94,9 @@ impl LockWord {
     fn release(&self) {
         let word = self.0.load(Ordering::Relaxed);
         let step = if word & CLOSED != 0 { STEP } else { 0 };
+        if step != 0 {
+            note_published();
+        }
         // A plain store, see the module comment. Release: the changes come before it.
         self.0.store((word & !(HELD | CLOSED)) + step, Ordering::Release);
     }
@@ -111,6 +118,31 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.release();
+    }
+}
+
+primitive::local! {
+    // Of the thread and not of one file: operations on two files have an order, too.
+    static PUBLISHED: Cell<bool> = Cell::new(false);
+}
+
+/// Notes that this thread has published something by a plain store.
+#[inline]
+fn note_published() {
+    // Fails in a thread that is ending, which then fences each time.
+    let _fences_each_time = PUBLISHED.try_with(|published| published.set(true));
+}
+
+/// Waits, if this thread has published something since the last call, until everybody sees it. For
+/// who is about to read without taking a lock.
+///
+/// An unlocking store may still be on its way when the next instructions load. Two threads that each
+/// wrote and then looked at what the other writes could both find nothing: each read would come
+/// before the other's write, in no order at all. (Taking a lock waits in any case.)
+#[inline]
+pub fn after_own_writes() {
+    if PUBLISHED.try_with(|published| published.replace(false)).unwrap_or(true) {
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -247,13 +279,13 @@ impl Patience {
         if !self.backoff.is_completed() {
             self.backoff.snooze();
         } else {
-            std::thread::sleep(self.sleep);
+            sleep(self.sleep);
             self.sleep = (self.sleep * 2).min(Self::LONGEST_SLEEP);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
@@ -267,7 +299,7 @@ mod tests {
     fn region() -> Region {
         Region {
             word: LockWord::new(),
-            pages: [const { LockWord::new() }; 4],
+            pages: std::array::from_fn(|_| LockWord::new()),
             values: [const { AtomicU64::new(0) }; 4],
         }
     }

@@ -4,7 +4,8 @@
 //! seldom; together they order like two sequentially consistent fences. On Linux the light one is a
 //! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a full
 //! fence on every processor that runs a thread of this process. Elsewhere, and where the call is
-//! refused, both are full fences.
+//! refused, both are full fences; so they are under a model checker (`--cfg loom`, `--cfg shuttle`),
+//! which knows no asymmetric ones.
 //!
 //! Why it matters: a full fence (or any locked instruction, as in the pin of an epoch collector) ends
 //! the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with one and 80
@@ -13,9 +14,10 @@
 //! Invariant: which of the two kinds is in use is settled before the first light fence, by [`prepare`],
 //! and never changes.
 //!
-//! May import: libc and std.
+//! May import: libc, std, and the fence of `primitive`.
 
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use crate::primitive::fence;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 /// Whether the system fences other threads on request.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
@@ -46,7 +48,7 @@ pub fn heavy() {
     fence(Ordering::SeqCst);
 }
 
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable), not(miri)))]
+#[cfg(all(target_os = "linux", not(any(atomic_mmap_portable, miri, loom, shuttle))))]
 mod call {
     fn membarrier(command: libc::c_int) -> bool {
         // SAFETY: the call takes numbers only and touches no memory of ours.
@@ -65,7 +67,7 @@ mod call {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(any(atomic_mmap_portable, miri, loom, shuttle)))))]
 mod call {
     pub fn register() -> bool {
         false
@@ -76,7 +78,7 @@ mod call {
 
 use call::{fence_everybody, register};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;

@@ -10,7 +10,9 @@
 //! - Nothing here knows what the bytes mean.
 //! - No reference to mapped bytes leaves this directory: addresses go in, copies come out.
 //!
-//! May import: std, libc, memmap2, uuid. Nothing of this crate above it.
+//! May import: std, libc, memmap2, uuid, and `primitive` (under a model checker every access to mapped bytes
+//! begins with a place where the scheduler may go on with another thread). Nothing of this crate above
+//! it.
 
 mod allocate;
 pub mod barrier;
@@ -63,6 +65,7 @@ use recorder::Recorder;
 pub use stat::FileStat;
 pub use sys::Mapping;
 
+use crate::primitive::yield_point;
 use std::fmt;
 
 /// Which of the two files; the recorder's traces name it.
@@ -198,6 +201,7 @@ impl Platform {
     /// far, and nobody else writes to them at the same time. (Readers may race: they see torn bytes.)
     #[inline]
     pub unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -217,6 +221,7 @@ impl Platform {
     /// `from` and the `to.len()` bytes behind it are in a live mapping whose file reaches as far.
     #[inline]
     pub unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -236,6 +241,7 @@ impl Platform {
     /// not overlap.
     #[inline]
     pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -254,6 +260,7 @@ impl Platform {
     /// As [`Platform::copy_in`].
     #[inline]
     pub unsafe fn fill_zero(&self, to: Place, len: usize) {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -319,6 +326,7 @@ impl Platform {
     /// `at` is aligned to 8 and the word is in a live mapping whose file reaches as far.
     #[inline]
     pub unsafe fn load_word(&self, at: *const u8) -> u64 {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -340,6 +348,7 @@ impl Platform {
     /// `at` is aligned to 8 and the word is in a live, writable mapping whose file reaches as far.
     #[inline]
     pub unsafe fn store_word_through(&self, at: Place, value: u64) {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -358,6 +367,7 @@ impl Platform {
     /// As [`Platform::store_word_through`].
     #[inline]
     pub unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
@@ -377,6 +387,7 @@ impl Platform {
     /// As [`Platform::store_word_through`].
     #[inline]
     pub unsafe fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
+        yield_point();
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {

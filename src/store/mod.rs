@@ -4,14 +4,14 @@
 //! lies within what the file backs, checked here, on every call, with a panic that names the file
 //! and the range (a panic here is a bug of the engine, never of a caller): beyond the end of the
 //! file lies SIGBUS. Holes are the engine's duty (`engine::space` allocates before first touch).
-//! May import `platform` and `units`. With `platform`, the only address of `unsafe` in the crate.
+//! May import `platform`, `primitive` and `units`. With `platform`, the only address of `unsafe` in the crate.
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
 use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
+use crate::primitive::{AtomicU64, Ordering};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file of the pair, and its mapping.
 pub struct MappedFile {

@@ -1,0 +1,136 @@
+//! loom's atomics, with the orders that loom leaves out, and with orders left out on purpose.
+//!
+//! - loom takes a sequentially consistent access for one that acquires and releases. Here a fence
+//!   before and after it gives back what that leaves out (and orders a little more than the language
+//!   does: what depends on the difference is not found).
+//! - [`weakened`] runs a model with some kind of order missing everywhere: a model that passes then,
+//!   too, does not depend on that order, or does not look. Each model is run so, to know that it can
+//!   fail.
+
+use ::loom::sync::atomic as loom_atomic;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+/// A kind of order that is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// None.
+    Nothing,
+    /// Stores and read-modify-writes that should release do not.
+    Release,
+    /// Loads and read-modify-writes that should acquire do not.
+    Acquire,
+    /// Fences that should release do nothing.
+    ReleaseFence,
+    /// Fences that should acquire do nothing.
+    AcquireFence,
+    /// Sequentially consistent accesses and fences acquire and release only.
+    SeqCst,
+}
+
+std::thread_local! {
+    // loom runs all threads of a model on the thread that asked for it.
+    static MISSING: Cell<Missing> = const { Cell::new(Missing::Nothing) };
+}
+
+/// Runs `model` with orders of one kind missing.
+pub fn weakened<R>(missing: Missing, model: impl FnOnce() -> R) -> R {
+    struct Restore(Missing);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            MISSING.set(self.0);
+        }
+    }
+    let _restore = Restore(MISSING.replace(missing));
+    model()
+}
+
+fn lacks(missing: Missing) -> bool {
+    MISSING.get() == missing
+}
+
+/// The order as it is with what is missing.
+fn order(order: Ordering) -> Ordering {
+    match order {
+        Ordering::Release if lacks(Missing::Release) => Ordering::Relaxed,
+        Ordering::AcqRel if lacks(Missing::Release) => Ordering::Acquire,
+        Ordering::Acquire if lacks(Missing::Acquire) => Ordering::Relaxed,
+        Ordering::AcqRel if lacks(Missing::Acquire) => Ordering::Release,
+        other => other,
+    }
+}
+
+/// As [`std::sync::atomic::fence`].
+pub fn fence(order: Ordering) {
+    match order {
+        Ordering::Release if lacks(Missing::ReleaseFence) => {}
+        Ordering::Acquire if lacks(Missing::AcquireFence) => {}
+        Ordering::SeqCst if lacks(Missing::SeqCst) => loom_atomic::fence(Ordering::AcqRel),
+        other => loom_atomic::fence(other),
+    }
+}
+
+/// Runs an access between the fences that make up for what loom leaves out of its order.
+fn with_fences<R>(order: Ordering, access: impl FnOnce() -> R) -> R {
+    let fenced = order == Ordering::SeqCst && !lacks(Missing::SeqCst);
+    if fenced {
+        loom_atomic::fence(Ordering::SeqCst);
+    }
+    let result = access();
+    if fenced {
+        loom_atomic::fence(Ordering::SeqCst);
+    }
+    result
+}
+
+macro_rules! atomic {
+    ($name:ident, $value:ty, $($fetch:ident)*) => {
+        /// As its namesake in [`std::sync::atomic`].
+        #[derive(Debug)]
+        pub struct $name(loom_atomic::$name);
+
+        #[allow(dead_code, reason = "each has what any of them needs")]
+        impl $name {
+            pub fn new(value: $value) -> Self {
+                $name(loom_atomic::$name::new(value))
+            }
+
+            pub fn load(&self, by: Ordering) -> $value {
+                with_fences(by, || self.0.load(order(by)))
+            }
+
+            pub fn store(&self, value: $value, by: Ordering) {
+                with_fences(by, || self.0.store(value, order(by)));
+            }
+
+            pub fn swap(&self, value: $value, by: Ordering) -> $value {
+                with_fences(by, || self.0.swap(value, order(by)))
+            }
+
+            pub fn compare_exchange(
+                &self,
+                old: $value,
+                new: $value,
+                by: Ordering,
+                failing: Ordering,
+            ) -> Result<$value, $value> {
+                with_fences(by, || self.0.compare_exchange(old, new, order(by), order(failing)))
+            }
+
+            $(pub fn $fetch(&self, value: $value, by: Ordering) -> $value {
+                with_fences(by, || self.0.$fetch(value, order(by)))
+            })*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(<$value>::default())
+            }
+        }
+    };
+}
+
+atomic!(AtomicU8, u8, fetch_or fetch_and);
+atomic!(AtomicU32, u32, fetch_add fetch_sub);
+atomic!(AtomicU64, u64, fetch_add fetch_sub fetch_or fetch_and fetch_xor);
+atomic!(AtomicBool, bool, fetch_or fetch_and);
