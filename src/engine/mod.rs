@@ -45,6 +45,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
+use crate::mutant::planted;
 use crate::platform::{Platform, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
@@ -222,7 +223,7 @@ impl Engine {
     #[cold]
     fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
-        if !self.fresh {
+        if !self.fresh && !planted!(WordsNotLoaded) {
             // Through the file and not through the mapping: the words may be a hole.
             let mut bytes = [0; PAGES_PER_REGION * 8];
             let read = |bytes: &mut [u8], at: u64| {

@@ -9,13 +9,14 @@
 //!   so that most commits keep no reader waiting while they wait for their drains; transactions
 //!   that have read more than they write, and logged data, close theirs for longer.
 //!
-//! May import nothing from the crate.
+//! May import nothing from the crate but `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
 //! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
 //! second drain. Unlocking here is one plain store.
 
+use crate::mutant::planted;
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -56,14 +57,15 @@ impl LockWord {
     #[inline]
     pub fn begin(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Acquire);
-        (word & CLOSED == 0).then_some(Version(word & VERSION))
+        (word & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Version(word & VERSION))
     }
 
     /// Whether the word is open and still at `version`. The caller has put an acquire fence
     /// between its reads and this call.
     #[inline]
     pub fn is_still(&self, version: Version) -> bool {
-        self.0.load(Ordering::Relaxed) & (VERSION | CLOSED) == version.0
+        let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
+        self.0.load(Ordering::Relaxed) & (VERSION | closed) == version.0
     }
 
     /// As [`is_still`](Self::is_still), for the holder of the word, who may have closed it.
@@ -89,7 +91,7 @@ impl LockWord {
     #[inline]
     fn release(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        let step = if word & CLOSED != 0 { STEP } else { 0 };
+        let step = if word & CLOSED != 0 && !planted!(NoNewVersion) { STEP } else { 0 };
         // A plain store, see the module comment. Release: the changes come before it.
         self.0.store((word & !(HELD | CLOSED)) + step, Ordering::Release);
     }
@@ -121,7 +123,7 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     loop {
         if announce(region) && try_hold(page) {
             let held = Held(page);
-            if is_announced(region) {
+            if is_announced(region) || planted!(RegionNotLookedAtAfterPage) {
                 return held;
             }
         }
@@ -157,7 +159,7 @@ fn try_hold_all<'a>(
     for page in pages {
         let mut patience = Patience::new();
         while !try_hold(page) {
-            if !is_announced(region) {
+            if !is_announced(region) && !planted!(PageAwaitedWithOthersInHand) {
                 return false;
             }
             patience.wait();
@@ -208,7 +210,7 @@ pub fn lock_region<'a, 'p>(
     if had_intent {
         for page in pages {
             let mut patience = Patience::new();
-            while page.is_held() {
+            while page.is_held() && !planted!(PagesNotAwaited) {
                 patience.wait();
             }
         }
@@ -221,7 +223,7 @@ pub fn lock_region<'a, 'p>(
 #[inline]
 fn try_hold(page: &LockWord) -> bool {
     let seen = page.0.load(Ordering::Relaxed);
-    seen & HELD == 0
+    (seen & HELD == 0 || planted!(PageHeldTwice))
         && page.0.compare_exchange(seen, seen | HELD, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
