@@ -109,6 +109,8 @@ impl Engine {
         let start = (range.start - page.start()) as usize;
         let span = PageSpan { page, start, end: start + to.len() };
         let validity = region.validity(page.in_region());
+        let region_stays = planted!(RegionNotLookedAtAgain);
+        let page_stays = planted!(PageNotLookedAtAgain);
         if validity.in_reflection(span.slices()).is_empty()
             && self.home_is_loadable(ChunkIndex::of(range.start))?
         {
@@ -118,8 +120,8 @@ impl Engine {
         }
         // As above: the second look comes after the copy.
         fence(Ordering::Acquire);
-        let region_is = region.lock.is_still(region_version) || planted!(RegionNotLookedAtAgain);
-        Ok(region_is && (state.lock.is_still(page_version) || planted!(PageNotLookedAtAgain)))
+        Ok((region.lock.is_still(region_version) || region_stays)
+            && (state.lock.is_still(page_version) || page_stays))
     }
 
     /// The sum of all versions under which `range` is read, or `None` while one is closed.

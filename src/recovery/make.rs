@@ -73,10 +73,7 @@ impl Opening<'_> {
         }
         let words = layout::LENGTH_WORD as usize;
         head[words..words + 8].copy_from_slice(&len.to_le_bytes());
-        unless!(
-            MadeWithoutHighWater,
-            head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes())
-        );
+        head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
         // The file is whole before it has its name, and the name is durable before the first
         // operation returns.
