@@ -242,7 +242,7 @@ mutants! {
         ClosedIsStill "closed-is-still": "readers end while a word is closed",
         NoNewVersion "no-new-version": "a word that was closed opens with its old version",
         RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
-        PageAwaitedWithOthersInHand "page-awaited-with-others-in-hand": "who waits for a page keeps the region's other pages",
+        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
         PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
         PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }

@@ -112,8 +112,9 @@ impl RegionState {
     /// Flips bits of the mirror. While their pages are held and closed; other bits may be other
     /// writers', hence the atomic step.
     pub fn flip_region_bits(&self, mask: u64) {
+        let now = self.region_word();
         if planted!(RegionMirrorStored) {
-            return self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
+            return self.region_word.store(now ^ mask, Ordering::Relaxed);
         }
         self.region_word.fetch_xor(mask, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@
 //! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
 //! second drain. Unlocking here is one plain store.
 
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -146,7 +146,7 @@ pub fn lock_pages<'a>(
         if announce(region) && try_hold_all(region, pages.clone(), held) {
             return;
         }
-        held.truncate(before);
+        unless!(PagesKeptWhileWaiting, held.truncate(before));
         patience.wait();
     }
 }
@@ -159,7 +159,7 @@ fn try_hold_all<'a>(
     for page in pages {
         let mut patience = Patience::new();
         while !try_hold(page) {
-            if !is_announced(region) && !planted!(PageAwaitedWithOthersInHand) {
+            if !is_announced(region) {
                 return false;
             }
             patience.wait();
