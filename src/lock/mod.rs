@@ -121,9 +121,11 @@ impl Drop for Held<'_> {
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     let mut patience = Patience::new();
     loop {
-        if announce(region) && try_hold(page) {
+        let is_announced_before = announce(region);
+        let looks_again = !planted!(RegionNotLookedAtAfterPage);
+        if is_announced_before && try_hold(page) {
             let held = Held(page);
-            if is_announced(region) || planted!(RegionNotLookedAtAfterPage) {
+            if is_announced(region) || !looks_again {
                 return held;
             }
         }
@@ -321,6 +323,43 @@ mod tests {
                     }
                 });
             }
+        });
+    }
+
+    #[test]
+    fn who_locks_a_region_waits_for_the_pages_holders() {
+        let r = region();
+        let page = lock_page(&r.word, &r.pages[2]);
+        std::thread::scope(|s| {
+            let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!region.is_finished());
+            drop(page);
+        });
+    }
+
+    /// The same once more, step by step: whoever has a page when somebody wants the region gives it
+    /// back while it waits for the next one.
+    #[test]
+    fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
+        let r = region();
+        let second = lock_page(&r.word, &r.pages[1]);
+        let is_held = |word: &LockWord| word.is_held();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut held = Vec::new();
+                lock_pages(&r.word, r.pages[..3].iter(), &mut held);
+                assert_eq!(held.len(), 3);
+            });
+            while !is_held(&r.pages[0]) {
+                std::thread::yield_now();
+            }
+            let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
+            while !is_held(&r.word) {
+                std::thread::yield_now();
+            }
+            drop(second);
+            region.join().unwrap();
         });
     }
 
