@@ -217,8 +217,8 @@ fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
             // Keeps the cut waiting for a region before the one that was read.
             let write = || file.write_at(&[1; 600], CHUNK);
             let writer = Stuck::at(scope, &recorder, call::ALLOCATE, write);
-            let shrink = scope.spawn(|| file.set_len(PAGE).expect("shrink"));
-            if writer.happens(|| file.len() == PAGE) {
+            let shrink = scope.spawn(|| file.set_len(REGION).expect("shrink"));
+            if writer.happens(|| file.len() == REGION) {
                 let committed = tx.commit();
                 let is_conflict = committed.is_err_and(|e| e.is_conflict());
                 assert!(is_conflict, "{}: committed", ground.medium);

@@ -175,7 +175,7 @@ impl Engine {
         }
         // Allocation, before the first store.
         let needed = ways::spilled_len(&moves);
-        if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
+        if needed > layout::LOG_AREA_LEN {
             return Err(self.too_large(needed));
         }
         for (page, slices) in ways::moved_pages(&moves) {
@@ -267,7 +267,7 @@ impl Engine {
         let mut bytes = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut bytes));
         let needed = bytes.len() as u64;
-        if needed > layout::LOG_AREA_LEN {
+        if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
             return Err(self.too_large(needed));
         }
         let mut targets = Vec::with_capacity(pages.len());

@@ -107,9 +107,9 @@ impl Engine {
         // and whoever checks it from now on touches none past the end.
         unless!(CutNoWaitForTouches, self.wait_for_readers());
         let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(len).collect();
+        let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
         let held: Vec<Held<'_>> =
-            cut.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
-        let held = if planted!(CutNotLocked) { Vec::new() } else { held };
+            locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
         for (index, region) in &cut {
             // The page that the end cuts in two as well.
             let from = first_cut_page(*index, len);
