@@ -9,6 +9,10 @@
 //!
 //! `cargo bench --bench locks`. The figures of a run are in `docs/performance.md`.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "the locks name a few of them")]
+#[path = "../src/mutant.rs"]
+mod mutant;
+
 #[allow(dead_code, reason = "the crate's own file, of which this uses a part")]
 #[path = "../src/lock/mod.rs"]
 mod lock;

@@ -9,6 +9,7 @@ mod format;
 #[cfg(test)]
 mod golden;
 mod lock;
+mod mutant;
 mod options;
 mod platform;
 mod primitive;
@@ -42,6 +43,12 @@ pub mod testing {
     pub use crate::platform::{File, FileId, FileStat, OpenHow, call, machine, recorder};
     pub use crate::raw::Raw;
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
+
+    /// The bugs that can be planted, see `src/mutant.rs`.
+    #[cfg(feature = "mutants")]
+    pub mod mutants {
+        pub use crate::mutant::{ALL, Mutant, VARIABLE, by_name, set};
+    }
 }
 
 /// A scratch folder for examples in the documentation, on a file system that is supported

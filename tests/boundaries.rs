@@ -289,3 +289,26 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
         assert_same(&common::read_all(&open()), &model, "reopened");
     }
 }
+
+/// One word of each kind, in regions that the second session does not look at until it is closed.
+#[test]
+fn what_a_session_has_not_touched_comes_home_when_it_is_closed() {
+    const PAGE: u64 = 4096;
+    const REGION: u64 = 64 * PAGE;
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let mut expected = vec![0; 8 << 20];
+        let file = ground.options().create(true).len(8 << 20).open(&path).expect("open");
+        for (at, len) in [(2 * REGION, 2 * PAGE), (5 * REGION + 700, 2000)] {
+            let data = vec![at as u8 | 1; len as usize];
+            file.write_at(&data, at).expect("write");
+            expected[at as usize..(at + len) as usize].copy_from_slice(&data);
+        }
+        file.close(CloseMode::Fast).expect("close");
+        let file = ground.options().open(&path).expect("open again");
+        file.close(CloseMode::Spatial).expect("close");
+        let plain = std::fs::read(&path).expect("read");
+        assert_same(&plain, &expected, &format!("{}", ground.medium));
+    }
+}

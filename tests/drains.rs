@@ -8,7 +8,7 @@
 mod common;
 
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, RegionIndex, layout};
+use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, RegionIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium};
 use common::{Ground, Rng, Scratch};
 use std::collections::{HashMap, HashSet};
@@ -276,6 +276,49 @@ fn what_a_small_write_stored_in_place_is_flushed_before_the_drain_of_the_next_on
                 assert!(is_flushed, "line {line}: {next:?}");
             }
         }
+    }
+}
+
+/// A flush is completed by a drain of the thread that issued it: nobody else's would do.
+#[test]
+fn a_thread_that_ends_drains_what_it_has_stored_in_place() {
+    let Some(ground) = common::dax() else { return };
+    let traced = Traced::open(&ground, DeployPolicy::Lazy);
+    std::thread::scope(|scope| {
+        scope.spawn(|| traced.file.write_at(&[1; 100], 200).expect("write"));
+    });
+    // A thread gives its lane back after it has been joined.
+    let mut trace = Vec::new();
+    for _ in 0..200 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        trace.extend(traced.recorder.take().into_iter().map(|event| event.what));
+        if let [.., What::Flush { file: FileId::Home, .. }, What::Drain] = &trace[..] {
+            return;
+        }
+    }
+    panic!("{:?}", short(&trace));
+}
+
+/// Nothing of an operation that fails reaches the medium late, over what comes after it.
+#[test]
+fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let recorder = traced.recorder.clone();
+    for parts in [[0, 200], [0, PAGE + 200]] {
+        let trace = traced.trace(|file| {
+            // The second part has to be completed from a hole, which is read through the file.
+            let mut tx = file.begin();
+            tx.write_at(&[1; 64], parts[0]).expect("note");
+            tx.write_at(&[2; 8], parts[1]).expect("note");
+            recorder.fail_from(call::READ, 1, libc::EIO);
+            tx.commit().expect_err("a slice cannot be completed");
+            assert!(!recorder.heal(), "it was not read");
+        });
+        let copied = trace.iter().position(|what| matches!(what, What::Copy { .. }));
+        let failed = trace.iter().position(|what| matches!(what, What::Failed(_)));
+        assert!(copied.is_some() && copied < failed, "{:?}", short(&trace));
+        assert_eq!(trace.last(), Some(&What::Drain), "{:?}", short(&trace));
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod span;
 
+use crate::mutant::planted;
 use crate::units::SLICES_PER_PAGE;
 
 /// A set of slices of one page: bit `n` is slice `n`.
@@ -76,7 +77,11 @@ impl Iterator for Runs {
         }
         let first = self.0.trailing_zeros() as usize;
         let len = (!(self.0 >> first)).trailing_zeros() as usize;
-        let end = first + len.min(SLICES_PER_PAGE - first);
+        let end = if planted!(RunsJoined) {
+            SLICES_PER_PAGE
+        } else {
+            first + len.min(SLICES_PER_PAGE - first)
+        };
         self.0 &= !Slices::range(first, end).0;
         Some(first..end)
     }

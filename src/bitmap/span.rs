@@ -1,6 +1,7 @@
 //! Which pages does a byte range touch, and which part of each?
 
 use super::Slices;
+use crate::mutant::planted;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
 use std::ops::Range;
 
@@ -66,7 +67,8 @@ pub fn regions(range: Range<u64>) -> impl Iterator<Item = RegionSpan> + Clone {
         let at = region * per_region;
         RegionSpan {
             region: RegionIndex(region),
-            pages: first.saturating_sub(at) as usize..(end - at).min(per_region) as usize,
+            pages: first.saturating_sub(at) as usize
+                ..(end - at).min(per_region - u64::from(planted!(LastPageOfRegionMissed))) as usize,
         }
     })
 }

@@ -6,6 +6,7 @@
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::mutant::{planted, unless};
 use crate::store::MappedFile;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SUPERCHUNK};
 
@@ -15,14 +16,14 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
         file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
     };
     // The system zeroes what the last page holds past the end.
-    cut(home, len)?;
+    unless!(HomeNotCut, cut(home, len)?);
     cut(reflection, layout::reflection_len(len))?;
     if len == 0 {
         return Ok(());
     }
     // The last superchunk goes on past the end: the rest of a page, and words.
     let in_page = len % PAGE as u64;
-    if in_page != 0 {
+    if in_page != 0 && !planted!(RestOfPageNotZeroed) {
         let from = layout::reflection(len);
         zero_data(reflection, from, from + PAGE as u64 - in_page)?;
     }
@@ -32,19 +33,19 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     if first == end {
         return Ok(());
     }
-    zero_data(
-        reflection,
-        layout::slice_word(first),
-        layout::slice_word(first) + (end.0 - first.0) * 8,
-    )?;
+    let words = layout::slice_word(first);
+    unless!(SliceWordsNotZeroed, zero_data(reflection, words, words + (end.0 - first.0) * 8)?);
     let word_at = layout::region_word(first.region());
     let kept = Slices::range(0, first.in_region()).0;
     let word = read_word(reflection, word_at)?;
-    if word & !kept != 0 {
+    if word & !kept != 0 && !planted!(RegionWordNotCut) {
         reflection.store_word_through(word_at, word & kept);
     }
     let regions = (end.0 - first.0).div_ceil(PAGES_PER_REGION as u64);
     let words_end = layout::region_words(superchunk as usize) + layout::REGION_WORDS_LEN;
+    if planted!(RegionWordsNotZeroed) {
+        return Ok(());
+    }
     zero_data(reflection, word_at + 8, (word_at + 8 * regions + 8).min(words_end))
 }
 

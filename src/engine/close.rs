@@ -10,6 +10,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
+use crate::mutant::{planted, unless};
 use crate::primitive::Ordering;
 use crate::terms::{CloseMode, Medium};
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
@@ -39,7 +40,7 @@ impl Engine {
 
     fn close_files(&self, mode: CloseMode) -> Result<()> {
         self.settle_all_entries();
-        if self.high_water.load(Ordering::Relaxed) > self.len() {
+        if self.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
             let lane = self.lane();
             self.clean_up_past(&lane, self.len())?;
         }
@@ -55,33 +56,39 @@ impl Engine {
         for (page, slices, sides) in self.lanes.all().flat_map(|lane| lane.all_live()) {
             if let Some(region) = self.state.touched(page.region()) {
                 let valid = region.validity(page.in_region());
-                self.flush_slots(page, Slices(slices & !(sides ^ valid.0)), valid);
+                let vouched = Slices(slices & !(sides ^ valid.0));
+                unless!(CloseSettlesNothing, self.flush_slots(page, vouched, valid));
             }
         }
         // Orders the slices before the end of the session, which voids the entries.
-        self.drain(&lane);
+        unless!(CloseNotDrained, self.drain(&lane));
     }
 
     fn close_spatial(&self) -> Result<()> {
         self.deploy_everything()?;
         // The home file is complete before anything says so.
-        self.sync_home()?;
-        self.end_session(State::Emptied)?;
+        unless!(SpatialHomeNotSynced, self.sync_home()?);
+        unless!(SpatialNotEmptied, self.end_session(State::Emptied)?);
         let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
         // The mark goes before the reflection file: a mark without one means lost bytes, while an
         // emptied reflection file is removed by whoever finds it.
+        let path = self.reflection.path();
+        let remove = || self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e));
+        if planted!(SpatialMarkRemovedLast) {
+            remove()?;
+        }
         self.platform
             .remove_xattr(self.home.file(), marker::NAME)
             .map_err(home("remove the attribute"))?;
-        self.sync_home()?;
-        let path = self.reflection.path();
-        self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e))?;
-        self.sync_folder_of(path)
+        unless!(SpatialMarkNotSynced, self.sync_home()?);
+        unless!(SpatialMarkRemovedLast, remove()?);
+        unless!(SpatialFolderNotSynced, self.sync_folder_of(path)?);
+        Ok(())
     }
 
     fn close_fast(&self) -> Result<()> {
-        self.sync_home()?;
-        self.sync_reflection()?;
+        unless!(FastHomeNotSynced, self.sync_home()?);
+        unless!(FastReflectionNotSynced, self.sync_reflection()?);
         let stat = self
             .platform
             .stat(self.home.file())
@@ -100,7 +107,8 @@ impl Engine {
         let ended = Superblock { session: superblock.session + 1, state, ..superblock.clone() };
         write_superblock(&self.platform, self.reflection.file(), &ended)
             .map_err(|e| Error::io("write the superblock", self.reflection.path(), e))?;
-        self.sync_reflection()
+        unless!(EndNotSynced, self.sync_reflection()?);
+        Ok(())
     }
 
     fn sync_home(&self) -> Result<()> {
@@ -138,7 +146,8 @@ impl Engine {
             let end = (region.start() + REGION as u64).min(self.len());
             if region.start() < end {
                 // Pins count no more: who leaked a view has no way left to read through it.
-                self.deploy_pages(region.start()..end, Pins::Ignore)?;
+                let pins = if planted!(SpatialLeavesPinned) { Pins::Respect } else { Pins::Ignore };
+                self.deploy_pages(region.start()..end, pins)?;
             }
         }
         let is_home = |(_, region): (RegionIndex, &super::RegionState)| {

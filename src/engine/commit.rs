@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::{SpilledPage, WordId};
 use crate::format::layout;
 use crate::lock::{Held, lock_page};
+use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
 use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
@@ -98,7 +99,7 @@ impl Engine {
         let place = page.in_region();
         let state = &region.pages[place];
         let held = lock_page(&region.lock, &state.lock);
-        self.check_parts(parts)?;
+        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         self.check_marks(marks, std::slice::from_ref(&held), |r, p| {
             std::ptr::eq(r, region) && p == place
         })?;
@@ -111,34 +112,38 @@ impl Engine {
         let pinned = state.is_pinned();
         if let [part] = parts
             && self.may_redo(lane, part.data.len())
-            && (!pinned || valid.at_home(slices).is_empty())
+            && (!pinned || valid.at_home(slices).is_empty() || planted!(RedoOverView))
             && !self.another_lane_names(lane.index(), page, state, slices, valid)
         {
-            if !valid.at_home(slices).is_empty() {
+            if !valid.at_home(slices).is_empty() && !planted!(RedoHomeNotAllocated) {
                 self.ensure_slots(lane, Side::Home, part.range())?;
             }
-            self.ensure_lane(lane, lane.index())?;
+            unless!(RedoLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
             let start = (part.offset - page.start()) as usize;
             let span = PageSpan { page, start, end: start + part.data.len() };
             let target = Target { page, region, slices, sides: valid };
             self.commit_by_redo_entry(lane, &target, held, span, part.data);
             return Ok(());
         }
-        if pinned && !valid.in_reflection(slices).is_empty() {
+        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
             return self.commit_pinned(lane, parts, vec![held]);
         }
         let change =
             WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid)?;
         self.ensure_slice_word(page)?;
-        if state.lanes() != 0 {
+        if state.lanes() != 0 && !planted!(FlipNoClear) {
             let target = Target { page, region, slices, sides: valid.targets() };
             self.clear_live_entries(lane, std::iter::once(target));
         }
-        self.copy_to_free_slots(lane, parts).inspect_err(|_| self.drain(lane))?;
-        self.commit_by_flip(lane, &change);
-        held.close();
-        publish(region, &change);
+        if planted!(FlipWordBeforeData) {
+            self.commit_by_flip(lane, &change);
+        }
+        self.copy_to_free_slots(lane, parts)
+            .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
+        unless!(FlipWordBeforeData, self.commit_by_flip(lane, &change));
+        unless!(FlipNotClosed, held.close());
+        unless!(FlipNotPublished, publish(region, &change));
         Ok(())
     }
 
@@ -149,14 +154,15 @@ impl Engine {
         marks: &[ReadMark],
     ) -> Result<()> {
         // Several pieces may lie on both sides of a new end and not at it: `set_len` waits.
-        let _no_resizing = (parts.len() > 1).then(|| self.resizing.read());
+        let _no_resizing =
+            (parts.len() > 1 && !planted!(PartsWhileResizing)).then(|| self.resizing.read());
         let plans = {
             let _pinned = lane.pin();
             self.check_parts(parts)?;
             plan::plan_writes(parts, |index| self.region(index))?
         };
         let held = plan::lock_all(&plans);
-        self.check_parts(parts)?;
+        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         self.check_marks(marks, &held, |region, place| {
             plans.iter().any(|plan| {
                 std::ptr::eq(plan.state, region)
@@ -164,7 +170,7 @@ impl Engine {
             })
         })?;
         let moves = plan::word_moves(&plans, parts);
-        if self.must_log_data(&plans, &moves) {
+        if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
             return self.commit_pinned(lane, parts, held);
         }
         // Allocation, before the first store.
@@ -179,6 +185,7 @@ impl Engine {
         for change in &moves {
             match change.word {
                 WordId::Slice(page) => self.ensure_slice_word(page)?,
+                WordId::Region(_) if planted!(RegionWordsNotAllocated) => {}
                 WordId::Region(region) => self.ensure_region_words(region.superchunk())?,
             }
         }
@@ -186,7 +193,9 @@ impl Engine {
         if moves.len() > 1 {
             self.ensure_lane(lane, lane.index())?;
         }
-        if let Some(extents) = &extents {
+        if let Some(extents) = &extents
+            && !planted!(UndoSpillNotAllocated)
+        {
             self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         }
         // Stores.
@@ -196,15 +205,16 @@ impl Engine {
                 let sides = region.validity(page.in_region()).targets();
                 Some(Target { page, region, slices, sides })
             });
-            self.clear_live_entries(lane, targets);
+            unless!(PagesNoClear, self.clear_live_entries(lane, targets));
             for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
                 let named = plan::bits(plan.state.redo_pages())
-                    .filter(|&n| plan.state.pages[n].lanes() != 0)
+                    .filter(|&n| plan.state.pages[n].lanes() != 0 && !planted!(RegionForgetsNamed))
                     .fold(0, |mask, n| mask | 1 << n);
                 plan.state.forget_redo_pages(!named);
             }
         }
-        self.copy_to_free_slots(lane, parts).inspect_err(|_| self.drain(lane))?;
+        self.copy_to_free_slots(lane, parts)
+            .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
         if let [change] = &moves[..] {
             self.commit_by_flip(lane, change);
         } else {
@@ -213,7 +223,7 @@ impl Engine {
         if let Some(extents) = &extents {
             self.give_back(extents);
         }
-        held.iter().for_each(Held::close);
+        unless!(PagesNotClosed, held.iter().for_each(Held::close));
         for change in &moves {
             let index = match change.word {
                 WordId::Slice(page) => page.region(),
@@ -257,7 +267,7 @@ impl Engine {
         let mut bytes = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut bytes));
         let needed = bytes.len() as u64;
-        if needed > layout::LOG_AREA_LEN {
+        if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
             return Err(self.too_large(needed));
         }
         let mut targets = Vec::with_capacity(pages.len());
@@ -288,7 +298,7 @@ impl Engine {
         // Where drains cost nothing, a flip writes the data once and a redo entry twice.
         len <= REDO_AT_MOST
             && self.platform.persistence() != Persistence::Process
-            && lane.is_private()
+            && (lane.is_private() || planted!(RedoInSharedLane))
     }
 
     /// Whether a page among them is pinned by a view while slices that are written are valid in
@@ -317,10 +327,13 @@ impl Engine {
     ) -> Result<()> {
         let range = page.start()..page.start() + PAGE as u64;
         if !valid.at_home(slices).is_empty() {
-            self.ensure_slots(lane, Side::Reflection, range.clone())?;
+            unless!(
+                FlipReflectionNotAllocated,
+                self.ensure_slots(lane, Side::Reflection, range.clone())?
+            );
         }
         if !valid.in_reflection(slices).is_empty() {
-            self.ensure_slots(lane, Side::Home, range)?;
+            unless!(FlipHomeNotAllocated, self.ensure_slots(lane, Side::Home, range)?);
         }
         Ok(())
     }
@@ -346,18 +359,21 @@ impl Engine {
         held: &[Held<'_>],
         mine: impl Fn(&RegionState, usize) -> bool,
     ) -> Result<()> {
+        if planted!(MarksNotChecked) {
+            return Ok(());
+        }
         let mut reads_only = false;
         for mark in marks {
             reads_only |= !mine(self.region(mark.page.region())?, mark.page.in_region());
         }
         if reads_only {
-            held.iter().for_each(Held::close);
+            unless!(NotClosedBeforeMarks, held.iter().for_each(Held::close));
             // Orders the closing, a plain store, before the looks at the versions below.
-            fence(Ordering::SeqCst);
+            unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
         }
         let len = self.len();
         for mark in marks {
-            if mark.page.start() >= len {
+            if mark.page.start() >= len && !planted!(CutMarksHold) {
                 // What was read has been cut off.
                 return Err(Error::Conflict { path: self.path() });
             }
@@ -367,7 +383,8 @@ impl Engine {
             let holds = if mine(region, place) {
                 mark.holds_for_holder(region)
             } else {
-                !region.lock.is_held() && !page.is_held() && mark.holds(region)
+                let free = !region.lock.is_held() && !page.is_held();
+                (free || planted!(HeldMarksHold)) && mark.holds(region)
             };
             if !holds {
                 return Err(Error::Conflict { path: self.path() });

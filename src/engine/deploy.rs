@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::Held;
+use crate::mutant::{planted, unless};
 use crate::primitive::Ordering;
 use crate::units::{
     CHUNK, ChunkIndex, PAGE, PageIndex, REGIONS_PER_CHUNK, RegionIndex, SLICE, SUPERCHUNK,
@@ -89,11 +90,14 @@ impl Engine {
         let pages: Vec<usize> = plan
             .pages()
             .filter(|&n| !away(n).is_empty())
-            .filter(|&n| pins == Pins::Ignore || !region.pages[n].is_pinned())
+            .filter(|&n| {
+                pins == Pins::Ignore || !region.pages[n].is_pinned() || planted!(DeployOverView)
+            })
             .collect();
         for &n in &pages {
             let start = plan.index.page(n).start();
-            self.ensure_slots(lane, Side::Home, start..start + PAGE as u64)?;
+            let slots = start..start + PAGE as u64;
+            unless!(DeployHomeNotAllocated, self.ensure_slots(lane, Side::Home, slots)?);
             self.ensure_slice_word(plan.index.page(n))?;
         }
         let targets = pages.iter().map(|&n| Target {
@@ -102,7 +106,7 @@ impl Engine {
             slices: away(n),
             sides: Validity(0),
         });
-        self.clear_live_entries(lane, targets);
+        unless!(DeployNoClear, self.clear_live_entries(lane, targets));
         for &n in &pages {
             for run in away(n).runs() {
                 let offset = plan.index.page(n).start() + (run.start * SLICE) as u64;
@@ -124,14 +128,14 @@ impl Engine {
             .collect();
         // Orders the home slots, and the clearing of live entries that name them, before the words
         // that make them valid.
-        self.drain(lane);
+        unless!(DeployNoDrainBeforeWords, self.drain(lane));
         for change in &moves {
             self.store_moved_word(lane, change);
         }
         // Orders the words before whoever writes to the reflection slots next: a word that were
         // lost would make those valid again.
-        self.drain(lane);
-        held.iter().for_each(Held::close);
+        unless!(DeployNoDrainAfterWords, self.drain(lane));
+        unless!(DeployNotClosed, held.iter().for_each(Held::close));
         for (&n, change) in pages.iter().zip(&moves) {
             region.pages[n].set_slice_word(change.old ^ change.mask);
         }
@@ -146,7 +150,7 @@ impl Engine {
         self.check_usable()?;
         let (offset, len) = (range.start, range.end - range.start);
         // The file is not cut off between the look at its length and the pins.
-        let _no_resizing = self.resizing.read();
+        let _no_resizing = (!planted!(PinWhileResizing)).then(|| self.resizing.read());
         let lane = self.lane();
         {
             let _pinned = lane.pin();
@@ -155,7 +159,7 @@ impl Engine {
         }
         let plans = self.plan_range(range.clone())?;
         let held = plan::lock_all(&plans);
-        self.check_range(offset, len)?;
+        unless!(PinWhileResizing, self.check_range(offset, len)?);
         for span in span::pages(range.clone()) {
             let page = span.page.start();
             match self.ensure_slots(&lane, Side::Home, page..page + PAGE as u64) {
@@ -170,11 +174,11 @@ impl Engine {
         let at_home =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
         let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.pages[n].can_pin());
-        if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) {
+        if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) && !planted!(PinAway) {
             return Ok(false);
         }
         for plan in &plans {
-            plan.pages().for_each(|n| plan.state.pages[n].pin());
+            unless!(PinNotCounted, plan.pages().for_each(|n| plan.state.pages[n].pin()));
         }
         lane.stats.bump(Counter::Views, 1);
         Ok(true)
@@ -185,7 +189,7 @@ impl Engine {
         for span in span::pages(range) {
             // Touched since it was pinned.
             if let Some(region) = self.state.touched(span.page.region()) {
-                region.pages[span.page.in_region()].unpin();
+                unless!(PinNotGivenBack, region.pages[span.page.in_region()].unpin());
             }
         }
     }
@@ -236,17 +240,17 @@ impl Engine {
         let away = |(_, state): &(RegionIndex, &super::RegionState)| {
             (0..64).any(|n| state.validity(n) != Validity(0))
         };
-        if regions.iter().any(away) {
+        if regions.iter().any(away) && !planted!(PunchValidSlots) {
             return Ok(Punched::NothingToGive);
         }
         // No lane may flush a line of these pages any more: the entry's owner does so while
         // pinned, and only while the entry names the page.
         for (index, state) in &regions {
-            self.clear_all_entries(&lane, *index, state, 0);
+            unless!(PunchNoClear, self.clear_all_entries(&lane, *index, state, 0));
         }
-        self.drain(&lane);
+        unless!(PunchNoDrain, self.drain(&lane));
         // Nobody who still reads an old valid slot may be left: on tmpfs the read would allocate.
-        self.wait_for_readers();
+        unless!(PunchNoWait, self.wait_for_readers());
         let _no_allocation = self.allocating.lock();
         let punched = self.reflection.punch(at, len).map_err(|source| Error::Io {
             call: "punch a hole",
@@ -255,7 +259,8 @@ impl Engine {
             source,
         })?;
         if punched {
-            self.chunk_state(chunk).fetch_and(!known::REFLECTION, Ordering::Release);
+            let gone = if planted!(PunchedStaysAllocated) { 0 } else { known::REFLECTION };
+            self.chunk_state(chunk).fetch_and(!gone, Ordering::Release);
             lane.stats.bump(Counter::Punches, 1);
         }
         drop(held);
@@ -273,7 +278,8 @@ impl Engine {
     ) {
         let named = plan::bits(region.redo_pages()).filter(move |&n| n >= from);
         // One look for each side: an entry may name slots of both.
-        for sides in [Validity(0), Validity(!0)] {
+        let other_side = if planted!(ClearAllAtHomeOnly) { Validity(0) } else { Validity(!0) };
+        for sides in [Validity(0), other_side] {
             let targets = named.clone().map(|n| Target {
                 page: PageIndex(index.page(n).0),
                 region,
@@ -300,10 +306,16 @@ impl Engine {
             let last = next.min(range.end) - 1;
             let (from, to) = (RegionIndex::of(start), RegionIndex::of(last));
             let (words, end) = (layout::region_word(from), layout::region_word(to) + 8);
-            self.touch_by_words(words, end, |n| RegionIndex(from.0 + n))?;
+            unless!(
+                RegionWordsNotVisited,
+                self.touch_by_words(words, end, |n| RegionIndex(from.0 + n))?
+            );
             let (from, to) = (PageIndex::of(start), PageIndex::of(last));
             let (words, end) = (layout::slice_word(from), layout::slice_word(to) + 8);
-            self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
+            unless!(
+                SliceWordsNotVisited,
+                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
+            );
             start = next;
         }
         Ok(())

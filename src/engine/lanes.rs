@@ -17,6 +17,7 @@ use super::stats::{Block, Stats};
 use crate::format::entry::Sequence;
 use crate::format::layout::{LANE_COUNT, PRIVATE_LANES};
 use crate::lock::Patience;
+use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{self, AtomicBool, AtomicU64, Ordering, fence};
 use crate::units::{LaneIndex, PageIndex};
@@ -117,7 +118,7 @@ impl Lane {
 
     fn take_sequence(sequence: &AtomicU64) -> Sequence {
         let taken = Sequence::from_bits(sequence.load(Ordering::Relaxed));
-        sequence.store(taken.next().bits(), Ordering::Relaxed);
+        unless!(SequenceStands, sequence.store(taken.next().bits(), Ordering::Relaxed));
         taken
     }
 
@@ -128,7 +129,8 @@ impl Lane {
 
     /// The number of the owner's next undo entry.
     pub fn next_undo(&self) -> Sequence {
-        Self::take_sequence(&self.undo_sequence)
+        let own = !planted!(OneSequenceForBoth);
+        Self::take_sequence(if own { &self.undo_sequence } else { &self.redo_sequence })
     }
 
     /// Notes what the entry at `position` says, once it was drained. By the owner.
@@ -168,7 +170,7 @@ impl Lane {
         // Fails where the owner has noted a newer entry meanwhile, which is as well.
         let _ = self.records[position].page.compare_exchange(
             page.0 + 1,
-            0,
+            if planted!(ClearedStaysNoted) { page.0 + 1 } else { 0 },
             Ordering::Release,
             Ordering::Relaxed,
         );
@@ -262,7 +264,7 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(keeper) = self.keeper.upgrade() {
-            keeper.before_release(self.lane);
+            unless!(LaneNotDrainedAtEnd, keeper.before_release(self.lane));
             keeper.lanes()[self.lane].taken.store(false, Ordering::Release);
         }
     }
@@ -290,7 +292,10 @@ impl Lanes {
         for lane in self.all() {
             let seen = lane.pinned.load(Ordering::Acquire);
             let mut patience = Patience::new();
-            while seen % 2 == 1 && lane.pinned.load(Ordering::Acquire) == seen {
+            while !planted!(NoWaitForPinned)
+                && seen % 2 == 1
+                && lane.pinned.load(Ordering::Acquire) == seen
+            {
                 patience.wait();
             }
         }
@@ -338,7 +343,7 @@ impl Lanes {
             self.lanes[n]
                 .taken
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
+                .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
                 .then_some(LaneIndex(n as u16))
         })
     }

@@ -22,6 +22,7 @@ use super::stats::Counter;
 use crate::bitmap::{Side, Slices, Validity};
 use crate::format::entry::cleared;
 use crate::format::layout;
+use crate::mutant::{planted, unless};
 use crate::units::{LaneIndex, PageIndex, SLICE};
 
 /// A page of which slots are about to be written.
@@ -78,6 +79,9 @@ impl Engine {
         slices: Slices,
         valid: Validity,
     ) -> bool {
+        if planted!(RedoOverOtherLane) {
+            return false;
+        }
         // Only private lanes have a bit: `mine` is one where the bit is set.
         if state.lanes() & !1u64.checked_shl(mine.0.into()).unwrap_or(0) == 0 {
             return false;
@@ -106,13 +110,13 @@ impl Engine {
         if must_settle {
             // Orders the slices that these entries alone vouch for before the clearing of the
             // entries: both in one drain could keep the clearing and lose the slices.
-            self.drain(lane);
+            unless!(SettleNoDrain, self.drain(lane));
             lane.stats.bump(Counter::Settles, 1);
         }
         for target in named {
             for entry in self.live_entries(target.page, target.state()) {
                 if target.is_named_by(&entry) {
-                    self.clear_entry(target.page, &entry);
+                    unless!(NoClear, self.clear_entry(target.page, &entry));
                 }
             }
         }
@@ -122,7 +126,7 @@ impl Engine {
     fn flush_valid_slots(&self, target: &Target<'_>, entry: &LiveEntry) -> bool {
         let valid_now = target.region.validity(target.page.in_region());
         let vouched = same_slots(entry, Slices::ALL, valid_now);
-        self.flush_slots(target.page, vouched, valid_now);
+        unless!(SettleNoFlush, self.flush_slots(target.page, vouched, valid_now));
         !vouched.is_empty()
     }
 
@@ -130,7 +134,8 @@ impl Engine {
     /// flushes the line in both cases: what must be gone is the old header.
     fn clear_entry(&self, page: PageIndex, entry: &LiveEntry) {
         let at = layout::redo_entry(entry.lane, entry.position);
-        self.reflection.replace_word_through(at, entry.header, cleared(entry.header));
+        let left = if planted!(ClearToZero) { 0 } else { cleared(entry.header) };
+        self.reflection.replace_word_through(at, entry.header, left);
         self.lanes[entry.lane].forget(entry.position, page);
     }
 
@@ -151,7 +156,7 @@ impl Engine {
     #[inline]
     pub(super) fn flush_last_in_place(&self, lane: &Lane) {
         // Pinned: if the entry still names its page, the page is still there.
-        let _pinned = lane.pin();
+        let _pinned = (!planted!(FlushLastUnpinned)).then(|| lane.pin());
         if let Some((page, slices, sides)) = lane.take_unflushed() {
             self.flush_slots(page, Slices(slices), Validity(sides));
         }

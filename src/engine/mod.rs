@@ -46,6 +46,7 @@ use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
 use crate::lock::after_own_writes;
+use crate::mutant::planted;
 use crate::platform::{Platform, fork};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::registry::Registration;
@@ -238,7 +239,7 @@ impl Engine {
     #[cold]
     fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
-        if !self.fresh {
+        if !self.fresh && !planted!(WordsNotLoaded) {
             // Through the file and not through the mapping: the words may be a hole.
             let mut bytes = [0; PAGES_PER_REGION * 8];
             let read = |bytes: &mut [u8], at: u64| {

@@ -7,6 +7,7 @@ use crate::bitmap::Slices;
 use crate::bitmap::span::{self, RegionSpan};
 use crate::format::entry::WordId;
 use crate::lock::{Held, lock_pages, lock_region};
+use crate::mutant::planted;
 use crate::units::{PageIndex, RegionIndex};
 
 /// Bytes that an operation writes to one place.
@@ -73,6 +74,9 @@ pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
     let locks = plans.iter().map(|p| if p.is_exclusive() { 1 } else { p.touched.count_ones() });
     let mut held = Vec::with_capacity(locks.sum::<u32>() as usize);
     for plan in plans {
+        if planted!(NothingLocked) {
+            continue;
+        }
         if plan.is_exclusive() {
             held.push(lock_whole_region(plan.state));
         } else {
@@ -115,7 +119,8 @@ pub(super) fn plan_writes<'e, E>(
 /// The pages that `start..end`, within one region, covers from end to end.
 fn whole_pages(start: u64, end: u64) -> u64 {
     let first = start.div_ceil(crate::units::PAGE as u64);
-    let last = end / crate::units::PAGE as u64;
+    let in_part = if planted!(PartTakenForWhole) { crate::units::PAGE as u64 - 1 } else { 0 };
+    let last = (end + in_part) / crate::units::PAGE as u64;
     if first >= last {
         return 0;
     }
@@ -161,7 +166,7 @@ pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Vec<Wo
             }
             match moves.last_mut() {
                 Some(last) if last.word == WordId::Slice(span.page) => {
-                    last.mask |= span.slices().0;
+                    last.mask |= if planted!(SecondPartNotMoved) { 0 } else { span.slices().0 };
                 }
                 _ => moves.push(slice_move(p, place, span.slices())),
             }

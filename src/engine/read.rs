@@ -16,6 +16,7 @@ use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
 use crate::lock::{Patience, Version, after_own_writes};
+use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
 use crate::units::{ChunkIndex, PageIndex, SLICE};
@@ -73,7 +74,7 @@ impl Engine {
         offset: u64,
         pieces: &mut usize,
     ) -> Result<bool> {
-        let _pinned = lane.pin();
+        let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;
         if range.is_empty() {
             return Ok(true);
@@ -89,7 +90,7 @@ impl Engine {
         // Orders the copy before the second look: what was copied under a version is looked at
         // after it was copied.
         fence(Ordering::Acquire);
-        Ok(self.version_sum(&range)? == Some(before))
+        Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
     }
 
     #[inline]
@@ -109,6 +110,8 @@ impl Engine {
         let start = (range.start - page.start()) as usize;
         let span = PageSpan { page, start, end: start + to.len() };
         let validity = region.validity(page.in_region());
+        let region_stays = planted!(RegionNotLookedAtAgain);
+        let page_stays = planted!(PageNotLookedAtAgain);
         if validity.in_reflection(span.slices()).is_empty()
             && self.home_is_loadable(ChunkIndex::of(range.start))?
         {
@@ -118,7 +121,8 @@ impl Engine {
         }
         // As above: the second look comes after the copy.
         fence(Ordering::Acquire);
-        Ok(region.lock.is_still(region_version) && state.lock.is_still(page_version))
+        Ok((region.lock.is_still(region_version) || region_stays)
+            && (state.lock.is_still(page_version) || page_stays))
     }
 
     /// The sum of all versions under which `range` is read, or `None` while one is closed.
@@ -129,7 +133,7 @@ impl Engine {
             let Some(version) = region.lock.begin() else {
                 return Ok(None);
             };
-            sum = sum.wrapping_add(version.count());
+            sum = sum.wrapping_add(if planted!(RegionNotSummed) { 0 } else { version.count() });
             for page in &region.pages[span.pages] {
                 let Some(version) = page.lock.begin() else {
                     return Ok(None);
@@ -152,7 +156,8 @@ impl Engine {
                 // A chunk is the unit of what is known about holes, and divides a superchunk.
                 let joins = *pending_side == side
                     && pending_range.end == piece.start
-                    && ChunkIndex::of(pending_range.start) == ChunkIndex::of(piece.start);
+                    && (ChunkIndex::of(pending_range.start) == ChunkIndex::of(piece.start)
+                        || planted!(ReadJoinsChunks));
                 if joins {
                     pending_range.end = piece.end;
                     return Ok(());
@@ -225,7 +230,9 @@ impl Engine {
         let plans = self.plan_range(range.clone())?;
         let _held = plan::lock_all(&plans);
         // Under the locks: the file may have become shorter before they were taken.
-        self.check_range(offset, to.len() as u64)?;
+        if !planted!(LengthNotCheckedAgain) {
+            self.check_range(offset, to.len() as u64)?;
+        }
         self.gather(to, range)?;
         lane.stats.bump(Counter::Reads, 1);
         Ok(())
@@ -260,7 +267,7 @@ impl Engine {
             marks.truncate(known);
             if self.try_read_marked(&lane, to, offset, marks)? {
                 lane.stats.bump(Counter::Reads, 1);
-                return self.marks_hold(&marks[..known]);
+                return Ok(self.marks_hold(&marks[..known])? || planted!(EarlierMarksNotChecked));
             }
             if !self.marks_hold(&marks[..known])? {
                 break;
@@ -295,7 +302,7 @@ impl Engine {
         self.gather(to, range)?;
         // As above: the second look comes after the copy.
         fence(Ordering::Acquire);
-        self.marks_hold(&marks[known..])
+        Ok(self.marks_hold(&marks[known..])? || planted!(MarkedNotLookedAtAgain))
     }
 
     /// Whether nothing that was read has changed since.

@@ -14,6 +14,7 @@ use super::state::RegionState;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
+use crate::mutant::{planted, unless};
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
 use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK};
@@ -25,10 +26,10 @@ impl Engine {
         if new > self.max_len {
             return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
         }
-        let _one_at_a_time = self.resizing.write();
+        let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
         let old = self.len();
         let lane = self.lane();
-        if self.high_water.load(Ordering::Relaxed) > old {
+        if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // A shrink or a growth that was not finished for lack of something.
             self.clean_up_past(&lane, old)?;
         }
@@ -40,22 +41,29 @@ impl Engine {
     }
 
     fn grow(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
-        self.reflection.store_word_through(layout::HIGH_WATER_WORD, new);
+        unless!(
+            GrowHighWaterNotRaised,
+            self.reflection.store_word_through(layout::HIGH_WATER_WORD, new)
+        );
         // Orders the mark before the files' lengths: a home file that is longer than the mark was
         // changed behind our back.
-        self.drain(lane);
+        unless!(GrowHighWaterNotDrained, self.drain(lane));
+        if planted!(GrowLengthBeforeFiles) {
+            self.reflection.store_word_through(layout::LENGTH_WORD, new);
+            self.drain(lane);
+        }
         self.high_water.store(new, Ordering::Relaxed);
         {
             // Nobody may note a chunk as allocated by its old, shorter end.
             let _no_allocation = self.allocating.lock();
             self.set_file_lengths(new)?;
-            self.extend_chunk(old, new)?;
+            unless!(GrowChunkNotExtended, self.extend_chunk(old, new)?);
         }
         // Files first: a length that the files do not have would be a file cut short.
-        self.sync_lengths()?;
+        unless!(GrowFilesNotSynced, self.sync_lengths()?);
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point: durable before anybody uses the new bytes.
-        self.drain(lane);
+        unless!(GrowLengthNotDrained, self.drain(lane));
         self.publish_len(new);
         Ok(())
     }
@@ -69,18 +77,20 @@ impl Engine {
     fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
         debug_assert!(new < old);
         // Nobody pins while this runs: `resizing` is held.
-        if self.touched_past(new).any(|(index, region)| has_pins_past(index, region, new)) {
+        let pinned =
+            |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
+        if self.touched_past(new).any(pinned) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
         // Who writes to both sides of the new end in one piece holds this lock: it is done before
         // anybody sees the new length, or finds it. Who does so in several pieces reads `resizing`.
         let boundary = self.touch_boundary(lane, new)?;
-        let held = plan::lock_whole_region(boundary);
+        let held = (!planted!(ShrinkBoundaryNotLocked)).then(|| plan::lock_whole_region(boundary));
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point, before anybody sees the new length. What is still written past the new
         // end by who had checked the old one is cut off below. The high-water mark still says
         // `old`: there is something to clean up.
-        self.drain(lane);
+        unless!(ShrinkLengthNotDrained, self.drain(lane));
         self.publish_len(new);
         drop(held);
         // Committed: what goes wrong from here on is caught up with by the next call or open.
@@ -101,40 +111,49 @@ impl Engine {
         self.touch_boundary(lane, len)?;
         // Whoever checked its range against an older length has touched its regions after this,
         // and whoever checks it from now on touches none past the end.
-        self.wait_for_readers();
+        unless!(CutNoWaitForTouches, self.wait_for_readers());
         let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(len).collect();
+        let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
         let held: Vec<Held<'_>> =
-            cut.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
+            locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
         for (index, region) in &cut {
             // The page that the end cuts in two as well.
             let from = first_cut_page(*index, len);
-            self.clear_all_entries(lane, *index, region, from);
+            unless!(CutNoClear, self.clear_all_entries(lane, *index, region, from));
         }
         // Orders the end of the entries before the words and bytes past the length are zeroed:
         // an entry that were replayed after that would put its bytes there.
-        self.drain(lane);
+        unless!(CutNoDrainAfterClear, self.drain(lane));
         held.iter().for_each(Held::close);
         for (index, region) in &cut {
             let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
             let mask = if from < 64 { !0 << from } else { 0 };
-            region.flip_region_bits(region.region_word() & mask);
-            region.pages[from..].iter().for_each(|page| page.set_slice_word(0));
+            unless!(CutRegionMirrorStays, region.flip_region_bits(region.region_word() & mask));
+            unless!(
+                CutSliceMirrorsStay,
+                region.pages[from..].iter().for_each(|page| page.set_slice_word(0))
+            );
         }
         // Who began to read before the words were closed may still be at the bytes past the end.
-        self.wait_for_readers();
+        unless!(CutNoWaitForReaders, self.wait_for_readers());
 
         let _no_allocation = self.allocating.lock();
+        if planted!(CutHighWaterFirst) {
+            self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+            self.drain(lane);
+        }
         clean_up::zero_past(&self.home, &self.reflection, len)?;
         // Orders the zeroes before the mark that says that there is nothing left to zero.
-        self.drain(lane);
+        unless!(CutZeroesNotDrained, self.drain(lane));
         // Not of the chunk that the end cuts in two: its first part stays allocated, and growing
         // allocates the rest.
         let first_gone = ChunkIndex::of(len.next_multiple_of(CHUNK as u64));
-        self.state.forget_allocation(first_gone, len.div_ceil(SUPERCHUNK as u64) as usize);
-        self.sync_lengths()?;
+        let gone = len.div_ceil(SUPERCHUNK as u64) as usize;
+        unless!(CutStaysAllocated, self.state.forget_allocation(first_gone, gone));
+        unless!(CutFilesNotSynced, self.sync_lengths()?);
         self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
         // Orders the mark before whatever is written past the length after the next growth.
-        self.drain(lane);
+        unless!(CutHighWaterNotDrained, self.drain(lane));
         self.high_water.store(len, Ordering::Relaxed);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::format::layout;
 use crate::format::superblock::{Identity, Moment, Superblock};
+use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat, Platform};
 use std::io;
 use std::path::Path;
@@ -12,7 +13,8 @@ pub(crate) fn write_superblock(
     reflection: &File,
     superblock: &Superblock,
 ) -> io::Result<()> {
-    let at = layout::SUPERBLOCKS[superblock.copy_index()];
+    let newer = if planted!(SuperblockOverNewer) { 1 } else { 0 };
+    let at = layout::SUPERBLOCKS[superblock.copy_index() ^ newer];
     platform.write_at(reflection, FileId::Reflection, &superblock.encode(), at)
 }
 

@@ -13,6 +13,7 @@ use super::stats::Counter;
 use crate::bitmap::Side;
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::mutant::planted;
 use crate::primitive::{AtomicU8, Ordering};
 use crate::store::MappedFile;
 use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex};
@@ -85,6 +86,9 @@ impl Engine {
         // No chunk is left, but perhaps the pages that are needed: slow, and only where the file
         // system was all but full.
         state.fetch_or(known::PIECEWISE, Ordering::Release);
+        if planted!(PiecesNotAllocated) {
+            return Ok(());
+        }
         let start = PageIndex::of(needed.start).start();
         let len = needed.end.next_multiple_of(PAGE as u64) - start;
         let (file, at) = self.slot(side, start);
@@ -95,7 +99,9 @@ impl Engine {
     #[inline]
     pub(super) fn ensure_slice_word(&self, page: PageIndex) -> Result<()> {
         let chunk = ChunkIndex::of(page.start());
-        if self.chunk_state(chunk).load(Ordering::Acquire) & known::SLICE_WORDS != 0 {
+        if self.chunk_state(chunk).load(Ordering::Acquire) & known::SLICE_WORDS != 0
+            || planted!(SliceWordsNotAllocated)
+        {
             return Ok(());
         }
         let _one_at_a_time = self.allocating.lock();
@@ -141,6 +147,9 @@ impl Engine {
         if state & known::HOME != 0 {
             return Ok(true);
         }
+        if planted!(HolesLoaded) {
+            return Ok(true);
+        }
         if state & known::HOME_HAS_HOLES != 0 {
             return Ok(false);
         }
@@ -156,7 +165,8 @@ impl Engine {
         }
         // The end of the file counts as a hole: only what lies before it matters. The file's own
         // end, not the logical one: growing extends the file first.
-        let len = (CHUNK as u64).min(self.home.len().saturating_sub(chunk.start()));
+        let end = if planted!(HolesUpToOldLength) { self.len() } else { self.home.len() };
+        let len = (CHUNK as u64).min(end.saturating_sub(chunk.start()));
         let whole = self
             .home
             .has_no_hole(chunk.start(), len)

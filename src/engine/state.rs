@@ -9,6 +9,7 @@
 
 use crate::bitmap::Validity;
 use crate::lock::LockWord;
+use crate::mutant::planted;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::units::{
     CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGES_PER_REGION, REGIONS_PER_SUPERCHUNK, RegionIndex,
@@ -114,6 +115,10 @@ impl RegionState {
     /// Flips bits of the mirror. While their pages are held and closed; other bits may be other
     /// writers', hence the atomic step.
     pub fn flip_region_bits(&self, mask: u64) {
+        let now = self.region_word();
+        if planted!(RegionMirrorStored) {
+            return self.region_word.store(now ^ mask, Ordering::Relaxed);
+        }
         self.region_word.fetch_xor(mask, Ordering::Relaxed);
     }
 
@@ -125,7 +130,7 @@ impl RegionState {
     /// Where the slices of page `n` are valid.
     #[inline]
     pub fn validity(&self, n: usize) -> Validity {
-        Validity::new(self.pages[n].slice_word(), self.region_bit(n))
+        Validity::new(self.pages[n].slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
     }
 
     /// Pages of the region that live redo entries may name.

@@ -29,6 +29,7 @@ use crate::format::entry::{
 };
 use crate::format::layout::{self, REDO_ENTRY};
 use crate::lock::Held;
+use crate::mutant::{planted, unless};
 use crate::platform::Copying;
 use crate::units::{PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
@@ -69,7 +70,7 @@ impl Engine {
             file.prefetch_write(at);
         }
         let sequence = lane.next_redo();
-        let position = sequence.position();
+        let position = if planted!(RedoOnePosition) { 0 } else { sequence.position() };
         let entry = RedoBytes::<N>::encode(
             self.seed.redo(lane.index(), position),
             sequence,
@@ -84,18 +85,22 @@ impl Engine {
             layout::redo_entry(lane.index(), position),
             entry.as_slice(),
         );
-        self.flush_last_in_place(lane);
+        unless!(RedoLastNotFlushed, self.flush_last_in_place(lane));
         // The commit point. Makes durable, in one wait:
         // - this entry: from here on recovery stores the data in place;
         // - what the lane's previous entry stored in place: the next entry goes over that one.
-        self.drain(lane);
+        unless!(RedoNotDrained, unless!(RedoInPlaceBeforeDrain, self.drain(lane)));
         // Only now: until the drain, the entry that was here before may still be replayed.
-        lane.note(position, span.page, entry.header(), target.slices.0, target.sides.0);
+        let sides = if planted!(RedoNotedForOtherSide) { !target.sides.0 } else { target.sides.0 };
+        unless!(
+            RedoNotNoted,
+            lane.note(position, span.page, entry.header(), target.slices.0, sides)
+        );
         let state = &target.region.pages[span.page.in_region()];
-        state.set_lanes(state.lanes() | 1 << lane.index().0);
-        target.region.note_redo_page(span.page.in_region());
+        unless!(RedoLaneNotNoted, state.set_lanes(state.lanes() | 1 << lane.index().0));
+        unless!(RedoPageNotNoted, target.region.note_redo_page(span.page.in_region()));
 
-        held.close();
+        unless!(RedoNotClosed, held.close());
         for side in [Side::Home, Side::Reflection] {
             for run in target.sides.on(side, target.slices).runs() {
                 let start = (run.start * SLICE).max(span.start);
@@ -107,6 +112,9 @@ impl Engine {
                 lane.stats.bump(Counter::BytesWritten, (run.len() * SLICE) as u64);
             }
         }
+        if planted!(RedoInPlaceBeforeDrain) {
+            self.drain(lane);
+        }
         drop(held);
         lane.stats.bump(Counter::Redo, 1);
     }
@@ -117,11 +125,11 @@ impl Engine {
     pub(super) fn commit_by_flip(&self, lane: &Lane, change: &WordMove) {
         // Orders the data, and the clearing of live entries that name its slots, before the word
         // that makes the slots valid.
-        self.drain(lane);
+        unless!(FlipNoDrainBeforeWord, self.drain(lane));
         self.store_moved_word(lane, change);
         // The commit point: the word is durable before any reader sees the new state and before
         // the caller hears of it.
-        self.drain(lane);
+        unless!(FlipNoDrainAfterWord, self.drain(lane));
         lane.stats.bump(Counter::Flip, 1);
     }
 
@@ -144,25 +152,30 @@ impl Engine {
             Some(extents) => {
                 let mut bytes = Vec::with_capacity(spilled_len(moves) as usize);
                 records.for_each(|record| record.encode_to(&mut bytes));
-                self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), &bytes);
+                let at = layout::LOG_AREA + extents.offset();
+                unless!(UndoSpillNotWritten, self.store(lane, &self.reflection, at, &bytes));
                 lane.stats.bump(Counter::Spilled, 1);
                 UndoBody::SpilledUndo(Spill::of(seed, sequence, extents.offset(), &bytes))
             }
         };
         let entry = Undo { sequence, body }.encode(seed);
-        self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
+        let at = layout::undo_entry(lane.index());
+        unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));
         // Orders the entry, the data, and the clearing of live entries that name its slots,
         // before the first word: from here on a crash takes all words back.
-        self.drain(lane);
+        unless!(UndoNoDrainBeforeWords, self.drain(lane));
+        if planted!(UndoEndsBeforeWords) {
+            self.end_undo_entry(lane);
+        }
         for change in moves {
             self.store_moved_word(lane, change);
         }
         // Orders all words before the end of the entry: once it ends, none is taken back.
-        self.drain(lane);
-        self.end_undo_entry(lane);
+        unless!(UndoNoDrainBeforeEnd, self.drain(lane));
+        unless!(UndoNotEnded, self.end_undo_entry(lane));
         // The commit point: the end is durable before any reader sees the new state and before
         // the caller hears of it.
-        self.drain(lane);
+        unless!(UndoNoDrainAfterEnd, self.drain(lane));
         lane.stats.bump(Counter::Undo, 1);
     }
 
@@ -178,6 +191,9 @@ impl Engine {
                 self.reflection
                     .store_word_through(layout::slice_word(page), change.old ^ change.mask);
             }
+            WordId::Region(region) if planted!(RegionWordStored) => self
+                .reflection
+                .store_word_through(layout::region_word(region), change.old ^ change.mask),
             WordId::Region(region) => {
                 // Writers of neighbouring pages flip other bits of the word at the same time.
                 self.reflection.xor_word_through(layout::region_word(region), change.mask);
@@ -202,7 +218,7 @@ impl Engine {
     ) {
         // Unlike a flip this stores over slots that may be valid: entries that name them must be
         // gone for good before, and what they vouch for durable.
-        self.clear_live_entries(lane, targets.iter().copied());
+        unless!(LoggedNoClear, self.clear_live_entries(lane, targets.iter().copied()));
         let sequence = lane.next_undo();
         let seed = self.seed.undo(lane.index());
         self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), bytes);
@@ -210,8 +226,8 @@ impl Engine {
         let entry = Undo { sequence, body: UndoBody::SpilledRedo(spill) }.encode(seed);
         self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
         // The commit point: from here on recovery stores the slices, and no older entry after them.
-        self.drain(lane);
-        close();
+        unless!(LoggedNoDrainAfterEntry, self.drain(lane));
+        unless!(LoggedNotClosed, close());
         for (logged, target) in pages.iter().zip(targets) {
             let mut slices = logged.slices.as_slice();
             for run in Slices(logged.mask).runs() {
@@ -229,11 +245,11 @@ impl Engine {
             lane.stats.bump(Counter::BytesWritten, SLICE as u64);
         }
         // Orders slices and words before the end of the entry: nothing replays them after it.
-        self.drain(lane);
-        self.end_undo_entry(lane);
+        unless!(LoggedNoDrainBeforeEnd, self.drain(lane));
+        unless!(LoggedNotEnded, self.end_undo_entry(lane));
         // Orders the end before the locks open: a later operation may store to the same slots,
         // and a replay of this entry would then undo it.
-        self.drain(lane);
+        unless!(LoggedNoDrainAfterEnd, self.drain(lane));
         lane.stats.bump(Counter::Pinned, 1);
     }
 
@@ -314,7 +330,8 @@ impl Engine {
             Side::Reflection => Side::Home,
         };
         // Two parts may share a slice: the second completes what the first has put together.
-        let base = if *completed == Some(offset) { side } else { valid };
+        let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
+        let base = if again || planted!(CompletedFromFreeSlot) { side } else { valid };
         self.load_slot(base, &mut slice, offset)?;
         let start = part.offset.max(offset);
         let end = part.range().end.min(offset + SLICE as u64);
@@ -346,7 +363,8 @@ impl Engine {
 fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bool {
     run_side == side
         && run.end == piece.start
-        && run.start / SUPERCHUNK as u64 == piece.start / SUPERCHUNK as u64
+        && (run.start / SUPERCHUNK as u64 == piece.start / SUPERCHUNK as u64
+            || planted!(CopyJoinsSuperchunks))
 }
 
 /// Bytes that the words take in the log area.

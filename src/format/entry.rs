@@ -24,6 +24,7 @@
 //! ```
 
 use super::layout::{LOG_AREA_LEN, MAX_LEN, REDO_ENTRY, UNDO_ENTRY_LEN};
+use crate::mutant::planted;
 use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
 /// Bytes before a redo entry's payload.
@@ -78,6 +79,9 @@ impl Sequence {
     /// Whether `self` came before `other`, which is at most half the range away.
     pub fn is_before(self, other: Self) -> bool {
         let ahead = other.0.wrapping_sub(self.0) & ((1 << SEQUENCE_BITS) - 1);
+        if planted!(SequenceDoesNotWrap) {
+            return self.0 < other.0;
+        }
         ahead != 0 && ahead < 1 << (SEQUENCE_BITS - 1)
     }
 }
@@ -93,6 +97,7 @@ pub struct EntrySeed(u32);
 impl Seed {
     /// The seed of a session of the pair `uuid`.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
+        let session = if planted!(SeedWithoutSession) { 0 } else { session };
         Seed(crc32c::crc32c_append(crc32c::crc32c(uuid), &session.to_le_bytes()))
     }
 
@@ -107,7 +112,7 @@ impl Seed {
     }
 
     fn place(self, lane: LaneIndex, which: u8) -> EntrySeed {
-        let [low, high] = lane.0.to_le_bytes();
+        let [low, high] = if planted!(SeedWithoutPlace) { [0; 2] } else { lane.0.to_le_bytes() };
         EntrySeed(crc32c::crc32c_append(self.0, &[low, high, which]))
     }
 }
@@ -210,7 +215,7 @@ impl Redo {
         if header == 0 {
             return Found::Empty;
         }
-        if header == cleared(header) {
+        if header == cleared(header) && !planted!(TombstoneIsTorn) {
             return Found::Cleared(Sequence(header >> 24));
         }
         let len = (header & 0xFFF) as usize;
@@ -222,7 +227,8 @@ impl Redo {
         said[8..12].fill(0);
         let sum = crc32c::crc32c_append(seed.0, &said);
         let page = PageIndex(word(bytes, 8) >> 32);
-        if word(bytes, 8) as u32 != sum || page.0 >= MAX_LEN / PAGE as u64 {
+        let is_whole = word(bytes, 8) as u32 == sum || planted!(RedoSumNotChecked);
+        if !is_whole || page.0 >= MAX_LEN / PAGE as u64 {
             return Found::Torn;
         }
         Found::Valid(Redo {
@@ -317,7 +323,8 @@ impl Spill {
 
     /// Whether `bytes` are what was described.
     pub fn matches(&self, seed: EntrySeed, sequence: Sequence, bytes: &[u8]) -> bool {
-        self.len == bytes.len() as u64 && self.sum == Self::sum(seed, sequence, bytes)
+        self.len == bytes.len() as u64
+            && (self.sum == Self::sum(seed, sequence, bytes) || planted!(SpillSumNotChecked))
     }
 
     fn sum(seed: EntrySeed, sequence: Sequence, bytes: &[u8]) -> u32 {
@@ -381,7 +388,8 @@ impl Undo {
         }
         let mut said = bytes[..UNDO_HEADER + count * RECORD].to_vec();
         said[8..12].fill(0);
-        if word(bytes, 8) as u32 != crc32c::crc32c_append(seed.0, &said) {
+        let is_whole = word(bytes, 8) as u32 == crc32c::crc32c_append(seed.0, &said);
+        if !is_whole && !planted!(UndoSumNotChecked) {
             return Found::Torn;
         }
         let records = &said[UNDO_HEADER..];

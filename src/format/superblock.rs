@@ -6,6 +6,7 @@
 //! of this session.
 
 use super::layout;
+use crate::mutant::planted;
 use crate::units::{PAGE, PAGES_PER_REGION, SLICE, SUPERCHUNK};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -211,7 +212,8 @@ impl Superblock {
             && raw.lane.get() == layout::LANE as u32
             && raw.superchunk.get() == SUPERCHUNK as u64
             && raw.log_area.get() == layout::LOG_AREA_LEN;
-        if raw.checksum.get() != sum || !geometry_is_ours {
+        let is_whole = raw.checksum.get() == sum || planted!(SuperblockSumNotChecked);
+        if !is_whole || !geometry_is_ours {
             return Copy::Corrupt;
         }
         let state = match raw.state.get() {
@@ -270,7 +272,11 @@ pub fn judge(a: Copy, b: Copy) -> Judged {
     match (a, b) {
         (Copy::Newer(v), _) | (_, Copy::Newer(v)) => Judged::Newer(v),
         (Copy::Valid(a), Copy::Valid(b)) => {
-            Judged::Valid(if a.session >= b.session { a } else { b })
+            Judged::Valid(if (a.session >= b.session) ^ planted!(OlderSuperblockCounts) {
+                a
+            } else {
+                b
+            })
         }
         (Copy::Valid(one), _) | (_, Copy::Valid(one)) => Judged::Valid(one),
         (Copy::Corrupt, _) | (_, Copy::Corrupt) => Judged::Corrupt,

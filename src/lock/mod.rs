@@ -13,6 +13,7 @@
 //!
 //! - what a thread has published is seen by everybody before the thread looks at anything else, if
 //!   it calls [`after_own_writes`] before it looks.
+//! May import nothing from the crate but `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
@@ -20,6 +21,7 @@
 //! second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
 //! read, if there is one: a next write has a locked instruction of its own.
 
+use crate::mutant::{planted, unless};
 use crate::primitive::{self, AtomicU64, Backoff, Ordering, fence, sleep};
 use std::cell::Cell;
 use std::time::Duration;
@@ -60,14 +62,15 @@ impl LockWord {
     #[inline]
     pub fn begin(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Acquire);
-        (word & CLOSED == 0).then_some(Version(word & VERSION))
+        (word & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Version(word & VERSION))
     }
 
     /// Whether the word is open and still at `version`. The caller has put an acquire fence
     /// between its reads and this call.
     #[inline]
     pub fn is_still(&self, version: Version) -> bool {
-        self.0.load(Ordering::Relaxed) & (VERSION | CLOSED) == version.0
+        let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
+        self.0.load(Ordering::Relaxed) & (VERSION | closed) == version.0
     }
 
     /// As [`is_still`](Self::is_still), for the holder of the word, who may have closed it.
@@ -97,6 +100,7 @@ impl LockWord {
         if step != 0 {
             note_published();
         }
+        let step = if word & CLOSED != 0 && !planted!(NoNewVersion) { STEP } else { 0 };
         // A plain store, see the module comment. Release: the changes come before it.
         self.0.store((word & !(HELD | CLOSED)) + step, Ordering::Release);
     }
@@ -151,9 +155,11 @@ pub fn after_own_writes() {
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     let mut patience = Patience::new();
     loop {
-        if announce(region) && try_hold(page) {
+        let is_announced_before = announce(region);
+        let looks_again = !planted!(RegionNotLookedAtAfterPage);
+        if is_announced_before && try_hold(page) {
             let held = Held(page);
-            if is_announced(region) {
+            if is_announced(region) || !looks_again {
                 return held;
             }
         }
@@ -176,7 +182,7 @@ pub fn lock_pages<'a>(
         if announce(region) && try_hold_all(region, pages.clone(), held) {
             return;
         }
-        held.truncate(before);
+        unless!(PagesKeptWhileWaiting, held.truncate(before));
         patience.wait();
     }
 }
@@ -240,7 +246,7 @@ pub fn lock_region<'a, 'p>(
     if had_intent {
         for page in pages {
             let mut patience = Patience::new();
-            while page.is_held() {
+            while page.is_held() && !planted!(PagesNotAwaited) {
                 patience.wait();
             }
         }
@@ -253,7 +259,7 @@ pub fn lock_region<'a, 'p>(
 #[inline]
 fn try_hold(page: &LockWord) -> bool {
     let seen = page.0.load(Ordering::Relaxed);
-    seen & HELD == 0
+    (seen & HELD == 0 || planted!(PageHeldTwice))
         && page.0.compare_exchange(seen, seen | HELD, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
@@ -354,6 +360,43 @@ mod tests {
         });
     }
 
+    #[test]
+    fn who_locks_a_region_waits_for_the_pages_holders() {
+        let r = region();
+        let page = lock_page(&r.word, &r.pages[2]);
+        std::thread::scope(|s| {
+            let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!region.is_finished());
+            drop(page);
+        });
+    }
+
+    /// The same once more, step by step: whoever has a page when somebody wants the region gives it
+    /// back while it waits for the next one.
+    #[test]
+    fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
+        let r = region();
+        let second = lock_page(&r.word, &r.pages[1]);
+        let is_held = |word: &LockWord| word.is_held();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut held = Vec::new();
+                lock_pages(&r.word, r.pages[..3].iter(), &mut held);
+                assert_eq!(held.len(), 3);
+            });
+            while !is_held(&r.pages[0]) {
+                std::thread::yield_now();
+            }
+            let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
+            while !is_held(&r.word) {
+                std::thread::yield_now();
+            }
+            drop(second);
+            region.join().unwrap();
+        });
+    }
+
     /// Page writers and region writers exclude each other, and readers see no half of a region
     /// write: all four values are incremented together, or one alone.
     #[test]
@@ -369,7 +412,7 @@ mod tests {
                         let held = lock_page(&r.word, &r.pages[n]);
                         held.close();
                         let value = r.values[n].load(Ordering::Relaxed);
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                         r.values[n].store(value + 1, Ordering::Relaxed);
                     }
                 });
@@ -380,7 +423,7 @@ mod tests {
                     held.close();
                     for value in &r.values {
                         let v = value.load(Ordering::Relaxed);
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                         value.store(v + 1, Ordering::Relaxed);
                     }
                 }

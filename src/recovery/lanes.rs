@@ -16,6 +16,7 @@ use crate::format::entry::{
     OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
 };
 use crate::format::layout;
+use crate::mutant::{planted, unless};
 use crate::platform::{Copying, Platform};
 use crate::store::MappedFile;
 use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
@@ -147,23 +148,23 @@ pub(crate) fn decide(found: Findings) -> Actions {
     };
     use RedoFound::{Cleared, Empty, Torn, Valid};
     let [a, b] = found.redo;
-    let newer = |one: Sequence, other: Sequence| other.is_before(one);
-    let store_in_place =
-        match (a, b) {
-            (Empty | Torn | Cleared(_), Empty | Torn | Cleared(_)) => vec![],
-            (Valid(one), Empty | Torn) | (Empty | Torn, Valid(one)) => vec![one],
-            // What was stored before the cleared entry is durable; replaying it would be a step back.
-            (Valid(one), Cleared(gone)) | (Cleared(gone), Valid(one)) => {
-                if newer(one.sequence, gone) { vec![one] } else { vec![] }
+    let newer = |one: Sequence, other: Sequence| other.is_before(one) ^ planted!(RecoverNewerFirst);
+    let store_in_place = match (a, b) {
+        (Empty | Torn | Cleared(_), Empty | Torn | Cleared(_)) => vec![],
+        (Valid(one), Empty | Torn) | (Empty | Torn, Valid(one)) => vec![one],
+        // What was stored before the cleared entry is durable; replaying it would be a step back.
+        (Valid(one), Cleared(gone)) | (Cleared(gone), Valid(one)) => {
+            let counts = newer(one.sequence, gone) || planted!(RecoverTombstoneIgnored);
+            if counts { vec![one] } else { vec![] }
+        }
+        (Valid(a), Valid(b)) => {
+            if newer(a.sequence, b.sequence) {
+                vec![b, a]
+            } else {
+                vec![a, b]
             }
-            (Valid(a), Valid(b)) => {
-                if newer(a.sequence, b.sequence) {
-                    vec![b, a]
-                } else {
-                    vec![a, b]
-                }
-            }
-        };
+        }
+    };
     Actions { take_back, store_in_place, store_logged }
 }
 
@@ -177,17 +178,23 @@ pub(crate) fn apply(
     actions: &[Actions],
 ) -> Result<()> {
     let files = Files { home, reflection, len };
+    if planted!(RecoverLoggedFirst) {
+        actions
+            .iter()
+            .flat_map(|lane| &lane.store_logged)
+            .try_for_each(|p| files.store_logged(p))?;
+    }
     for record in actions.iter().flat_map(|lane| &lane.take_back) {
-        files.take_back(record)?;
+        unless!(RecoverNothingTakenBack, files.take_back(record)?);
     }
     for redo in actions.iter().flat_map(|lane| &lane.store_in_place) {
-        files.store_in_place(redo)?;
+        unless!(RecoverNoRedo, files.store_in_place(redo)?);
     }
     // Orders what the redo entries stored before the words of logged data, which may make other
     // slots of the same pages valid: a second recovery then skips those entries.
-    platform.drain();
+    unless!(RecoverNoDrainBeforeLogged, platform.drain());
     for page in actions.iter().flat_map(|lane| &lane.store_logged) {
-        files.store_logged(page)?;
+        unless!(RecoverLoggedFirst, files.store_logged(page)?);
     }
     Ok(())
 }
@@ -203,7 +210,10 @@ pub(crate) fn wipe(reflection: &MappedFile) -> Result<()> {
             (layout::UNDO_ENTRY, layout::undo_entry(index)),
         ];
         for (at, header) in headers {
-            if lane[at..at + 8].iter().any(|byte| *byte != 0) {
+            let is_there = lane[at..at + 8].iter().any(|byte| *byte != 0);
+            let is_left =
+                planted!(WipeNothing) || lane[at..at + 3] == [0; 3] && planted!(WipeNoTombstones);
+            if is_there && !is_left {
                 reflection.store_word_through(header, 0);
             }
         }
@@ -225,14 +235,15 @@ impl Files<'_> {
             WordId::Slice(page) => (page.start(), layout::slice_word(page)),
             WordId::Region(region) => (region.start(), layout::region_word(region)),
         };
-        (start < self.len).then_some(at)
+        (start < self.len || planted!(RecoverPastLength)).then_some(at)
     }
 
     fn take_back(&self, record: &OldBits) -> Result<()> {
         let Some(at) = self.word_at(record.word) else { return Ok(()) };
         allocate(self.reflection, at, 8)?;
         let word = self.reflection.load_word(at);
-        self.reflection.store_word_through(at, word & !record.mask | record.old);
+        let kept = if planted!(RecoverTakesBackAll) { 0 } else { word & !record.mask };
+        self.reflection.store_word_through(at, kept | record.old);
         Ok(())
     }
 
@@ -245,20 +256,23 @@ impl Files<'_> {
             Ok::<_, Error>(u64::from_le_bytes(bytes))
         };
         let region_word = word(layout::region_word(page.region()))?;
-        let region_bit = region_word >> page.in_region() & 1 == 1;
+        let region_bit =
+            region_word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored);
         Ok(Validity::new(word(layout::slice_word(page))?, region_bit))
     }
 
     fn store_in_place(&self, redo: &Redo) -> Result<()> {
         let end = redo.page.start() + (redo.offset + redo.payload.len()) as u64;
-        if end > self.len.next_multiple_of(PAGE as u64) {
+        if end > self.len.next_multiple_of(PAGE as u64) && !planted!(RecoverPastLength) {
             return Ok(());
         }
         let touched = Slices::of_bytes(redo.offset, redo.offset + redo.payload.len());
         let valid = self.validity(redo.page)?;
+        let valid = if planted!(RecoverIntoFreeSlots) { Validity(redo.sides) } else { valid };
         // Only where the slot that the entry names is valid: elsewhere a later commit has moved the
         // slice away, and the slot may be another operation's by now.
         let still = Slices(touched.0 & !(redo.sides ^ valid.0));
+        let still = if planted!(RecoverIntoMovedSlots) { touched } else { still };
         for (file, side) in [(self.home, false), (self.reflection, true)] {
             let here = if side { valid.in_reflection(still) } else { valid.at_home(still) };
             for run in here.runs() {
@@ -289,13 +303,16 @@ impl Files<'_> {
         allocate(self.reflection, word_at, 8)?;
         let word = self.reflection.load_word(word_at);
         let missing = logged.mask & !valid.0;
-        self.reflection.store_word_through(word_at, word ^ missing);
+        unless!(RecoverLoggedNotValid, self.reflection.store_word_through(word_at, word ^ missing));
         Ok(())
     }
 }
 
 /// Makes sure that a store to the range cannot fail.
 fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
+    if planted!(RecoverNotAllocated) {
+        return Ok(());
+    }
     let start = at / PAGE as u64 * PAGE as u64;
     let end = (at + len).next_multiple_of(PAGE as u64);
     file.allocate(start, end - start)

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{self, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock};
+use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat};
 use crate::terms::Medium;
 use std::io;
@@ -172,14 +173,15 @@ impl Opening<'_> {
         }
         // Where the system does not tell boots apart, every boot is another one.
         let boot = self.platform.boot_id();
-        let same_boot = superblock.boot_id == boot && boot != [0; 16];
+        let same_boot =
+            superblock.boot_id == boot && boot != [0; 16] || planted!(RestartNotNoticed);
         let was = superblock.identity;
         let is = identity_of(home);
         let same_file = was.inode == is.inode
             && marker::same_birth(was.born, is.born)
             // Device numbers are given anew at every start of the machine.
             && (!same_boot || was.device == is.device);
-        if !same_file {
+        if !same_file && !planted!(AnotherFileTaken) {
             return Ok((Found::OfAnotherFile, none));
         }
         if reflection.len < layout::SUPERCHUNKS {
@@ -194,10 +196,10 @@ impl Opening<'_> {
         if lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN {
             return Ok((Found::Corrupt, none));
         }
-        if reflection.len < layout::reflection_len(lengths.len) {
+        if reflection.len < layout::reflection_len(lengths.len) && !planted!(ShortReflectionTaken) {
             return Ok((Found::Truncated, none));
         }
-        let home_is = if home.len < lengths.len {
+        let home_is = if home.len < lengths.len && !planted!(ShortHomeTaken) {
             Home::TooShort
         } else {
             let changed = match superblock.state {
@@ -209,7 +211,7 @@ impl Opening<'_> {
                 // In use: times tell nothing, but nobody but us makes the file longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
             };
-            if changed { Home::Changed } else { Home::AsItWas }
+            if changed && !planted!(ChangedHomeTaken) { Home::Changed } else { Home::AsItWas }
         };
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{Identity, SUPERBLOCK_LEN, State, Superblock};
+use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;
@@ -75,13 +76,19 @@ impl Opening<'_> {
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
         // The file is whole before it has its name, and the name is durable before the first
         // operation returns.
-        platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?;
+        unless!(
+            MadeNotSynced,
+            platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?
+        );
         platform.rename(&new, path).map_err(self.io("rename", &new))?;
         unfinished.keep();
         let folders = || -> Result<()> {
             platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
             for folder in [folder_of(path), folder_of(self.path)] {
-                platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?;
+                unless!(
+                    MadeFolderNotSynced,
+                    platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?
+                );
             }
             Ok(())
         };
@@ -101,7 +108,7 @@ impl Opening<'_> {
         medium: Medium,
     ) -> Result<Superblock> {
         let superblock = Superblock {
-            session: last.session + 1,
+            session: last.session + if planted!(SessionStands) { 0 } else { 1 },
             state: State::InUse,
             boot_id: platform.boot_id(),
             // The device may have another number since the machine was restarted.
@@ -109,15 +116,22 @@ impl Opening<'_> {
             name: self.home_name(),
             ..last
         };
+        if planted!(WipeBeforeSession) {
+            lanes::wipe(reflection)?;
+            platform.drain();
+        }
         write_superblock(platform, reflection.file(), &superblock)
             .map_err(self.io("write the superblock", reflection.path()))?;
         if medium != Medium::Ram {
             // The new session is durable before an entry of the old one is touched.
-            reflection.sync_data().map_err(self.io("sync", reflection.path()))?;
+            unless!(
+                SessionNotSynced,
+                reflection.sync_data().map_err(self.io("sync", reflection.path()))?
+            );
         }
         lanes::wipe(reflection)?;
         // Orders the wiping before the first entry of this session.
-        platform.drain();
+        unless!(WipeNotDrained, platform.drain());
         Ok(superblock)
     }
 
@@ -152,11 +166,14 @@ impl Opening<'_> {
     /// Removes what the caller does not want. The mark first, and durably: a mark without a
     /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
     pub(super) fn discard(&self, home: &File, found: &Look) -> Result<()> {
+        if planted!(DiscardMarkLast) && found.found != Found::Nothing {
+            self.remove_reflection(&found.path)?;
+        }
         self.platform
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-        if found.found != Found::Nothing {
+        if found.found != Found::Nothing && !planted!(DiscardMarkLast) {
             self.remove_reflection(&found.path)?;
         }
         Ok(())

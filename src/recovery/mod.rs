@@ -24,6 +24,7 @@ use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::superblock::Superblock;
+use crate::mutant::{planted, unless};
 use crate::options::Options;
 use crate::platform::{File, FileId, FileStat, OpenHow, Platform, barrier, fork};
 use crate::registry::Registration;
@@ -148,7 +149,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         reflection_mapping,
         reflection_len,
     );
-    if decision == Decision::Recover {
+    if decision == Decision::Recover && !planted!(NotRecovered) {
         recover(&platform, &home_file, &reflection, &superblock, lengths.len)?;
     }
     let superblock = if is_fresh {
@@ -159,21 +160,25 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let is_longer = home_len > lengths.len
         || reflection_len > layout::reflection_len(lengths.len)
         || lengths.high_water > lengths.len;
-    if is_longer {
+    if is_longer && !planted!(OpenNotCleanedUp) {
+        if planted!(OpenHighWaterFirst) {
+            reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
+            platform.drain();
+        }
         clean_up::zero_past(&home_file, &reflection, lengths.len)?;
         // Orders the zeroes and the files' lengths before the mark that says that there is nothing
         // left to zero.
-        platform.drain();
+        unless!(OpenZeroesNotDrained, platform.drain());
         if medium == Medium::Dax {
             home_file.sync_all().map_err(|e| Error::io("sync", path, e))?;
             reflection.sync_all().map_err(|e| Error::io("sync", &reflection_path, e))?;
         }
         reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
         // Orders the mark before what is written past the length after the next growth.
-        platform.drain();
+        unless!(OpenHighWaterNotDrained, platform.drain());
         lengths.high_water = lengths.len;
     }
-    opening.set_marker(&home_file, &superblock, medium)?;
+    unless!(OpenNotMarked, opening.set_marker(&home_file, &superblock, medium)?);
     for undo in [&mut home.if_it_fails, &mut made].into_iter().flatten() {
         undo.keep();
     }
@@ -205,7 +210,7 @@ fn recover(
         lanes::scan(home, reflection, seed)?.into_iter().map(lanes::decide).collect();
     lanes::apply(platform, home, reflection, len, &actions)?;
     // Orders everything that was recovered before the superblock that voids the entries.
-    platform.drain();
+    unless!(RecoverNotDrained, platform.drain());
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
+use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
 use crate::primitive::{AtomicU64, Ordering};
 use std::io;
@@ -172,7 +173,7 @@ impl MappedFile {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
         unsafe { self.platform.xor_word(at, mask) };
-        self.flush(offset, 8);
+        unless!(RegionWordNotFlushed, self.flush(offset, 8));
     }
 
     /// Replaces a word by `new` if it is `old`, in one atomic step, and writes the line back
@@ -180,8 +181,11 @@ impl MappedFile {
     pub fn replace_word_through(&self, offset: u64, old: u64, new: u64) {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
-        let _whatever_was_found = unsafe { self.platform.compare_exchange_word(at, old, new) };
-        self.flush(offset, 8);
+        let found = unsafe { self.platform.compare_exchange_word(at, old, new) };
+        if planted!(ClearFlushedIfDone) && found.is_err() {
+            return;
+        }
+        unless!(ClearNotFlushed, self.flush(offset, 8));
     }
 
     /// The address of `len` bytes at `offset`. Reading through it is the caller's `unsafe`.

@@ -1,0 +1,405 @@
+//! Which bug is planted? One at a time, by tests that ask whether anybody would notice.
+//!
+//! A place where a bug can be planted names it: `unless!(Bug, step)` is the step, and nothing while the
+//! bug is planted; `planted!(Bug)` is false, and true while it is. Without the feature `mutants` both
+//! are constants that the compiler folds: not a byte of this is in the build. With it, each place is
+//! one relaxed load.
+//!
+//! A planted bug is noticed by the lab's part `mutants`, which says for each what notices it. May import
+//! nothing from the crate.
+
+#[cfg(feature = "mutants")]
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+/// Whether the bug is planted.
+macro_rules! planted {
+    ($mutant:ident) => {
+        $crate::mutant::is_on($crate::mutant::Mutant::$mutant)
+    };
+}
+
+/// A step of a protocol: it is done unless the bug is planted that leaves it out.
+macro_rules! unless {
+    ($mutant:ident, $step:expr) => {
+        if !$crate::mutant::is_on($crate::mutant::Mutant::$mutant) {
+            $step;
+        }
+    };
+}
+
+pub(crate) use {planted, unless};
+
+macro_rules! mutants {
+    ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Mutant {
+            $($(#[doc = $breaks] $mutant,)*)*
+        }
+
+        /// All of them.
+        #[cfg(feature = "mutants")]
+        pub const ALL: &[Mutant] = &[$($(Mutant::$mutant,)*)*];
+
+        #[cfg(feature = "mutants")]
+        impl Mutant {
+            /// What it is called.
+            pub fn name(self) -> &'static str {
+                match self { $($(Mutant::$mutant => $name,)*)* }
+            }
+
+            /// Where it is planted, below `src`.
+            pub fn file(self) -> &'static str {
+                match self { $($(Mutant::$mutant => $file,)*)* }
+            }
+
+            /// What it breaks.
+            pub fn breaks(self) -> &'static str {
+                match self { $($(Mutant::$mutant => $breaks,)*)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    "engine/commit.rs" {
+        LengthNotCheckedAgain "length-not-checked-again": "the length is not looked at again under the locks",
+        RedoOverView "redo-over-view": "a redo entry is stored over a view's bytes",
+        RedoHomeNotAllocated "redo-home-not-allocated": "a redo entry's home slots are not allocated",
+        RedoLaneNotAllocated "redo-lane-not-allocated": "a redo entry's lane is not allocated",
+        FlipOverView "flip-over-view": "a flip copies over a view's bytes",
+        FlipNoClear "flip-no-clear": "a flip in a page does not clear the entries that name its slots",
+        FlipWordBeforeData "flip-word-before-data": "a flip's word before its data",
+        FailedCopyNotDrained "failed-copy-not-drained": "a copy that fails is not drained before the locks open",
+        FlipNotClosed "flip-not-closed": "a flip is published without a new version",
+        FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
+        PartsWhileResizing "parts-while-resizing": "several parts are written while the length changes",
+        LogNotMeasured "log-not-measured": "an operation that no log holds is not refused",
+        RegionWordsNotAllocated "region-words-not-allocated": "region words are not allocated",
+        UndoSpillNotAllocated "undo-spill-not-allocated": "the log area is not allocated",
+        PagesNoClear "pages-no-clear": "a write over pages does not clear the entries that name its slots",
+        RegionForgetsNamed "region-forgets-named": "a region forgets pages that entries still name",
+        PagesNotClosed "pages-not-closed": "a write over pages is published without a new version",
+        RedoInSharedLane "redo-in-shared-lane": "a lane that is only lent carries redo entries",
+        FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
+        FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
+        MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
+        NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
+        NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
+        CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
+        HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
+    }
+    "engine/plan.rs" {
+        NothingLocked "nothing-locked": "no locks for a write over pages",
+        PartTakenForWhole "part-taken-for-whole": "a page that is written in part counts as whole",
+        SecondPartNotMoved "second-part-not-moved": "the second part in a page is not made valid",
+    }
+    "engine/ways.rs" {
+        RedoOnePosition "redo-one-position": "both redo entries of a lane go to one place",
+        RedoLastNotFlushed "redo-last-not-flushed": "what the lane's last entry stored in place is not flushed before it is replaced",
+        RedoNotDrained "redo-not-drained": "no drain at the commit point of a redo entry",
+        RedoInPlaceBeforeDrain "redo-in-place-before-drain": "a redo entry is stored in place before its drain",
+        RedoNotedForOtherSide "redo-noted-for-other-side": "DRAM notes the wrong slots of a redo entry",
+        RedoNotNoted "redo-not-noted": "DRAM does not note what a redo entry names",
+        RedoLaneNotNoted "redo-lane-not-noted": "a page does not know which lanes' entries name it",
+        RedoPageNotNoted "redo-page-not-noted": "a region does not know which of its pages entries name",
+        RedoNotClosed "redo-not-closed": "readers do not wait while a redo entry is stored in place",
+        FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
+        FlipNoDrainAfterWord "flip-no-drain-after-word": "no drain after a flip's word",
+        UndoSpillNotWritten "undo-spill-not-written": "the words of a spilled undo entry are not written",
+        UndoNotWritten "undo-not-written": "an undo entry is not written",
+        UndoNoDrainBeforeWords "undo-no-drain-before-words": "no drain between an undo entry and the words",
+        UndoEndsBeforeWords "undo-ends-before-words": "an undo entry ends before its words are stored",
+        UndoNoDrainBeforeEnd "undo-no-drain-before-end": "no drain between the words and the end of an undo entry",
+        UndoNotEnded "undo-not-ended": "an undo entry is not retired",
+        UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo entry",
+        RegionWordStored "region-word-stored": "a region word is stored whole, with the neighbours' bits",
+        LoggedNoClear "logged-no-clear": "logged data goes over slots that live entries name",
+        LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of logged data",
+        LoggedNotClosed "logged-not-closed": "readers do not wait while logged data is stored",
+        LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between logged data and the end of its entry",
+        LoggedNotEnded "logged-not-ended": "the entry of logged data is not retired",
+        LoggedNoDrainAfterEnd "logged-no-drain-after-end": "no drain after the end of logged data",
+        SecondPartFromValidSlot "second-part-from-valid-slot": "a part that shares a slice with the one before forgets that one",
+        CompletedFromFreeSlot "completed-from-free-slot": "a slice in part is completed from the slot that is not valid",
+        CopyJoinsSuperchunks "copy-joins-superchunks": "a copy runs over the end of a superchunk",
+    }
+    "engine/live.rs" {
+        RedoOverOtherLane "redo-over-other-lane": "a redo entry goes over slots that another lane's entry names",
+        SettleNoDrain "settle-no-drain": "no drain between settling an entry and clearing it",
+        NoClear "no-clear": "live entries are not cleared",
+        SettleNoFlush "settle-no-flush": "settling flushes nothing",
+        ClearToZero "clear-to-zero": "a cleared entry does not keep its sequence number",
+        FlushLastUnpinned "flush-last-unpinned": "the flush of the last store in place does not pin its lane",
+    }
+    "store/mod.rs" {
+        RegionWordNotFlushed "region-word-not-flushed": "a region word is not flushed",
+        ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
+        ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
+    }
+    "engine/lanes.rs" {
+        SequenceStands "sequence-stands": "all entries of a lane have one number",
+        OneSequenceForBoth "one-sequence-for-both": "undo entries count with the redo entries",
+        ClearedStaysNoted "cleared-stays-noted": "DRAM still names an entry that was cleared",
+        LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
+        NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
+        LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
+    }
+    "engine/mod.rs" {
+        WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
+    }
+    "engine/read.rs" {
+        ReadUnpinned "read-unpinned": "a read does not pin its lane",
+        PagesNotLookedAtAgain "pages-not-looked-at-again": "a read over pages does not look at the versions again",
+        RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not look at the region's version again",
+        PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not look at the page's version again",
+        RegionNotSummed "region-not-summed": "a read over pages does not look at the regions' versions",
+        ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
+        EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not look at what it has read before",
+        MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not look at the versions again",
+    }
+    "engine/deploy.rs" {
+        DeployOverView "deploy-over-view": "deployment copies over a view's bytes",
+        DeployHomeNotAllocated "deploy-home-not-allocated": "deployment copies to home slots that are not allocated",
+        DeployNoClear "deploy-no-clear": "deployment does not clear the entries that name its slots",
+        DeployNoDrainBeforeWords "deploy-no-drain-before-words": "no drain between deployed slots and the words",
+        DeployNoDrainAfterWords "deploy-no-drain-after-words": "no drain after the words of a deployment",
+        DeployNotClosed "deploy-not-closed": "a deployment is published without a new version",
+        PinWhileResizing "pin-while-resizing": "a view is pinned while the length changes",
+        PinAway "pin-away": "a view pins slots that are not at home",
+        PinNotCounted "pin-not-counted": "a view's pin is not counted",
+        PinNotGivenBack "pin-not-given-back": "a view's pin is not given back",
+        PunchValidSlots "punch-valid-slots": "a chunk with valid slots is punched",
+        PunchNoClear "punch-no-clear": "entries still name the slots that are punched",
+        PunchNoDrain "punch-no-drain": "no drain between clearing and punching",
+        PunchNoWait "punch-no-wait": "nobody waits for readers before punching",
+        PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
+        ClearAllAtHomeOnly "clear-all-at-home-only": "clearing all entries of a page leaves those of reflection slots",
+        RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
+        SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
+    }
+    "engine/resize.rs" {
+        ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned and parts are written",
+        NoCatchingUp "no-catching-up": "a clean-up that failed is not caught up with",
+        GrowHighWaterNotRaised "grow-high-water-not-raised": "growing does not raise the high-water mark",
+        GrowHighWaterNotDrained "grow-high-water-not-drained": "no drain between the high-water mark and the files' lengths",
+        GrowLengthBeforeFiles "grow-length-before-files": "the length word before the files' lengths",
+        GrowChunkNotExtended "grow-chunk-not-extended": "the chunk of the old end is not allocated to its new one",
+        GrowFilesNotSynced "grow-files-not-synced": "the files' lengths are not synced before the length word",
+        GrowLengthNotDrained "grow-length-not-drained": "no drain after the length word of a growth",
+        ShrinkUnderView "shrink-under-view": "a view's bytes are cut off",
+        ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "the region that the new end cuts is not locked",
+        ShrinkLengthNotDrained "shrink-length-not-drained": "no drain after the length word of a shrink",
+        CutNoWaitForTouches "cut-no-wait-for-touches": "a shrink does not wait for who looked at the old length",
+        CutNotLocked "cut-not-locked": "the regions that are cut off are not locked",
+        CutNoClear "cut-no-clear": "entries over what is cut off are not cleared",
+        CutNoDrainAfterClear "cut-no-drain-after-clear": "no drain between clearing entries and zeroing what they name",
+        CutRegionMirrorStays "cut-region-mirror-stays": "the mirror of a cut region word is left",
+        CutSliceMirrorsStay "cut-slice-mirrors-stay": "the mirrors of cut slice words are left",
+        CutNoWaitForReaders "cut-no-wait-for-readers": "a shrink does not wait for readers of what is cut off",
+        CutHighWaterFirst "cut-high-water-first": "the high-water mark is lowered before the clean-up",
+        CutZeroesNotDrained "cut-zeroes-not-drained": "no drain between the zeroes and the high-water mark",
+        CutStaysAllocated "cut-stays-allocated": "what was cut off counts as allocated",
+        CutFilesNotSynced "cut-files-not-synced": "the files' lengths are not synced before the high-water mark",
+        CutHighWaterNotDrained "cut-high-water-not-drained": "no drain after the high-water mark is lowered",
+    }
+    "engine/clean_up.rs" {
+        HomeNotCut "home-not-cut": "the home file is not cut off",
+        RestOfPageNotZeroed "rest-of-page-not-zeroed": "the rest of the last page's reflection slots is not zeroed",
+        SliceWordsNotZeroed "slice-words-not-zeroed": "slice words past the end are not zeroed",
+        RegionWordNotCut "region-word-not-cut": "the bits past the end of the last region word are not zeroed",
+        RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
+    }
+    "engine/space.rs" {
+        PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
+        SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
+        HolesLoaded "holes-loaded": "holes of the home file are loaded through the mapping",
+        HolesUpToOldLength "holes-up-to-old-length": "holes are looked for up to the logical length only",
+    }
+    "engine/close.rs" {
+        CloseSettlesNothing "close-settles-nothing": "closing does not flush what entries vouch for",
+        CloseNotDrained "close-not-drained": "closing does not drain before the session ends",
+        SpatialHomeNotSynced "spatial-home-not-synced": "the home file is not synced before the pair counts as emptied",
+        SpatialNotEmptied "spatial-not-emptied": "a spatial close does not say that the pair is emptied",
+        SpatialMarkRemovedLast "spatial-mark-removed-last": "the reflection file is removed before the mark",
+        SpatialMarkNotSynced "spatial-mark-not-synced": "the mark's removal is not synced before the reflection file goes",
+        SpatialFolderNotSynced "spatial-folder-not-synced": "the folder is not synced after the reflection file was removed",
+        FastHomeNotSynced "fast-home-not-synced": "a fast close does not sync the home file",
+        FastReflectionNotSynced "fast-reflection-not-synced": "a fast close does not sync the reflection file before it counts as closed",
+        EndNotSynced "end-not-synced": "the superblock of the end is not synced",
+        SpatialLeavesPinned "spatial-leaves-pinned": "a spatial close leaves pages that a leaked view pins",
+    }
+    "engine/session.rs" {
+        SuperblockOverNewer "superblock-over-newer": "a superblock goes over the newer copy",
+    }
+    "engine/state.rs" {
+        RegionMirrorStored "region-mirror-stored": "the mirror of a region word is not changed in one step",
+        RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
+    }
+    "lock/mod.rs" {
+        ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
+        ClosedIsStill "closed-is-still": "readers end while a word is closed",
+        NoNewVersion "no-new-version": "a word that was closed opens with its old version",
+        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
+        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
+        PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
+        PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
+    }
+    "recovery/mod.rs" {
+        NotRecovered "not-recovered": "a pair that was in use is not recovered",
+        OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",
+        OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
+        OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
+        OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
+        OpenNotMarked "open-not-marked": "the home file is not marked",
+        RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
+    }
+    "recovery/look.rs" {
+        RestartNotNoticed "restart-not-noticed": "a restart of the machine is not noticed",
+        AnotherFileTaken "another-file-taken": "a reflection file of another home file is taken",
+        ShortReflectionTaken "short-reflection-taken": "a reflection file that was cut off is taken",
+        ShortHomeTaken "short-home-taken": "a home file that was cut off is taken",
+        ChangedHomeTaken "changed-home-taken": "a home file that was changed is taken",
+    }
+    "recovery/make.rs" {
+        MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
+        MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
+        SessionStands "session-stands": "a new session keeps the number of the last one",
+        WipeBeforeSession "wipe-before-session": "the last session's headers are wiped before the new session begins",
+        SessionNotSynced "session-not-synced": "the new session is not synced before the headers are wiped",
+        WipeNotDrained "wipe-not-drained": "no drain between wiping and the first entry",
+        DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
+    }
+    "recovery/lanes.rs" {
+        RecoverNewerFirst "recover-newer-first": "sequence numbers are compared the other way round",
+        RecoverTombstoneIgnored "recover-tombstone-ignored": "a cleared entry does not void the older one",
+        RecoverLoggedFirst "recover-logged-first": "logged data is stored before redo entries",
+        RecoverNothingTakenBack "recover-nothing-taken-back": "words are not taken back",
+        RecoverNoRedo "recover-no-redo": "redo entries are not stored in place",
+        RecoverNoDrainBeforeLogged "recover-no-drain-before-logged": "no drain between redo entries and logged data",
+        WipeNothing "wipe-nothing": "the last session's headers are left",
+        WipeNoTombstones "wipe-no-tombstones": "the last session's cleared entries are left",
+        RecoverPastLength "recover-past-length": "what lies past the length is recovered",
+        RecoverTakesBackAll "recover-takes-back-all": "all bits of a word are taken back, not those under the mask",
+        RecoverRegionIgnored "recover-region-ignored": "recovery takes no notice of region bits",
+        RecoverIntoFreeSlots "recover-into-free-slots": "a redo entry is stored into its slots although they are not valid",
+        RecoverIntoMovedSlots "recover-into-moved-slots": "a redo entry is stored into the valid slot, whichever it names",
+        RecoverLoggedNotValid "recover-logged-not-valid": "logged data is not made valid",
+        RecoverNotAllocated "recover-not-allocated": "recovery stores to what is not allocated",
+    }
+    "format/entry.rs" {
+        SequenceDoesNotWrap "sequence-does-not-wrap": "sequence numbers are compared as if they never began anew",
+        SeedWithoutSession "seed-without-session": "checksums do not depend on the session",
+        SeedWithoutPlace "seed-without-place": "checksums do not depend on the lane",
+        TombstoneIsTorn "tombstone-is-torn": "a cleared entry counts as torn",
+        RedoSumNotChecked "redo-sum-not-checked": "the checksum of a redo entry is not looked at",
+        SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
+        UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
+    }
+    "format/superblock.rs" {
+        SuperblockSumNotChecked "superblock-sum-not-checked": "the checksum of a superblock is not looked at",
+        OlderSuperblockCounts "older-superblock-counts": "the older superblock counts",
+    }
+    "bitmap/mod.rs" {
+        RunsJoined "runs-joined": "a run of slices goes on to the end of the page",
+    }
+    "bitmap/span.rs" {
+        LastPageOfRegionMissed "last-page-of-region-missed": "a range over a region's end misses its last page",
+    }
+}
+
+/// Whether this bug is planted.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn is_on(_: Mutant) -> bool {
+    false
+}
+
+/// Environment variable that plants the bug of this name, from the beginning of the process.
+#[cfg(feature = "mutants")]
+pub const VARIABLE: &str = "ATOMIC_MMAP_MUTANT";
+
+/// The number of the bug that is planted.
+#[cfg(feature = "mutants")]
+static ON: AtomicU16 = AtomicU16::new(UNKNOWN);
+#[cfg(feature = "mutants")]
+const NONE: u16 = u16::MAX;
+/// The environment was not asked yet.
+#[cfg(feature = "mutants")]
+const UNKNOWN: u16 = u16::MAX - 1;
+
+/// Whether this bug is planted.
+#[cfg(feature = "mutants")]
+#[inline]
+pub(crate) fn is_on(mutant: Mutant) -> bool {
+    let on = ON.load(Ordering::Relaxed);
+    (on == mutant as u16 || on == UNKNOWN && ask() == mutant as u16) && {
+        dawdle();
+        true
+    }
+}
+
+/// Asks the environment.
+#[cfg(feature = "mutants")]
+#[cold]
+fn ask() -> u16 {
+    let on = match std::env::var(VARIABLE) {
+        Ok(name) => by_name(&name).unwrap_or_else(|| panic!("{VARIABLE}={name}: no such")) as u16,
+        Err(_) => NONE,
+    };
+    // Fails where somebody has planted one meanwhile.
+    match ON.compare_exchange(UNKNOWN, on, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => on,
+        Err(planted) => planted,
+    }
+}
+
+/// Now and then waits a little, where the bug is: a thread may be stopped there, and what a missing lock
+/// or look lets through is seen in a second instead of in a day.
+#[cfg(feature = "mutants")]
+#[cold]
+fn dawdle() {
+    static TIMES: AtomicU32 = AtomicU32::new(0);
+    match TIMES.fetch_add(1, Ordering::Relaxed) % 8 {
+        0 => std::thread::sleep(std::time::Duration::from_micros(50)),
+        4 => std::thread::yield_now(),
+        _ => {}
+    }
+}
+
+/// Plants this bug in the whole process, and takes away what was planted before.
+#[cfg(feature = "mutants")]
+pub fn set(mutant: Option<Mutant>) {
+    ON.store(mutant.map_or(NONE, |mutant| mutant as u16), Ordering::Relaxed);
+}
+
+/// The bug of this name.
+#[cfg(feature = "mutants")]
+pub fn by_name(name: &str) -> Option<Mutant> {
+    ALL.iter().copied().find(|mutant| mutant.name() == name)
+}
+
+#[cfg(all(test, feature = "mutants"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_names_one() {
+        for (n, mutant) in ALL.iter().enumerate() {
+            assert_eq!(*mutant as usize, n);
+            assert_eq!(by_name(mutant.name()), Some(*mutant));
+        }
+    }
+
+    /// What is listed is planted where the list says, and nothing else is.
+    #[test]
+    fn every_one_is_planted_where_it_says() {
+        for mutant in ALL {
+            let path = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), mutant.file());
+            let mut source = std::fs::read_to_string(path).expect("the file");
+            source.retain(|character| !character.is_whitespace());
+            assert!(source.contains(&format!("!({mutant:?}")), "{}", mutant.name());
+        }
+    }
+}

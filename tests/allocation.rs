@@ -1,0 +1,220 @@
+//! Is everything allocated before it is stored to?
+//!
+//! How: on the recording platform every allocation, every hole that is made and every store is noted. A
+//! store to a page of which nothing says that it is allocated would be a SIGBUS on a full file system,
+//! and is a failure here on any.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::{FileId, call};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
+use common::{Ground, Rng, crash, role, run_child};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const CHILD: &str = "plays_the_child_if_it_is_one";
+const PAGE: u64 = 4096;
+const CHUNK: u64 = 2 << 20;
+const LEN: u64 = 4 * CHUNK - 1000;
+
+/// Leaves a pair in use, whose entries say what is to be stored where: all of it zeroes.
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((_, path)) = role() else { return };
+    let Some(ground) = common::dax() else { return };
+    let file = ground.options().open(path).expect("open");
+    file.write_at(&[0; 100], 5 * PAGE).expect("write");
+    crash();
+}
+
+fn grounds() -> Vec<Ground> {
+    [Some(common::ram()), common::dax()].into_iter().flatten().collect()
+}
+
+/// Which pages of both files are allocated.
+#[derive(Default)]
+struct Allocated([BTreeSet<u64>; 2]);
+
+impl Allocated {
+    fn of(&mut self, file: FileId) -> &mut BTreeSet<u64> {
+        &mut self.0[usize::from(file == FileId::Reflection)]
+    }
+
+    /// What the file system says of the files as they are.
+    fn look(home: &Path, reflection: &Path) -> Allocated {
+        Allocated([pages_with_storage(home), pages_with_storage(reflection)])
+    }
+
+    /// Follows the trace, and fails at a store to a hole, or a flush of one.
+    #[track_caller]
+    fn follow(&mut self, recorder: &Recorder, what: &str) {
+        let pages = |offset: u64, len: u64| offset / PAGE..(offset + len).div_ceil(PAGE);
+        for event in recorder.take() {
+            let (file, offset, len) = match event.what {
+                What::Allocate { file, offset, len } => {
+                    self.of(file).extend(pages(offset, len));
+                    continue;
+                }
+                What::Write { file, offset, bytes } => {
+                    self.of(file).extend(pages(offset, bytes.len() as u64));
+                    continue;
+                }
+                What::Punch { file, offset, len } => {
+                    let gone = offset.div_ceil(PAGE)..(offset + len) / PAGE;
+                    self.of(file).retain(|page| !gone.contains(page));
+                    continue;
+                }
+                What::SetLen { file, len } => {
+                    self.of(file).retain(|page| page * PAGE < len);
+                    continue;
+                }
+                What::Copy { file, offset, bytes, .. } => (file, offset, bytes.len() as u64),
+                // Of a page that is not there, it would be a fault on persistent memory.
+                What::Flush { file, offset, len } => (file, offset, len),
+                What::Store { file, offset, .. }
+                | What::Xor { file, offset, .. }
+                | What::CompareExchange { file, offset, .. } => (file, offset, 8),
+                _ => continue,
+            };
+            for page in pages(offset, len) {
+                assert!(self.of(file).contains(&page), "{what}: {file:?} page {page} is a hole");
+            }
+        }
+    }
+}
+
+fn pages_with_storage(path: &Path) -> BTreeSet<u64> {
+    let Ok(file) = File::open(path) else { return BTreeSet::new() };
+    let seek = |from: u64, how: libc::c_int| {
+        // SAFETY: a live file descriptor; nobody else uses its position.
+        u64::try_from(unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, how) }).ok()
+    };
+    let mut pages = BTreeSet::new();
+    let mut at = 0;
+    while let Some(data) = seek(at, libc::SEEK_DATA) {
+        at = seek(data, libc::SEEK_HOLE).expect("an end");
+        pages.extend(data / PAGE..at.div_ceil(PAGE));
+    }
+    pages
+}
+
+fn random_op(file: &AtomicMappedFile, rng: &mut Rng) -> Result<(), Error> {
+    let len = file.len();
+    let size = [8, 100, 300, PAGE, 5000, 3 * PAGE, 300_000][rng.below(7) as usize].min(len);
+    let at = rng.below(len - size + 1);
+    let at = if rng.below(2) == 0 { at / PAGE * PAGE } else { at };
+    let data = rng.bytes(size as usize);
+    match rng.below(20) {
+        0..=9 => file.write_at(&data, at),
+        10..=12 => file.transact(|tx| {
+            tx.write_at(&data, at)?;
+            tx.write_at(&[1; 40], rng.below(len - 40))
+        }),
+        13..=14 => {
+            let view = file.view(at..at + size)?;
+            file.write_at(&data, at)?;
+            file.write_at(&data[1..], at)?;
+            drop(view);
+            Ok(())
+        }
+        15 => file.deploy(0..len).map(|_| ()),
+        16 if len > CHUNK => write_deploy_and_write(file),
+        16 => Ok(()),
+        17 => file.set_len(1000 + rng.below(LEN)),
+        18 => file.set_len(LEN + rng.below(3) * PAGE),
+        _ => file.read_at(&mut vec![0; size as usize], at),
+    }
+}
+
+/// More words than a lane holds.
+fn write_many_words(file: &AtomicMappedFile) {
+    let pages = (0..360).step_by(3);
+    file.transact(|tx| pages.clone().try_for_each(|n| tx.write_at(&[7; 9], n * PAGE)))
+        .expect("write");
+}
+
+/// A small write, and what its lane flushes with the next one, by when it has come home.
+fn write_deploy_and_write(file: &AtomicMappedFile) -> Result<(), Error> {
+    file.write_at(&[1; PAGE as usize], 0)?;
+    file.write_at(&[2; 50], 0)?;
+    file.deploy(0..file.len())?;
+    file.write_at(&[3; 50], 20 * PAGE)
+}
+
+#[test]
+fn nothing_is_stored_to_a_hole() {
+    for ground in grounds() {
+        for seed in 0..6 {
+            let scratch = ground.scratch();
+            let path = scratch.file("state.dat");
+            let recorder = Recorder::new();
+            let mut rng = Rng(seed);
+            let mut allocated = Allocated::default();
+            for session in 0..3 {
+                let options = ground.options().create(true).len(LEN).max_len(2 * LEN);
+                let file = options.open_recorded(&recorder, &path).expect("open");
+                if session == 0 && seed % 2 == 0 {
+                    write_many_words(&file);
+                }
+                for n in 0..40 {
+                    // Now and then no chunk is to be had, and then only what is needed.
+                    if rng.below(8) == 0 {
+                        recorder.fail_next(call::ALLOCATE, 1, libc::ENOSPC);
+                    }
+                    match random_op(&file, &mut rng) {
+                        Ok(()) | Err(Error::NoSpace { .. }) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                    recorder.heal();
+                    let what = format!("{}, seed {seed}, {session}, op {n}", ground.medium);
+                    allocated.follow(&recorder, &what);
+                }
+                file.close(CloseMode::Fast).expect("close");
+            }
+        }
+    }
+}
+
+/// A copy of a pair that keeps no pages of zeroes, as backups do, has holes where entries name slots.
+#[test]
+fn what_is_recovered_is_not_stored_to_a_hole() {
+    let Some(ground) = common::dax() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let file = ground.options().create(true).len(LEN).open(&path).expect("open");
+    let reflection = file.reflection_path().to_owned();
+    file.close(CloseMode::Fast).expect("close");
+    run_child(CHILD, "crash", &path);
+    for file in [&path, &reflection] {
+        dig_holes(file);
+    }
+    let mut allocated = Allocated::look(&path, &reflection);
+    assert!(!allocated.of(FileId::Home).contains(&5));
+    let recorder = Recorder::new();
+    let file = ground.options().open_recorded(&recorder, &path).expect("open");
+    allocated.follow(&recorder, "recovery");
+    assert!(allocated.of(FileId::Home).contains(&5), "nothing was recovered");
+    drop(file);
+}
+
+/// Makes a hole of every page that is all zero.
+fn dig_holes(path: &Path) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
+    for page in pages_with_storage(path) {
+        let mut bytes = [0; PAGE as usize];
+        let at = page * PAGE;
+        if file.read_exact_at(&mut bytes, at).is_ok() && bytes.iter().all(|byte| *byte == 0) {
+            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: a live file descriptor; nobody has the file mapped.
+            let done = unsafe {
+                libc::fallocate(file.as_raw_fd(), how, at as libc::off_t, PAGE as libc::off_t)
+            };
+            assert_eq!(done, 0, "punch a hole");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is there only for the sake of a race: does it hold while the race is run?
+//!
+//! How: two or three threads run into each other as often as they can, for a while on each medium in
+//! memory, and what they see certifies itself. On code without the check, the wait or the lock that a
+//! test is about, its assertion fails (or the process gets a SIGBUS) almost always; on code with it,
+//! never. `tests/threads.rs` asks about the promises as a whole, this file about single steps.
+#![cfg(unix)]
+
+mod common;
+
+use atomic_mmap::{AtomicMappedFile, DeployPolicy};
+use common::{Ground, Scratch, Watch, assert_same};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+const REGION: u64 = 262_144;
+/// How long a race is run, on each medium.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+fn grounds() -> Vec<Ground> {
+    [common::dax(), Some(common::ram())].into_iter().flatten().collect()
+}
+
+fn new_file(ground: &Ground, len: u64) -> (Scratch, AtomicMappedFile) {
+    let scratch = ground.scratch();
+    let options = ground.options().create(true).len(len).deploy(DeployPolicy::Manual);
+    let file = options.open(scratch.file("state.dat")).expect("open");
+    (scratch, file)
+}
+
+/// Says when a race is over: after a while, or as soon as somebody has seen what must not be.
+struct Race {
+    end: Instant,
+    wrong: AtomicBool,
+    _watch: Watch,
+}
+
+impl Race {
+    fn start() -> Race {
+        let end = Instant::now() + A_WHILE;
+        Race { end, wrong: AtomicBool::new(false), _watch: Watch::start() }
+    }
+
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.end && !self.wrong.load(Ordering::Relaxed)
+    }
+
+    /// Notes what must not be; `run` fails when all threads have ended.
+    fn check(&self, is_right: bool) {
+        self.wrong.fetch_or(!is_right, Ordering::Relaxed);
+    }
+
+    fn over(self, what: &str) {
+        assert!(!self.wrong.load(Ordering::Relaxed), "{what}");
+    }
+}
+
+/// Bytes that all carry one number.
+fn stamp(n: u64, len: usize) -> Vec<u8> {
+    let mut bytes = n.to_le_bytes().repeat(len.div_ceil(8));
+    bytes.truncate(len);
+    bytes
+}
+
+fn is_one(bytes: &[u8]) -> bool {
+    bytes.chunks(8).all(|piece| *piece == bytes[..piece.len()])
+}
+
+/// A writer of `write` (offset and length) against two readers of `read`, a part of it.
+fn check_reads(write: (u64, usize), read: (u64, usize)) {
+    for ground in grounds() {
+        let (_scratch, file) = new_file(&ground, 2 * REGION);
+        let race = Race::start();
+        std::thread::scope(|scope| {
+            let (file, race) = (&file, &race);
+            scope.spawn(move || {
+                for n in 1.. {
+                    file.write_at(&stamp(n, write.1), write.0).expect("write");
+                    if !race.goes_on() {
+                        break;
+                    }
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    let mut bytes = vec![0; read.1];
+                    while race.goes_on() {
+                        for _ in 0..50 {
+                            file.read_at(&mut bytes, read.0).expect("read");
+                            race.check(is_one(&bytes));
+                        }
+                    }
+                });
+            }
+        });
+        race.over(&format!("{}: torn", ground.medium));
+    }
+}
+
+#[test]
+fn a_small_read_sees_no_half_of_a_small_write() {
+    check_reads((0, 256), (0, 256));
+}
+
+#[test]
+fn a_read_of_a_page_sees_no_half_of_a_write_of_it() {
+    check_reads((0, 4096), (0, 4096));
+}
+
+#[test]
+fn a_read_of_a_page_sees_no_half_of_a_write_of_its_region() {
+    check_reads((0, 10 * PAGE as usize), (PAGE, 4096));
+}
+
+/// Neighbours flip bits of one region word: none of them may be lost, in memory or on the medium.
+#[test]
+fn writers_of_neighbouring_blocks_do_not_lose_each_others_bits() {
+    for ground in grounds() {
+        let (scratch, file) = new_file(&ground, REGION);
+        let race = Race::start();
+        let last = [const { AtomicU64::new(0) }; 3];
+        std::thread::scope(|scope| {
+            for (thread, last) in last.iter().enumerate() {
+                let (file, race) = (&file, &race);
+                scope.spawn(move || {
+                    let at = thread as u64 * 2 * PAGE;
+                    let mut found = vec![0; 2 * PAGE as usize];
+                    for n in 1.. {
+                        let data = stamp(n, found.len());
+                        file.write_at(&data, at).expect("write");
+                        last.store(n, Ordering::Relaxed);
+                        file.read_at(&mut found, at).expect("read");
+                        race.check(found == data);
+                        if !race.goes_on() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        race.over(&format!("{}: lost", ground.medium));
+        file.close(atomic_mmap::CloseMode::Fast).expect("close");
+        let file = ground.options().open(scratch.file("state.dat")).expect("open");
+        for (thread, last) in last.iter().enumerate() {
+            let mut found = vec![0; 2 * PAGE as usize];
+            file.read_at(&mut found, thread as u64 * 2 * PAGE).expect("read");
+            assert_same(&found, &stamp(last.load(Ordering::Relaxed), found.len()), "reopened");
+        }
+    }
+}

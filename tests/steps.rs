@@ -1,0 +1,296 @@
+//! Are the steps of opening, closing and changing the length those of `docs/recovery.md`, in that order?
+//!
+//! How: on the recording platform, on each medium. What a crash right after each step leaves is what the
+//! tables there say only if the steps come in this order, and each is durable before the next.
+#![cfg(unix)]
+
+mod common;
+
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{FileId, call, layout};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, OnMismatch};
+use common::{Ground, Scratch, crash, media, role, run_child};
+use std::path::{Path, PathBuf};
+
+const CHILD: &str = "plays_the_child_if_it_is_one";
+const PAGE: u64 = 4096;
+const LEN: u64 = 1 << 20;
+
+/// Leaves a pair whose shrink was not cleaned up after.
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((role, path)) = role() else { return };
+    let ground = media().into_iter().find(|ground| ground.medium.to_string() == role);
+    let recorder = Recorder::new();
+    let options = ground.expect("a medium").options();
+    let file = options.open_recorded(&recorder, &path).expect("open");
+    recorder.fail_next(call::SET_LEN, 1, libc::EIO);
+    file.set_len(PAGE).expect("the cut itself has succeeded");
+    crash();
+}
+
+/// A medium, a folder, and whether its file system keeps the mark.
+struct Traced {
+    ground: Ground,
+    scratch: Scratch,
+    recorder: Recorder,
+    keeps_marks: bool,
+}
+
+impl Traced {
+    fn on_each_medium() -> Vec<Traced> {
+        media().into_iter().map(Traced::new).collect()
+    }
+
+    fn new(ground: Ground) -> Traced {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let probe = std::fs::File::create(scratch.file("probe")).expect("create");
+        let marked = recorder.platform().set_xattr(&probe.into(), "user.atomic_mmap_probe", b"1");
+        let keeps_marks = marked.expect("set an attribute, or not");
+        recorder.take();
+        Traced { ground, scratch, recorder, keeps_marks }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.scratch.file("state.dat")
+    }
+
+    fn open(&self, wish: OnMismatch) -> AtomicMappedFile {
+        let options = self.ground.options().create(true).len(LEN).on_mismatch(wish);
+        options.open_recorded(&self.recorder, self.path()).expect("open")
+    }
+
+    /// The steps that were done since it was asked last.
+    fn steps(&self) -> Vec<String> {
+        self.recorder.take().into_iter().filter_map(step).collect()
+    }
+
+    /// Compares the steps done with those of a table: `!` is before what RAM does not need, `+` before
+    /// what only persistent memory needs, `*` before what is left out where there are no marks.
+    #[track_caller]
+    fn assert_steps(&self, table: &[&str], what: &str) {
+        let medium = self.ground.medium;
+        let expected: Vec<&str> = table
+            .iter()
+            .filter_map(|step| match step.as_bytes()[0] {
+                b'!' => (medium != Medium::Ram).then_some(&step[1..]),
+                b'+' => (medium == Medium::Dax).then_some(&step[1..]),
+                b'*' if !self.keeps_marks => None,
+                b'*' if medium == Medium::Ram && step.contains("sync") => None,
+                b'*' => Some(&step[1..]),
+                _ => Some(step),
+            })
+            .collect();
+        assert_eq!(self.steps(), expected, "{what} on {medium}");
+    }
+}
+
+/// What a step is called here; `None` if its place does not matter.
+fn step(event: Event) -> Option<String> {
+    let lanes = layout::LANES..layout::LANES + (layout::LANE_COUNT * layout::LANE) as u64;
+    let text = match event.what {
+        What::Drain => "drain".to_owned(),
+        What::Sync { file, all: true } => format!("sync {file:?}"),
+        What::Sync { file, all: false } => format!("sync data of {file:?}"),
+        What::SyncDir { .. } => "sync folder".into(),
+        What::SetLen { file, .. } => format!("length of {file:?}"),
+        What::Write { offset: 0, bytes, .. } if bytes.len() > 512 => "write head".into(),
+        What::Write { file: FileId::Reflection, offset, .. } => {
+            let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
+            format!("superblock {}", copy.expect("a copy"))
+        }
+        What::Rename { .. } => "rename".into(),
+        What::Remove { .. } => "remove".into(),
+        What::Os("set_xattr") => "mark".into(),
+        What::Os("remove_xattr") => "unmark".into(),
+        What::Os("unlock") => "unlock".into(),
+        What::Store { file: FileId::Reflection, offset: layout::LENGTH_WORD, .. } => {
+            "length word".into()
+        }
+        What::Store { file: FileId::Reflection, offset: layout::HIGH_WATER_WORD, .. } => {
+            "high-water word".into()
+        }
+        What::Store { file: FileId::Reflection, offset, value: 0, .. }
+            if lanes.contains(&offset) =>
+        {
+            "wipe".into()
+        }
+        What::Store { .. } | What::Xor { .. } => "word".into(),
+        What::Copy { file: FileId::Home, .. } => "home slots".into(),
+        What::Copy { .. } => "bytes of the reflection file".into(),
+        What::Punch { .. } => "punch".into(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+const MAKING: [&str; 9] = [
+    "length of Reflection",
+    "write head",
+    "sync Reflection",
+    "rename",
+    "sync Home",
+    "sync folder",
+    "sync folder",
+    "*mark",
+    "*sync Home",
+];
+
+#[test]
+fn a_pair_is_whole_and_named_before_it_is_marked() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        let table: Vec<&str> = ["length of Home"].into_iter().chain(MAKING).collect();
+        traced.assert_steps(&table, "making");
+        drop(file);
+    }
+}
+
+/// Something to bring home, all of it durable, and no entry that a close would have to settle.
+fn write_something(traced: &Traced, file: &AtomicMappedFile) {
+    file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+    traced.steps();
+}
+
+#[test]
+fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_session() {
+    for traced in Traced::on_each_medium() {
+        // Each superblock goes over the older copy: 1 counts at first.
+        for _ in 0..3 {
+            let file = traced.open(OnMismatch::Refuse);
+            write_something(&traced, &file);
+            file.close(CloseMode::Fast).expect("close");
+            let table =
+                ["drain", "!sync Home", "!sync Reflection", "superblock 0", "!sync Reflection"];
+            let table: Vec<&str> = table.into_iter().chain(["unlock", "unlock"]).collect();
+            traced.assert_steps(&table, "a fast close");
+            let file = traced.open(OnMismatch::Refuse);
+            let table = ["superblock 1", "!sync data of Reflection", "drain"];
+            traced.assert_steps(&table, "opening again");
+            file.close(CloseMode::Fast).expect("close");
+            traced.steps();
+        }
+    }
+}
+
+#[test]
+fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        write_something(&traced, &file);
+        file.close(CloseMode::Spatial).expect("close");
+        let table = [
+            "drain",
+            "home slots",
+            "home slots",
+            "drain",
+            "word",
+            "word",
+            "drain",
+            "!sync Home",
+            "superblock 0",
+            "!sync Reflection",
+            "unmark",
+            "!sync Home",
+            "remove",
+            "!sync folder",
+            "unlock",
+            "unlock",
+        ];
+        traced.assert_steps(&table, "a spatial close");
+    }
+}
+
+#[test]
+fn what_is_discarded_loses_its_mark_first() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        file.close(CloseMode::Fast).expect("close");
+        std::fs::write(traced.path(), [1; LEN as usize]).expect("change the home file");
+        traced.steps();
+        let file = traced.open(OnMismatch::Discard);
+        let table: Vec<&str> =
+            ["unmark", "sync Home", "remove"].into_iter().chain(MAKING).collect();
+        traced.assert_steps(&table, "discarding");
+        drop(file);
+    }
+}
+
+#[test]
+fn a_growth_raises_the_mark_then_lengthens_the_files_and_then_counts() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        traced.steps();
+        file.set_len(2 * LEN).expect("grow");
+        let table = [
+            "high-water word",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            "+sync Home",
+            "+sync Reflection",
+            "length word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "growing");
+    }
+}
+
+#[test]
+fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zero() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+        traced.steps();
+        file.set_len(5 * PAGE).expect("shrink");
+        let table = [
+            "length word",
+            "drain",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            // The region word; the reflection pages have gone with the end of their file.
+            "word",
+            "drain",
+            "+sync Home",
+            "+sync Reflection",
+            "high-water word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "shrinking");
+    }
+}
+
+fn leave_a_shrink_half_done(ground: &Ground, path: &Path) {
+    let file = ground.options().create(true).len(LEN).open(path).expect("open");
+    file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+    file.close(CloseMode::Fast).expect("close");
+    run_child(CHILD, &ground.medium.to_string(), path);
+}
+
+#[test]
+fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
+    for traced in Traced::on_each_medium() {
+        leave_a_shrink_half_done(&traced.ground, &traced.path());
+        let file = traced.open(OnMismatch::Refuse);
+        assert_eq!(file.len(), PAGE);
+        let table = [
+            // Recovery, of nothing.
+            "drain",
+            "drain",
+            "superblock 0",
+            "!sync data of Reflection",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            "word",
+            "drain",
+            "+sync Home",
+            "+sync Reflection",
+            "high-water word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "opening");
+    }
+}

@@ -1,0 +1,304 @@
+//! What may happen while an operation is half way through, and what has to wait for it?
+//!
+//! How: the recording platform interrupts a system call in the middle of an operation again and again,
+//! so that the operation stays there for as long as the test needs. Meanwhile another thread does what
+//! would be a race otherwise. If the machine is too busy to keep the window open that long, a test sees
+//! nothing and passes; it never fails on code that is right.
+#![cfg(unix)]
+
+mod common;
+
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::{FileId, call};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error};
+use common::{Ground, Scratch, Watch, assert_same};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+const REGION: u64 = 262_144;
+const CHUNK: u64 = 2 << 20;
+const LONG: u64 = 8 * CHUNK;
+/// So often a call is interrupted: a good part of a second.
+const INTERRUPTIONS: usize = 4000;
+
+fn grounds() -> Vec<Ground> {
+    [common::dax(), Some(common::ram())].into_iter().flatten().collect()
+}
+
+/// A file of holes.
+fn new_file(ground: &Ground) -> (Scratch, Recorder, AtomicMappedFile) {
+    let scratch = ground.scratch();
+    let recorder = Recorder::new();
+    let options = ground.options().create(true).len(LONG).deploy(DeployPolicy::Manual);
+    let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+    (scratch, recorder, file)
+}
+
+/// An operation that stays where its system call is.
+struct Stuck<'scope, 'r, T> {
+    thread: ScopedJoinHandle<'scope, T>,
+    recorder: &'r Recorder,
+}
+
+impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
+    fn at<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        recorder: &'r Recorder,
+        call: &'static str,
+        operation: impl FnOnce() -> T + Send + 'scope,
+    ) -> Self {
+        for _ in 0..INTERRUPTIONS {
+            recorder.fail_next(call, 1, libc::EINTR);
+        }
+        recorder.take();
+        let thread = scope.spawn(operation);
+        let is_there = |what: &What| matches!(what, What::Failed(name) if *name == call);
+        while !thread.is_finished() && !recorder.take().iter().any(|e| is_there(&e.what)) {
+            std::thread::yield_now();
+        }
+        Stuck { thread, recorder }
+    }
+
+    fn is_stuck(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Waits a little for something that ought not to happen meanwhile.
+    fn happens(&self, mut what: impl FnMut() -> bool) -> bool {
+        let end = Instant::now() + Duration::from_millis(40);
+        while self.is_stuck() && Instant::now() < end {
+            if what() {
+                // Before the window was closed, or it does not count.
+                return self.is_stuck();
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        false
+    }
+
+    /// Whether the trace says that the home file is cut or the reflection file punched.
+    fn is_cut(&self) -> bool {
+        let is_cut = |what: &What| {
+            matches!(what, What::SetLen { file: FileId::Home, .. } | What::Punch { .. })
+        };
+        self.happens(|| self.recorder.take().iter().any(|event| is_cut(&event.what)))
+    }
+
+    fn goes_on(self) -> T {
+        let _some_are_left = self.recorder.heal();
+        self.thread.join().expect("no panic")
+    }
+}
+
+fn read(file: &AtomicMappedFile, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![9; len];
+    file.read_at(&mut bytes, at).map(|()| bytes)
+}
+
+#[test]
+fn nothing_is_cut_off_under_who_reads_it() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        std::thread::scope(|scope| {
+            let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, CHUNK, 100));
+            scope.spawn(|| file.set_len(PAGE).expect("shrink"));
+            assert!(!reader.is_cut(), "{}", ground.medium);
+            let _either_way = reader.goes_on();
+        });
+    }
+}
+
+#[test]
+fn nothing_is_cut_off_under_who_writes_it() {
+    for ground in grounds() {
+        for pages in [1, 20] {
+            let _watch = Watch::start();
+            let (_scratch, recorder, file) = new_file(&ground);
+            // More than a redo entry takes: its first slice is completed from a hole.
+            let data = vec![1; pages * PAGE as usize - 100];
+            std::thread::scope(|scope| {
+                let write = || file.write_at(&data, CHUNK + 10);
+                let writer = Stuck::at(scope, &recorder, call::READ, write);
+                scope.spawn(|| file.set_len(PAGE).expect("shrink"));
+                assert!(!writer.is_cut(), "{}", ground.medium);
+                let _either_way = writer.goes_on();
+            });
+        }
+    }
+}
+
+#[test]
+fn nothing_is_punched_under_who_reads() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        file.write_at(&[1; PAGE as usize], 0).expect("write");
+        std::thread::scope(|scope| {
+            let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, 3 * CHUNK, 100));
+            scope.spawn(|| file.deploy(0..CHUNK).expect("deploy"));
+            assert!(!reader.is_cut(), "{}", ground.medium);
+            reader.goes_on().expect("read");
+        });
+    }
+}
+
+/// Who has seen that the file is short sees no write any more that ends past its end.
+fn check_cut_write(short: u64, write: impl Fn(&AtomicMappedFile) -> Result<(), Error> + Sync) {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        std::thread::scope(|scope| {
+            let writer = Stuck::at(scope, &recorder, call::ALLOCATE, || write(&file));
+            scope.spawn(|| file.set_len(short).expect("shrink"));
+            let is_short = writer.happens(|| file.len() == short);
+            let before = if is_short { read(&file, 0, 8).ok() } else { None };
+            let _either_way = writer.goes_on();
+            if let Some(before) = before {
+                let after = read(&file, 0, 8).expect("read");
+                assert_same(&after, &before, &format!("{}, the file is short", ground.medium));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_write_in_one_piece_over_the_new_end_comes_before_the_cut_or_not_at_all() {
+    check_cut_write(10 * PAGE, |file| file.write_at(&[1; 20 * PAGE as usize], 0));
+}
+
+#[test]
+fn a_write_in_pieces_on_both_sides_of_the_new_end_comes_before_the_cut_or_not_at_all() {
+    check_cut_write(2 * CHUNK, |file| {
+        file.transact(|tx| {
+            tx.write_at(&[1; 8], 0)?;
+            tx.write_at(&[1; 8], 4 * CHUNK)
+        })
+    });
+}
+
+/// While a view lives the file is as long as the view.
+#[test]
+fn a_view_that_is_being_made_is_not_cut_off() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        std::thread::scope(|scope| {
+            let view = Stuck::at(scope, &recorder, call::ALLOCATE, || {
+                let view = file.view(CHUNK..CHUNK + PAGE).ok()?;
+                std::thread::sleep(Duration::from_millis(5));
+                Some((view.is_mapped(), file.len()))
+            });
+            scope.spawn(|| match file.set_len(PAGE) {
+                Ok(()) | Err(Error::Pinned { .. }) => {}
+                Err(e) => panic!("{e}"),
+            });
+            let _it_is_not_to_be = view.happens(|| file.len() == PAGE);
+            if let Some((true, len)) = view.goes_on() {
+                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+            }
+        });
+    }
+}
+
+/// A transaction that has read what lies past the end of a file that is short by now cannot commit.
+#[test]
+fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        file.write_at(&[5; 8], 0).expect("write");
+        let mut tx = file.begin();
+        let _zero: u64 = tx.load(6 * CHUNK).expect("load");
+        tx.store(0, &1u64).expect("store");
+        std::thread::scope(|scope| {
+            // Keeps the cut waiting for a region before the one that was read.
+            let write = || file.write_at(&[1; 600], CHUNK);
+            let writer = Stuck::at(scope, &recorder, call::ALLOCATE, write);
+            let shrink = scope.spawn(|| file.set_len(REGION).expect("shrink"));
+            if writer.happens(|| file.len() == REGION) {
+                let committed = tx.commit();
+                let is_conflict = committed.is_err_and(|e| e.is_conflict());
+                assert!(is_conflict, "{}: committed", ground.medium);
+            }
+            let _either_way = writer.goes_on();
+            shrink.join().expect("no panic");
+        });
+    }
+}
+
+/// Who has looked at the length and then reads the words of a region for the first time must not have
+/// read what the cut is about to zero.
+#[test]
+fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (scratch, _, file) = new_file(&ground);
+        let data = vec![1; 16 * PAGE as usize];
+        file.write_at(&data, 2 * REGION).expect("write");
+        file.close(CloseMode::Fast).expect("close");
+        let recorder = Recorder::new();
+        let path = scratch.file("state.dat");
+        let file = ground.options().open_recorded(&recorder, &path).expect("open");
+        file.read_at(&mut [0], 0).expect("touch the region of the new end");
+        std::thread::scope(|scope| {
+            let touch = || read(&file, 2 * REGION, 8);
+            let reader = Stuck::at(scope, &recorder, call::READ, touch);
+            let shrink = scope.spawn(|| file.set_len(PAGE).expect("shrink"));
+            let _both_wait = reader.happens(|| shrink.is_finished());
+            let _either_way = reader.goes_on();
+        });
+        file.set_len(LONG).expect("grow");
+        let data = vec![7; 16 * PAGE as usize];
+        file.write_at(&data, 2 * REGION).expect("write");
+        file.close(CloseMode::Fast).expect("close");
+        let file = ground.options().open(&path).expect("open");
+        let found = read(&file, 2 * REGION, data.len()).expect("read");
+        assert_same(&found, &data, &format!("{}, reopened", ground.medium));
+    }
+}
+
+/// The first slice of a page in the reflection file, the second in a hole of the home file; while the
+/// second one is being read both are written, twice.
+fn check_page(pages: usize) {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        let go_on = AtomicBool::new(false);
+        let two = |n: u8| file.write_at(&vec![n; pages * PAGE as usize], 0).expect("write");
+        file.transact(|tx| {
+            // Two ranges of a page: no redo entry, which would be stored in place.
+            tx.write_at(&[1; 30], 0)?;
+            tx.write_at(&[1; 30], 34)
+        })
+        .expect("write");
+        std::thread::scope(|scope| {
+            let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, 0, 128));
+            if reader.is_stuck() {
+                two(2);
+                two(3);
+                go_on.store(reader.is_stuck(), Ordering::Relaxed);
+            }
+            let found = reader.goes_on().expect("read");
+            if go_on.load(Ordering::Relaxed) {
+                let mut before = [0; 128];
+                before[..30].fill(1);
+                before[34..64].fill(1);
+                let is_one = found == before || found == [2; 128] || found == [3; 128];
+                assert!(is_one, "{}: torn: {found:?}", ground.medium);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_read_of_a_page_that_is_written_meanwhile_is_of_one_state() {
+    check_page(1);
+}
+
+#[test]
+fn a_read_of_a_page_whose_region_is_written_meanwhile_is_of_one_state() {
+    check_page(10);
+}
