@@ -7,13 +7,11 @@
 //!   changed;
 //! - while a word is *closed*, readers wait. A word is closed for publishing and for stores in place,
 //!   so that most commits keep no reader waiting while they wait for their drains; transactions
-//!   that have read more than they write, and logged data, close theirs for longer.
-//!
-//! May import `primitive`.
-//!
+//!   that have read more than they write, and logged data, close theirs for longer;
 //! - what a thread has published is seen by everybody before the thread looks at anything else, if
 //!   it calls [`after_own_writes`] before it looks.
-//! May import nothing from the crate but `mutant`.
+//!
+//! May import `primitive` and `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic

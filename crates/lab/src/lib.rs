@@ -12,6 +12,7 @@
 //! | [`progress`] | how far are we? |
 //! | [`quiet`] | how is the code under test kept from printing its panics? |
 //! | [`report`] | what has the lab found? |
+//! | [`schedules`] | is every schedule of several threads atomic, and a crash in the middle of one? |
 
 pub mod images;
 pub mod machine;
@@ -19,3 +20,9 @@ pub mod part;
 pub mod progress;
 pub mod quiet;
 pub mod report;
+pub mod schedules;
+
+/// The workspace's folder: where the lab was built.
+pub fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 type Run = fn(&Settings, &Progress) -> Outcome;
 
 /// The parts, in the order in which `all` runs them.
-const PARTS: &[(&str, &str, Run)] =
-    &[("images", "is everything that a loss of power can leave recovered?", lab::images::run)];
+const PARTS: &[(&str, &str, Run)] = &[
+    ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
+    ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
+];
 
 const HELP: &str = "\
 usage: lab <part>|all [--quick] [--seed N] [--seconds N]
@@ -25,6 +27,7 @@ const DEFAULT_SEED: u64 = 1;
 
 fn main() -> ExitCode {
     let mut wanted = None;
+    let mut count = 0;
     let mut settings = Settings { seed: DEFAULT_SEED, quick: false, seconds: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -38,11 +41,18 @@ fn main() -> ExitCode {
                 Some(seconds) => settings.seconds = Some(seconds),
                 None => return usage("--seconds wants a number"),
             },
+            "--count" => match words.next().and_then(|n| n.parse().ok()) {
+                Some(n) => count = n,
+                None => return usage("--count wants a number"),
+            },
             name if wanted.is_none() && !name.starts_with('-') => wanted = Some(word),
             other => return usage(&format!("{other} is not understood")),
         }
     }
     let Some(wanted) = wanted else { return usage("which part?") };
+    if wanted == lab::schedules::INNER {
+        return schedules_inner(&settings, count);
+    }
     let parts: Vec<_> =
         PARTS.iter().filter(|(name, ..)| wanted == "all" || wanted == *name).collect();
     if parts.is_empty() {
@@ -61,6 +71,20 @@ fn main() -> ExitCode {
     print!("{}", report.table());
     println!("{}", report.summary());
     if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What the lab that was built with `--cfg shuttle` is for.
+fn schedules_inner(settings: &Settings, count: u64) -> ExitCode {
+    #[cfg(shuttle)]
+    {
+        println!("{}", lab::schedules::workload::run(settings, count));
+        ExitCode::SUCCESS
+    }
+    #[cfg(not(shuttle))]
+    {
+        let _ = (settings, count);
+        usage("this lab was built without --cfg shuttle")
+    }
 }
 
 fn usage(problem: &str) -> ExitCode {

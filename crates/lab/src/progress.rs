@@ -32,6 +32,11 @@ impl Progress {
         eprintln!("  {} {:>4} s: {what}", self.part, self.began.elapsed().as_secs());
     }
 
+    /// Says something at once.
+    pub fn say(&self, what: Arguments<'_>) {
+        eprintln!("  {} {:>4} s: {what}", self.part, self.began.elapsed().as_secs());
+    }
+
     /// Time since the part began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()

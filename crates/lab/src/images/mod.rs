@@ -77,6 +77,14 @@ fn jobs(settings: &Settings) -> Vec<Job> {
             jobs.extend(all(len).map(job));
         }
     };
+    if settings.seconds.is_some() {
+        // Broad before deep.
+        of_all(1, 1, &mut jobs);
+        of_all(2, 0, &mut jobs);
+        of_all(2, 1, &mut jobs);
+        of_all(3, 0, &mut jobs);
+        return jobs;
+    }
     of_all(1, 2, &mut jobs);
     of_all(2, 2, &mut jobs);
     of_all(3, 2, &mut jobs);

@@ -154,19 +154,30 @@ pub struct World {
     drains: BTreeMap<Thread, u64>,
     /// Something was stored or changed since the last kept state.
     is_new: bool,
+    /// Counts what happens, for histories.
+    clock: u64,
+    /// The machine is copied when so many accesses are left.
+    copy_in: Option<u64>,
+    copy: Option<Arc<World>>,
 }
 
+#[cfg(not(shuttle))]
 thread_local! {
     static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+#[cfg(shuttle)]
+shuttle::thread_local! {
+    static THREAD: Cell<u64> = Cell::new(0);
 }
 
 /// Says which simulated thread the calling thread is (0 unless said).
 pub fn be_thread(number: u64) {
-    THREAD.set(number);
+    THREAD.with(|thread| thread.set(number));
 }
 
 fn me() -> Thread {
-    Thread(THREAD.get())
+    // A thread that is ending does not store any more.
+    Thread(THREAD.try_with(Cell::get).unwrap_or(0))
 }
 
 /// Stands for the calls that write to a file.
@@ -195,6 +206,9 @@ impl World {
             left_out: None,
             drains: BTreeMap::new(),
             is_new: false,
+            clock: 0,
+            copy_in: None,
+            copy: None,
         }
     }
 
@@ -330,6 +344,41 @@ impl World {
         }
     }
 
+    /// The moment, for a history.
+    pub fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The moment of a copy.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Copies the machine before the nth access to its memory from now.
+    pub fn copy_at(&mut self, nth: u64) {
+        self.copy_in = Some(nth);
+    }
+
+    /// The copy, if there were so many accesses.
+    pub fn take_copy(&mut self) -> Option<Arc<World>> {
+        self.copy_in = None;
+        self.copy.take()
+    }
+
+    fn count_access(&mut self) {
+        match self.copy_in {
+            None => {}
+            Some(0) => {
+                self.copy_in = None;
+                // Between two stamps, so that nothing has the same one.
+                self.clock += 1;
+                self.copy = Some(Arc::new(self.clone()));
+            }
+            Some(n) => self.copy_in = Some(n - 1),
+        }
+    }
+
     /// Leaves a step out from now on.
     pub fn leave_out(&mut self, step: Option<LeftOut>) {
         self.left_out = step;
@@ -413,6 +462,7 @@ impl World {
         if self.is_dead {
             return;
         }
+        self.count_access();
         let end = at + bytes.len() as u64;
         self.page_fault(file, at, end);
         let is_reflection = self.files[&file].is_reflection;
@@ -478,6 +528,7 @@ impl World {
         if self.is_dead {
             return;
         }
+        self.count_access();
         let count = self.drains.entry(me()).or_default();
         *count += 1;
         match self.left_out {

@@ -1,0 +1,290 @@
+//! What do threads do to one file under shuttle's scheduler, and what is left when the power goes in
+//! the middle? One schedule after the other, on the simulated machine.
+//!
+//! Every access to mapped bytes, every lock and every atomic is a place where another thread may go
+//! on. All threads' operations are noted with the machine's clock; at a random step the machine is
+//! copied. In the end the history must have an order (`durable`), and what recovery makes of the copy,
+//! with random choices of what the medium holds, must be explained by the history up to there.
+
+use super::durable::{History, Operation, State};
+use crate::images::kinds::{HOME, open};
+use crate::machine::Simulation;
+use crate::machine::memory::{Model, PAGE};
+use crate::machine::trail::Trail;
+use crate::machine::world::{World, be_thread};
+use crate::part::Settings;
+use atomic_mmap::{AtomicMappedFile, Error};
+use fastrand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Pages of the file: two regions and a bit.
+const PAGES: u64 = 66;
+/// The last page of the first region.
+const LAST: u64 = 63 * PAGE;
+/// The words that are looked at: of three pages, on both sides of a region's border.
+const WORDS: [u64; 10] = [
+    62 * PAGE,
+    LAST - 8,
+    LAST,
+    LAST + 64,
+    LAST + 72,
+    LAST + 128,
+    LAST + 320,
+    LAST + PAGE - 8,
+    LAST + PAGE,
+    LAST + PAGE + 64,
+];
+/// Images of the machine's copy that are recovered for each schedule.
+const IMAGES: u64 = 2;
+/// Stack of a modelled thread.
+const STACK: usize = 512 << 10;
+/// Steps after which a schedule is taken for a hang.
+const STEPS: usize = 2_000_000;
+
+/// The words that a range of bytes covers.
+fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
+    WORDS
+        .into_iter()
+        .enumerate()
+        .filter(move |(_, word)| (at..at + len).contains(word) && word + 8 <= at + len)
+}
+
+/// One thread's operations on the file.
+struct Actor {
+    machine: Arc<Simulation>,
+    file: AtomicMappedFile,
+    history: Arc<Mutex<History>>,
+    rng: Rng,
+    ids: Arc<Mutex<u64>>,
+}
+
+impl Actor {
+    /// Notes an operation around what it does.
+    fn note(&self, operation: Operation, act: impl FnOnce(&mut Operation)) {
+        let began = self.machine.world().tick();
+        let index = {
+            let mut history = self.history.lock().expect("no panic under it");
+            history.operations.push(Operation { began, ..operation.clone() });
+            history.operations.len() - 1
+        };
+        let mut done = Operation { began, ..operation };
+        act(&mut done);
+        done.returned = Some(self.machine.world().tick());
+        self.history.lock().expect("no panic under it").operations[index] = done;
+    }
+
+    fn id(&self) -> u64 {
+        let mut ids = self.ids.lock().expect("no panic under it");
+        *ids += 1;
+        *ids
+    }
+
+    fn read_words(&self, bytes: &[u8], at: u64) -> Vec<(usize, u64)> {
+        covered(at, bytes.len() as u64)
+            .map(|(n, word)| {
+                let start = (word - at) as usize;
+                let value = std::array::from_fn(|i| bytes[start + i]);
+                (n, u64::from_le_bytes(value))
+            })
+            .collect()
+    }
+
+    fn write(&self, at: u64, len: u64) {
+        let id = self.id();
+        let bytes: Vec<u8> = id.to_le_bytes().into_iter().cycle().take(len as usize).collect();
+        let writes = covered(at, len).map(|(n, _)| (n, id)).collect();
+        let name = format!("write #{id} at {at}, {len} bytes");
+        self.note(Operation { name, writes, ..Operation::default() }, |_| {
+            self.file.write_at(&bytes, at).expect("a write");
+        });
+    }
+
+    fn read(&self, at: u64, len: u64) {
+        let name = format!("read at {at}, {len} bytes");
+        self.note(Operation { name, ..Operation::default() }, |operation| {
+            let mut bytes = vec![0; len as usize];
+            self.file.read_at(&mut bytes, at).expect("a read");
+            operation.reads = self.read_words(&bytes, at);
+        });
+    }
+
+    fn transaction(&self, reads: &[u64], writes: &[u64]) {
+        let id = self.id();
+        let words = |places: &[u64]| -> Vec<(usize, u64)> {
+            places.iter().flat_map(|at| covered(*at, 8)).map(|(n, _)| (n, id)).collect()
+        };
+        let operation = Operation {
+            name: format!("transaction #{id} reads {reads:?} writes {writes:?}"),
+            writes: words(writes),
+            ..Operation::default()
+        };
+        self.note(operation, |operation| {
+            let mut tx = self.file.begin();
+            let act = |tx: &mut atomic_mmap::Transaction<'_>, seen: &mut Vec<(usize, u64)>| {
+                for at in reads {
+                    let mut bytes = [0; 8];
+                    tx.read_at(&mut bytes, *at)?;
+                    seen.extend(self.read_words(&bytes, *at));
+                }
+                writes.iter().try_for_each(|at| tx.write_at(&id.to_le_bytes(), *at))
+            };
+            let mut seen = Vec::new();
+            let result = act(&mut tx, &mut seen).and_then(|()| tx.commit());
+            match result {
+                Ok(()) => operation.reads = seen,
+                // It did nothing, and what it read it has to forget.
+                Err(error) if error.is_conflict() => operation.writes.clear(),
+                Err(error) => panic!("a transaction: {error}"),
+            }
+        });
+    }
+
+    fn view(&self, page: u64) {
+        let range = page * PAGE..(page + 1) * PAGE;
+        let name = format!("view of page {page}");
+        self.note(Operation { name, ..Operation::default() }, |operation| {
+            let view = self.file.view(range.clone()).expect("a view");
+            let first = view.to_vec().expect("its bytes");
+            shuttle::thread::yield_now();
+            assert_eq!(first, view.to_vec().expect("its bytes"), "a view has changed");
+            operation.reads = self.read_words(&first, range.start);
+        });
+    }
+
+    fn act(&mut self) {
+        match self.rng.u32(0..20) {
+            0..=2 => self.write(LAST + 64, 8),
+            3 => self.write(LAST + 72, 8),
+            4 => self.write(LAST + 64, 72),
+            5 | 6 => self.write(LAST, 400),
+            7 => self.write(LAST - 8, 80),
+            8 => self.write(LAST + PAGE - 8, 80),
+            9 => self.write(62 * PAGE, 2 * PAGE),
+            10 => self.write(LAST, 2 * PAGE),
+            11 => self.transaction(&[LAST + 64, LAST + PAGE], &[LAST + 72]),
+            12 => self.transaction(&[LAST + 72], &[LAST + 64, LAST + PAGE + 64]),
+            13 => self.read(LAST, PAGE),
+            14 => self.read(LAST + 64, 16),
+            15 => self.read(62 * PAGE, 3 * PAGE),
+            16 => self.read(LAST + PAGE, 128),
+            17 => self.view(63),
+            18 => {
+                // Past the words: what they hold is not touched, but everybody who operates meets it.
+                let len = (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100;
+                let name = format!("set_len {len}");
+                self.note(Operation { name, ..Operation::default() }, |_| {
+                    self.file.set_len(len).expect("a length");
+                });
+            }
+            _ => {
+                let name = "deploy".to_owned();
+                self.note(Operation { name, ..Operation::default() }, |_| {
+                    self.file.deploy(62 * PAGE..65 * PAGE).map(drop).expect("a deployment");
+                });
+            }
+        }
+    }
+}
+
+/// What one schedule is made of.
+struct Plan {
+    model: Model,
+    threads: u64,
+    operations: u64,
+    /// The power goes at this step, if the schedule has so many.
+    crash_at: u64,
+    rng: Rng,
+}
+
+fn words_of(file: &AtomicMappedFile) -> Result<State, Error> {
+    WORDS
+        .iter()
+        .map(|at| {
+            let mut bytes = [0; 8];
+            file.read_at(&mut bytes, *at).map(|()| u64::from_le_bytes(bytes))
+        })
+        .collect()
+}
+
+/// One schedule.
+fn run_one(mut plan: Plan) {
+    let mut world = World::new(plan.model, 1);
+    world.make(Path::new(HOME), &vec![0; (PAGES * PAGE) as usize]);
+    let machine = Simulation::new(world);
+    let file = open(&machine).expect("a pair");
+    let initial = vec![0; WORDS.len()];
+    let history = Arc::new(Mutex::new(History { initial, operations: Vec::new() }));
+    let ids = Arc::new(Mutex::new(0));
+    machine.world().copy_at(plan.crash_at);
+    let threads: Vec<_> = (0..plan.threads)
+        .map(|n| {
+            let mut actor = Actor {
+                machine: machine.clone(),
+                file: file.try_clone().expect("a handle"),
+                history: history.clone(),
+                rng: plan.rng.fork(),
+                ids: ids.clone(),
+            };
+            let count = plan.operations;
+            shuttle::thread::spawn(move || {
+                be_thread(n + 1);
+                (0..count).for_each(|_| actor.act());
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    let whole = history.lock().expect("no panic under it").clone();
+    let last = words_of(&file).expect("the words");
+    assert!(whole.explains(&last), "no order explains {whole:#?}\nwith {last:?} in the end");
+    let copy = machine.world().take_copy();
+    machine.kill();
+    drop(file);
+    let Some(copy) = copy else { return };
+    let cut = whole.until(copy.clock());
+    for _ in 0..IMAGES {
+        let trail = Trail::at_random(plan.rng.fork());
+        let machine = Simulation::new(copy.after_crash(trail));
+        let file = open(&machine).expect("an image that opens");
+        let found = words_of(&file).expect("the words");
+        machine.kill();
+        assert!(
+            cut.explains(&found),
+            "after a loss of power: {found:?} is not explained by {cut:#?}"
+        );
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    config.stack_size = STACK;
+    config.max_steps = MaxSteps::FailAfter(STEPS);
+    config.failure_persistence = FailurePersistence::Print;
+    config
+}
+
+/// Runs so many schedules, half of them random, half by priorities (PCT). The number that was run;
+/// a violation is a panic with the schedule in it.
+pub fn run(settings: &Settings, count: u64) -> u64 {
+    let mut done = 0;
+    for (nth, batch) in [count / 2, count - count / 2].into_iter().enumerate() {
+        let seed = settings.seed.wrapping_add(nth as u64);
+        let rng = Arc::new(Mutex::new(settings.rng(&format!("schedules {nth}"))));
+        let body = move || {
+            let mut rng = rng.lock().expect("no panic under it").fork();
+            let model = if rng.bool() { Model::Chunk } else { Model::Px86 };
+            let threads = rng.u64(2..4);
+            let operations = rng.u64(1..4);
+            let crash_at = rng.u64(0..60 * threads * operations);
+            run_one(Plan { model, threads, operations, crash_at, rng });
+        };
+        let batch = batch as usize;
+        done += match nth {
+            0 => Runner::new(RandomScheduler::new_from_seed(seed, batch), config()).run(body),
+            _ => Runner::new(PctScheduler::new_from_seed(seed, 3, batch), config()).run(body),
+        } as u64;
+    }
+    done
+}
