@@ -1,12 +1,17 @@
 //! What must the file hold? A plain model of its bytes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-/// The whole file, as a reader sees it.
+const PAGE: u64 = 4096;
+
+/// The whole file, as a reader sees it. Pages that are not there are zero. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Its bytes; the length is theirs.
-    pub bytes: Vec<u8>,
+    /// Bytes.
+    pub len: u64,
+    pages: BTreeMap<u64, Arc<[u8; PAGE as usize]>>,
 }
 
 /// What an operation changes.
@@ -21,25 +26,59 @@ pub enum Effect {
 }
 
 impl Content {
+    /// Zeroes.
+    pub fn new(len: u64) -> Content {
+        Content { len, pages: BTreeMap::new() }
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let from = at + done as u64;
+            let len = (bytes.len() - done).min((PAGE - from % PAGE) as usize);
+            let page =
+                self.pages.entry(from / PAGE).or_insert_with(|| Arc::new([0; PAGE as usize]));
+            let start = (from % PAGE) as usize;
+            Arc::make_mut(page)[start..start + len].copy_from_slice(&bytes[done..done + len]);
+            done += len;
+        }
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            let end = self.len.min(len.next_multiple_of(PAGE));
+            self.put(len, &vec![0; (end - len) as usize]);
+            self.pages.retain(|page, _| page * PAGE < len);
+        }
+        self.len = len;
+    }
+
     /// The file after the operation.
     pub fn after(&self, effect: &Effect) -> Content {
         let mut next = self.clone();
         match effect {
             Effect::Nothing => {}
-            Effect::Bytes(parts) => {
-                for (at, bytes) in parts {
-                    next.bytes[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
-                }
-            }
-            Effect::Len(len) => next.bytes.resize(*len as usize, 0),
+            Effect::Bytes(parts) => parts.iter().for_each(|(at, bytes)| next.put(*at, bytes)),
+            Effect::Len(len) => next.set_len(*len),
         }
         next
     }
 
     /// The bytes of a range, as far as the file reaches.
-    pub fn range(&self, range: &Range<u64>) -> &[u8] {
-        let end = (range.end as usize).min(self.bytes.len());
-        &self.bytes[(range.start as usize).min(end)..end]
+    pub fn range(&self, range: &Range<u64>) -> Vec<u8> {
+        let end = range.end.min(self.len);
+        let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            let from = range.start + done as u64;
+            let len = (bytes.len() - done).min((PAGE - from % PAGE) as usize);
+            if let Some(page) = self.pages.get(&(from / PAGE)) {
+                let start = (from % PAGE) as usize;
+                bytes[done..done + len].copy_from_slice(&page[start..start + len]);
+            }
+            done += len;
+        }
+        bytes
     }
 }
 
@@ -55,18 +94,18 @@ pub struct Found {
 impl Found {
     /// Whether it is what `content` says.
     pub fn is(&self, content: &Content, ranges: &[Range<u64>]) -> bool {
-        self.len == content.bytes.len() as u64
-            && self.parts.iter().zip(ranges).all(|(part, range)| part == content.range(range))
+        self.len == content.len
+            && self.parts.iter().zip(ranges).all(|(part, range)| *part == content.range(range))
     }
 
     /// Where it differs.
     pub fn difference(&self, content: &Content, ranges: &[Range<u64>]) -> String {
-        if self.len != content.bytes.len() as u64 {
-            return format!("length {} instead of {}", self.len, content.bytes.len());
+        if self.len != content.len {
+            return format!("length {} instead of {}", self.len, content.len);
         }
         for (part, range) in self.parts.iter().zip(ranges) {
             let expected = content.range(range);
-            if let Some(n) = part.iter().zip(expected).position(|(a, b)| a != b) {
+            if let Some(n) = part.iter().zip(&expected).position(|(a, b)| a != b) {
                 let at = range.start + n as u64;
                 let end = (n + 8).min(part.len());
                 return format!(

@@ -201,11 +201,11 @@ fn recovered(
 /// More operations on a recovered file, and its end.
 fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Result<(), String> {
     let text = |e: atomic_mmap::Error| format!("after recovery: {e}");
-    let mut expected = Content { bytes: vec![0; file.len() as usize] };
-    file.read_at(&mut expected.bytes, 0).map_err(text)?;
+    let mut expected = vec![0; file.len() as usize];
+    file.read_at(&mut expected, 0).map_err(text)?;
     let mut put = |at: u64, bytes: &[u8]| {
-        let end = (at as usize + bytes.len()).min(expected.bytes.len());
-        let Some(place) = expected.bytes.get_mut(at as usize..end) else { return Ok(()) };
+        let end = (at as usize + bytes.len()).min(expected.len());
+        let Some(place) = expected.get_mut(at as usize..end) else { return Ok(()) };
         place.copy_from_slice(&bytes[..place.len()]);
         let bytes = &bytes[..place.len()];
         file.write_at(bytes, at).map_err(text)
@@ -214,7 +214,7 @@ fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Resu
     put(63 * 4096 + 30, &[7; 500])?;
     put(62 * 4096, &[8; 8192])?;
     file.close(CloseMode::Spatial).map_err(text)?;
-    if machine.world().len_of(Path::new(HOME)) != Some(expected.bytes.len() as u64) {
+    if machine.world().len_of(Path::new(HOME)) != Some(expected.len() as u64) {
         return Err("the home file's length is wrong after a spatial close".into());
     }
     kinds::is_plain(machine, &expected)

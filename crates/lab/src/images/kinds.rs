@@ -8,8 +8,6 @@ use super::content::{Content, Effect};
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
 use crate::machine::world::{LeftOut, World, be_thread};
-use atomic_mmap::testing::OpenHow;
-use atomic_mmap::testing::machine::Machine;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -52,7 +50,7 @@ pub enum Kind {
     Transaction,
     /// More words than a lane holds: a spilled undo entry.
     Spilled,
-    /// Two writes under a view: the second logs its data.
+    /// Writes under a view: the second logs its data, the third is a redo entry.
     UnderView,
     /// Deployment of some pages.
     Deploy,
@@ -178,13 +176,10 @@ pub struct Player<'a> {
 impl<'a> Player<'a> {
     /// A machine with a plain home file of some bytes, opened.
     pub fn new(model: Model, device: u64, second: &'a Second) -> Result<Player<'a>> {
+        let first = vec![(62 * PAGE, fill(200, 4 * PAGE)), (LEN - 50, fill(201, 50))];
         let mut world = World::new(model, device);
-        let now = Arc::new(Content { bytes: vec![0; LEN as usize] });
-        let begin = now.after(&Effect::Bytes(vec![
-            (62 * PAGE, fill(200, 4 * PAGE)),
-            (LEN - 50, fill(201, 50)),
-        ]));
-        world.make(Path::new(HOME), &begin.bytes);
+        world.make(Path::new(HOME), LEN, &first);
+        let begin = Content::new(LEN).after(&Effect::Bytes(first));
         let machine = Simulation::new(world);
         let file = open(&machine)?;
         let tail = LEN - 200..LEN + 3 * PAGE;
@@ -229,7 +224,7 @@ impl<'a> Player<'a> {
     }
 
     fn len(&self) -> u64 {
-        self.now.bytes.len() as u64
+        self.now.len
     }
 
     /// One operation with its effect: before it has returned the effect is there or not.
@@ -376,6 +371,7 @@ impl<'a> Player<'a> {
                 let view = reader.view(LAST..end)?;
                 let before = view.to_vec()?;
                 self.write(LAST + 64, 64)?;
+                self.write(LAST + 20, 300)?;
                 self.write(LAST + 70, 8)?;
                 assert!(view.to_vec()? == before, "a view has changed");
                 Ok(())
@@ -410,21 +406,15 @@ impl<'a> Player<'a> {
 }
 
 /// Whether the home file of a machine without processes is plain and complete, and alone.
-pub fn is_plain(machine: &Arc<Simulation>, expected: &Content) -> std::result::Result<(), String> {
+pub fn is_plain(machine: &Arc<Simulation>, expected: &[u8]) -> std::result::Result<(), String> {
     let mut world = machine.world();
     let names: Vec<_> = world.names().map(Path::to_owned).collect();
     if names != [Path::new(HOME)] {
         return Err(format!("files after a spatial close: {names:?}"));
     }
-    let bytes = world.contents(Path::new(HOME), 0, expected.bytes.len() + 1);
-    match bytes.as_deref() == Some(&expected.bytes) {
+    let bytes = world.contents(Path::new(HOME), 0, expected.len() + 1);
+    match bytes.as_deref() == Some(expected) {
         true => Ok(()),
         false => Err("the home file is not plain after a spatial close".into()),
     }
-}
-
-/// Makes sure that the machine's door is used: opening what is not there fails.
-pub fn is_missing(machine: &Arc<Simulation>, path: &Path) -> bool {
-    let how = OpenHow { create: false, create_new: false, mode: 0 };
-    Machine::open(machine.as_ref(), path, how).is_err()
 }

@@ -78,11 +78,15 @@ fn jobs(settings: &Settings) -> Vec<Job> {
         }
     };
     if settings.seconds.is_some() {
-        // Broad before deep.
+        // Broad before deep, and of every kind early.
         of_all(1, 1, &mut jobs);
+        let short = jobs.len();
         of_all(2, 0, &mut jobs);
+        let middle = jobs.len();
         of_all(2, 1, &mut jobs);
         of_all(3, 0, &mut jobs);
+        rng.shuffle(&mut jobs[short..middle]);
+        rng.shuffle(&mut jobs[middle..]);
         return jobs;
     }
     of_all(1, 2, &mut jobs);

@@ -316,15 +316,13 @@ impl World {
         self.is_new = true;
     }
 
-    /// Makes a file with these bytes, durably. Pages of zeroes only are holes.
-    pub fn make(&mut self, path: &Path, bytes: &[u8]) {
+    /// Makes a file that holds these pieces and otherwise holes, durably.
+    pub fn make(&mut self, path: &Path, len: u64, pieces: &[(u64, Vec<u8>)]) {
         let how = OpenHow { create: true, create_new: true, mode: 0 };
         let file = self.open(path, how).expect("a new file");
-        self.set_len(file, bytes.len() as u64).expect("a length");
-        for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
-            if page.iter().any(|byte| *byte != 0) {
-                self.write_at(file, page, n as u64 * PAGE).expect("bytes");
-            }
+        self.set_len(file, len).expect("a length");
+        for (at, bytes) in pieces {
+            self.write_at(file, bytes, *at).expect("bytes");
         }
         self.sync(file).and_then(|()| self.sync_dir()).expect("a sync");
         self.journal.clear();

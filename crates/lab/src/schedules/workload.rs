@@ -212,7 +212,7 @@ fn words_of(file: &AtomicMappedFile) -> Result<State, Error> {
 /// One schedule.
 fn run_one(mut plan: Plan) {
     let mut world = World::new(plan.model, 1);
-    world.make(Path::new(HOME), &vec![0; (PAGES * PAGE) as usize]);
+    world.make(Path::new(HOME), PAGES * PAGE, &[]);
     let machine = Simulation::new(world);
     let file = open(&machine).expect("a pair");
     let initial = vec![0; WORDS.len()];
