@@ -97,12 +97,12 @@ impl From<io::ErrorKind> for Fault {
     }
 }
 
-/// How much of the thing at which the process dies is still done.
+/// How the process dies at a numbered thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
-    /// Nothing.
+    /// Before the n-th store, copy, flush, drain or attempt at a call.
     Before,
-    /// The first half of the bytes, if it is a copy of at least two; else nothing.
+    /// In the middle of the n-th copy of two bytes or more, after the first half of them.
     Halfway,
 }
 
@@ -131,8 +131,9 @@ impl State {
     fn about_to(&mut self, len: usize) -> bool {
         match &mut self.death {
             None => false,
-            Some((0, Death::Halfway)) if len > 1 => true,
-            Some((0, _)) => die(),
+            Some((_, Death::Halfway)) if len < 2 => false,
+            Some((0, Death::Halfway)) => true,
+            Some((0, Death::Before)) => die(),
             Some((passing, _)) => {
                 *passing -= 1;
                 false
@@ -248,8 +249,8 @@ impl Recorder {
         armed.iter().any(|armed| !armed.fired)
     }
 
-    /// The process dies at the `nth` thing from now (store, copy, flush, drain or attempt at a call;
-    /// 1 is the next), of whatever thread.
+    /// The process dies at the `nth` thing from now (1 is the next), of whatever thread. [`Death`]
+    /// says which things count.
     ///
     /// # Panics
     /// If `nth` is 0.
@@ -460,8 +461,9 @@ mod tests {
         for (nth, death, expected) in [
             (1, Death::Before, 0),
             (2, Death::Before, 1),
-            (2, Death::Halfway, 2),
-            (3, Death::Halfway, 3),
+            (1, Death::Halfway, 2),
+            (3, Death::Before, 3),
+            (2, Death::Halfway, 4),
             (5, Death::Before, 4),
         ] {
             // Shared with the child, so that it can be seen how far it came.
@@ -519,8 +521,8 @@ mod tests {
                 other => panic!("{other:?}"),
             };
             assert_eq!(stage, expected, "at {nth}, {death:?}");
-            assert_eq!(libc::WIFSIGNALED(status), nth < 5);
-            if nth < 5 {
+            assert_eq!(libc::WIFSIGNALED(status), expected < 4);
+            if expected < 4 {
                 assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
             }
         }

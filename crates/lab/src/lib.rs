@@ -9,7 +9,10 @@
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
 //! | [`report`] | what has the lab found? |
+//! | `death` | what does the death of the process leave of the file? (Linux) |
 
+#[cfg(target_os = "linux")]
+pub mod death;
 pub mod part;
 pub mod progress;
 pub mod report;

@@ -8,7 +8,14 @@ use std::process::ExitCode;
 type Run = fn(&Settings, &Progress) -> Outcome;
 
 /// The parts, in the order in which `all` runs them.
-const PARTS: &[(&str, &str, Run)] = &[];
+const PARTS: &[(&str, &str, Run)] = &[
+    #[cfg(target_os = "linux")]
+    ("kills", "killed at any time, with several threads", lab::death::timed::run),
+    #[cfg(target_os = "linux")]
+    ("numbered", "killed at each store and call of each kind", lab::death::numbered::run),
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    ("steps", "single-stepped, and recovered after each instruction", lab::death::stepped::run),
+];
 
 const HELP: &str = "\
 usage: lab <part>|all [--quick] [--seed N]

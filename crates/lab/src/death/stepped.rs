@@ -1,0 +1,520 @@
+//! Is each operation whole or absent after every single instruction?
+//!
+//! Owns: part `steps`. A child does an operation on the machine itself, with no recorder in between,
+//! and this process single-steps it by ptrace. After every instruction the files are looked at, and
+//! whenever something has changed an image is taken, copied into files of its own, and recovered by
+//! another child: it must be the state before or the state after; once it is the state after it stays
+//! so; and so it is when the operation has returned.
+//!
+//! Images that are equal byte for byte are recovered once: of a dead process recovery sees nothing but
+//! its files. So an instruction after which nothing has changed needs no recovery of its own.
+//!
+//! To read two files after every instruction would take too long. A first run finds the lines that
+//! the operation changes (it is stopped at its system calls, and both files are compared in full); in
+//! the second, those lines are read after each instruction, and everything after each system call and
+//! at the end. If the end then shows a change elsewhere, it is run again with those lines as well. So
+//! what could be missed is a line outside that is changed and changed back between two system calls.
+//!
+//! A copy of pages makes an image of each of its stores. Of those that differ only in slots that a
+//! copy is filling, a share chosen by chance is recovered; of all others each one. (The slots are not
+//! valid while they are filled; were they, any of the chosen would show it.)
+//!
+//! May import: `image`, `kinds`, `numbered`, `process`.
+
+use super::image::{Contents, Image, Opened};
+use super::kinds::{self, Kind, PLANTED, Stage, Step};
+use super::numbered::{die, look_in_a_child};
+use super::process::{Child, fork};
+use super::{Ground, grounds};
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::testing::layout;
+use atomic_mmap::testing::recorder::Death;
+use fastrand::Rng;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+/// Images of each operation that are recovered although only bytes of slots have changed: about.
+const BULK_QUICK: usize = 60;
+const BULK_LONG: usize = 3000;
+/// Ranges of lines are joined if so few bytes lie in between: one call reads both.
+const GAP: u64 = 1024;
+/// Times that a run is repeated because lines were missed.
+const ATTEMPTS: usize = 4;
+/// Violations after which a part ends.
+const ENOUGH: usize = 5;
+
+/// What was done and found.
+#[derive(Clone, Default, Debug)]
+struct Tally {
+    steps: u64,
+    /// Different ones.
+    images: u64,
+    recovered: u64,
+    violations: Vec<String>,
+}
+
+/// What is stepped through.
+struct Subject {
+    kind: Kind,
+    /// The kind whose death at that event is to be recovered from.
+    left_by: Option<(Kind, usize)>,
+    states: Vec<Vec<u8>>,
+}
+
+/// The part `steps`.
+pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("steps");
+    let grounds = match grounds() {
+        Ok(grounds) => grounds,
+        Err(why) => return Outcome { skipped: Some(why), ..outcome },
+    };
+    if let Err(why) = probe() {
+        return Outcome { skipped: Some(format!("no ptrace here: {why}")), ..outcome };
+    }
+    let bulk = if settings.quick { BULK_QUICK } else { BULK_LONG };
+    let mut rng = settings.rng("steps");
+    for planted in PLANTED {
+        outcome.planted += 1;
+        if finds(&grounds[0], planted, &mut rng) {
+            outcome.killed += 1;
+        } else {
+            outcome.violations.push(format!("the planted bug {planted:?} was not found"));
+        }
+    }
+    let mut sum = Tally::default();
+    let mut subjects = 0;
+    let fast: Vec<_> = grounds.iter().filter(|ground| !ground.is_slow).collect();
+    for ground in &fast {
+        for subject in all(ground, settings.quick, &mut sum) {
+            if sum.violations.len() >= ENOUGH {
+                break;
+            }
+            subjects += 1;
+            step_through(ground, &subject, bulk, &mut rng, &mut sum);
+            progress.tick(format_args!(
+                "{}, {}: {} steps, {} images",
+                ground.name, subject.kind.name, sum.steps, sum.images
+            ));
+        }
+    }
+    outcome.recoveries = sum.recovered;
+    outcome.runs = format!(
+        "{} instructions of {subjects} operations and recoveries on {} media, {} different images, \
+         {} recovered",
+        sum.steps,
+        fast.len(),
+        sum.images,
+        sum.recovered
+    );
+    let seed = settings.seed;
+    let again = |what: &String| format!("{what} (again: lab steps --seed {seed})");
+    outcome.violations.extend(sum.violations.iter().map(again));
+    outcome
+}
+
+/// A small run: what is wrong with the operations whose name contains `name`. The error says why
+/// there is no ptrace here. No other thread of the process may use the crate meanwhile.
+pub fn quick_check(settings: &Settings, name: &str) -> Result<Vec<String>, String> {
+    let grounds = grounds()?;
+    probe()?;
+    let mut sum = Tally::default();
+    for kind in kinds::all().into_iter().filter(|kind| kind.name.contains(name)) {
+        let subject = Subject { states: kind.states().to_vec(), kind, left_by: None };
+        let mut rng = settings.rng("steps");
+        step_through(&grounds[0], &subject, BULK_QUICK / 4, &mut rng, &mut sum);
+    }
+    if sum.violations.is_empty() && sum.recovered < 3 {
+        sum.violations.push(format!("nothing was tested: {sum:?}"));
+    }
+    Ok(sum.violations)
+}
+
+/// Whether single steps find a planted bug.
+pub fn finds(ground: &Ground, planted: kinds::Planted, rng: &mut Rng) -> bool {
+    let kind = kinds::planted(planted);
+    let subject = Subject { states: kind.states().to_vec(), kind, left_by: None };
+    let mut sum = Tally::default();
+    step_through(ground, &subject, BULK_QUICK, rng, &mut sum);
+    !sum.violations.is_empty()
+}
+
+/// All kinds, and the recovery from the death of some of them in the middle and near the end.
+fn all(ground: &Ground, quick: bool, sum: &mut Tally) -> Vec<Subject> {
+    let kinds = kinds::all();
+    let mut subjects: Vec<Subject> = kinds
+        .iter()
+        .map(|kind| Subject { kind: kind.clone(), left_by: None, states: kind.states().to_vec() })
+        .collect();
+    let is_opened = |kind: &&Kind| !matches!(kind.act, Step::Open);
+    for kind in kinds.iter().filter(is_opened) {
+        match deaths(ground, kind, quick) {
+            Ok(deaths) => subjects.extend(deaths.into_iter().map(|(n, state)| Subject {
+                kind: Kind { name: "recovery", before: Vec::new(), act: Step::Open, planted: None },
+                left_by: Some((kind.clone(), n)),
+                // The result of an undisturbed recovery, and nothing else.
+                states: vec![kind.states()[state].clone()],
+            })),
+            Err(what) => sum.violations.push(format!("{}: {what}", kind.name)),
+        }
+    }
+    subjects
+}
+
+/// Events at which a kind is killed, and the states that those leave.
+fn deaths(ground: &Ground, kind: &Kind, quick: bool) -> Result<Vec<(usize, usize)>, String> {
+    let folder = ground.folder()?;
+    let path = folder.path().join("state");
+    let clear = || Image::remove(folder.path()).map_err(|e| e.to_string());
+    let mut events = 0;
+    // By doubling, and then by halves: the last event.
+    let survives = |n: usize| {
+        let died = die(ground, kind, &path, n, Death::Before)?;
+        clear()?;
+        Ok::<_, String>(!died)
+    };
+    let mut above = 1;
+    while !survives(above)? {
+        events = above;
+        above *= 2;
+    }
+    while above - events > 1 {
+        let middle = events + (above - events) / 2;
+        if survives(middle)? {
+            above = middle;
+        } else {
+            events = middle;
+        }
+    }
+    // The last one is mostly the drain after the commit point; before it lies what is interesting.
+    let parts = if quick { 2 } else { 12 };
+    let chosen: BTreeSet<usize> =
+        (1..=parts).map(|part| (events * part / parts).saturating_sub(1).max(1)).collect();
+    let states = kind.states();
+    chosen
+        .into_iter()
+        .map(|n| {
+            die(ground, kind, &path, n, Death::Before)?;
+            let state = look_in_a_child(ground, &path, &states, false)?;
+            clear()?;
+            Ok((n, state))
+        })
+        .collect()
+}
+
+/// Lines that are read after each instruction: of home and reflection file, and of the one that is
+/// being made.
+type Lines = [BTreeSet<u64>; 3];
+
+fn ranges(lines: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for &line in lines {
+        match ranges.last_mut() {
+            Some(last) if line <= last.end + GAP => last.end = line + 64,
+            _ => ranges.push(line..line + 64),
+        }
+    }
+    ranges
+}
+
+fn step_through(ground: &Ground, subject: &Subject, bulk: usize, rng: &mut Rng, sum: &mut Tally) {
+    let what = match &subject.left_by {
+        None => subject.kind.name.to_owned(),
+        Some((kind, n)) => format!("recovery from the death of {} at event {n}", kind.name),
+    };
+    let mut lines = Lines::default();
+    for attempt in 0..ATTEMPTS {
+        let mut now = Tally::default();
+        let result = Stepping::begin(ground, subject).and_then(|mut stepping| {
+            if attempt == 0 {
+                return stepping.learn();
+            }
+            stepping.lines = lines.clone();
+            stepping.run(bulk, rng, &mut now)
+        });
+        match result {
+            Ok(changed) => {
+                let known: usize = lines.iter().map(BTreeSet::len).sum();
+                lines.iter_mut().zip(changed).for_each(|(known, new)| known.extend(new));
+                if attempt > 0 && lines.iter().map(BTreeSet::len).sum::<usize>() == known {
+                    sum.steps += now.steps;
+                    sum.images += now.images;
+                    sum.recovered += now.recovered;
+                    return;
+                }
+            }
+            Err(wrong) => {
+                let step = now.steps;
+                let text = format!("{}, {what}, after {step} instructions: {wrong}", ground.name);
+                return sum.violations.push(text);
+            }
+        }
+    }
+    let text = format!("{}, {what}: other lines change every time", ground.name);
+    sum.violations.push(text);
+}
+
+/// How a traced child has stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// At what it was let go for.
+    There,
+    /// By its own hand: the operation begins, or has returned.
+    Mark,
+}
+
+/// A child that is traced, and killed in the end.
+struct Traced(Child);
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        self.0.kill();
+        let _gone = Child { pid: self.0.pid }.wait();
+    }
+}
+
+fn checked(result: libc::c_long, what: &str) -> Result<(), String> {
+    if result < 0 { Err(format!("{what}: {}", io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// Stops the child that calls it.
+fn mark() {
+    // SAFETY: a signal to this thread; no memory is touched.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+impl Traced {
+    /// A child that is stopped at its first mark.
+    fn start(work: impl FnOnce()) -> Result<Traced, String> {
+        let child = fork(|| {
+            std::panic::set_hook(Box::new(|_| {}));
+            // SAFETY: asks to be traced by the parent; the other arguments do not count.
+            if unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } < 0 {
+                return 77;
+            }
+            work();
+            0
+        })
+        .map_err(|e| format!("no child: {e}"))?;
+        let traced = Traced(child);
+        match traced.wait()? {
+            Stop::Mark => Ok(traced),
+            Stop::There => Err("the child stops for no reason".to_owned()),
+        }
+    }
+
+    fn wait(&self) -> Result<Stop, String> {
+        let mut status = 0;
+        loop {
+            // SAFETY: our own child, and a live local for its status.
+            let waited = unsafe { libc::waitpid(self.0.pid, &raw mut status, libc::__WALL) };
+            if waited == self.0.pid {
+                break;
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return Err("the child cannot be waited for".to_owned());
+            }
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Err(format!("the child has ended: status {status:#x}"));
+        }
+        match libc::WSTOPSIG(status) {
+            libc::SIGTRAP => Ok(Stop::There),
+            libc::SIGSTOP => Ok(Stop::Mark),
+            other => Err(format!("the child gets signal {other}")),
+        }
+    }
+
+    /// Lets it go on: to the next instruction, or to the next border of a system call.
+    fn go_on(&self, request: libc::c_uint) -> Result<Stop, String> {
+        // SAFETY: a stopped child of ours; no signal is delivered, and no memory of ours is touched.
+        checked(unsafe { libc::ptrace(request, self.0.pid, 0, 0) }, "ptrace")?;
+        self.wait()
+    }
+
+    /// Whether its last instruction was a system call: that leaves its own address in a register.
+    fn has_called(&self) -> Result<bool, String> {
+        // SAFETY: all-zero is a valid value of the plain struct.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        // SAFETY: a stopped child of ours, and a live local of the type that the request fills.
+        let result =
+            unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0.pid, 0, &raw mut registers) };
+        checked(result, "read the registers")?;
+        Ok(registers.rip == registers.rcx)
+    }
+}
+
+/// Whether a child can be stepped here.
+fn probe() -> Result<(), String> {
+    let traced = Traced::start(|| {
+        mark();
+        mark();
+    })?;
+    let mut called = false;
+    for _ in 0..100_000 {
+        if traced.go_on(libc::PTRACE_SINGLESTEP)? == Stop::Mark {
+            return if called { Ok(()) } else { Err("no system call is seen".to_owned()) };
+        }
+        called |= traced.has_called()?;
+    }
+    Err("steps lead nowhere".to_owned())
+}
+
+/// One run of an operation.
+struct Stepping<'a> {
+    ground: &'a Ground,
+    subject: &'a Subject,
+    folder: tempfile::TempDir,
+    traced: Traced,
+    image: Image,
+    opened: Opened,
+    lines: Lines,
+}
+
+impl<'a> Stepping<'a> {
+    /// The child is stopped right before the operation.
+    fn begin(ground: &'a Ground, subject: &'a Subject) -> Result<Stepping<'a>, String> {
+        let folder = ground.folder()?;
+        let io = |e: io::Error| e.to_string();
+        for name in ["original", "copy"] {
+            std::fs::create_dir(folder.path().join(name)).map_err(io)?;
+        }
+        let path = folder.path().join("original/state");
+        if let Some((kind, n)) = &subject.left_by {
+            die(ground, kind, &path, *n, Death::Before)?;
+        }
+        let stage = Stage { path: &path, medium: ground.medium, recorder: None };
+        let traced = Traced::start(|| stage.play(&subject.kind, mark, mark))?;
+        let (image, opened) = Image::of(&path).map_err(io)?;
+        let lines = Lines::default();
+        Ok(Stepping { ground, subject, folder, traced, image, opened, lines })
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("original/state")
+    }
+
+    /// Looks at everything. Returns the lines that have changed.
+    fn look(&mut self) -> Result<Lines, String> {
+        let (image, opened) = Image::of(&self.path()).map_err(|e| e.to_string())?;
+        let none = Contents::default();
+        let lines = |of: fn(&Image) -> &Option<Contents>| {
+            let [old, new] = [&self.image, &image].map(|image| of(image).as_ref().unwrap_or(&none));
+            new.lines_unlike(old).into_iter().collect()
+        };
+        let changed =
+            [lines(|image| &image.home), lines(|i| &i.reflection), lines(|i| &i.unfinished)];
+        self.image = image;
+        self.opened = opened;
+        Ok(changed)
+    }
+
+    /// Runs to the end, stopping at system calls only. Returns the lines that change.
+    fn learn(&mut self) -> Result<Lines, String> {
+        let mut all = Lines::default();
+        loop {
+            let stop = self.traced.go_on(libc::PTRACE_SYSCALL)?;
+            let changed = self.look()?;
+            all.iter_mut().zip(changed).for_each(|(all, new)| all.extend(new));
+            if stop == Stop::Mark {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Reads the known lines. Returns whether something has changed, and whether nothing but slots.
+    fn look_at_lines(&mut self, known: &[Vec<Range<u64>>; 3]) -> io::Result<(bool, bool)> {
+        let (mut changed, mut only_slots) = (false, true);
+        type File3<'a> = [(&'a mut Option<Contents>, &'a Option<File>, u64); 3];
+        let files: File3<'_> = [
+            (&mut self.image.home, &self.opened.home, 0),
+            (&mut self.image.reflection, &self.opened.reflection, layout::reflection(0)),
+            (&mut self.image.unfinished, &self.opened.unfinished, u64::MAX),
+        ];
+        for ((contents, file, slots), known) in files.into_iter().zip(known) {
+            let (Some(contents), Some(file)) = (contents, file) else { continue };
+            for range in known {
+                // Both ends are in slots, or neither: a gap is not so long.
+                if contents.refresh(file, range.start, (range.end - range.start) as usize)? {
+                    changed = true;
+                    only_slots &= range.start >= slots;
+                }
+            }
+        }
+        Ok((changed, only_slots))
+    }
+
+    /// Steps to the end. Returns the lines that have changed unseen.
+    fn run(&mut self, bulk: usize, rng: &mut Rng, sum: &mut Tally) -> Result<Lines, String> {
+        let known = [0, 1, 2].map(|n| ranges(&self.lines[n]));
+        let slots: usize =
+            self.lines[0].len() + self.lines[1].range(layout::reflection(0)..).count();
+        let mut missed = Lines::default();
+        let mut seen = HashSet::new();
+        let mut committed = false;
+        let mut checks = Checks { seen: &mut seen, committed: &mut committed };
+        self.recover(&mut checks, sum)?;
+        loop {
+            let stop = self.traced.go_on(libc::PTRACE_SINGLESTEP)?;
+            sum.steps += 1;
+            let io = |e: io::Error| format!("the files cannot be read: {e}");
+            let (changed, only_slots) = self.look_at_lines(&known).map_err(io)?;
+            let mut is_bulk = changed && only_slots;
+            if stop == Stop::Mark || self.traced.has_called()? {
+                let late = self.look()?;
+                for ((missed, late), known) in missed.iter_mut().zip(late).zip(&self.lines) {
+                    missed.extend(late.difference(known));
+                }
+                is_bulk = false;
+            } else if !changed {
+                continue;
+            }
+            let new = !checks.seen.contains(&self.image.digest());
+            sum.images += u64::from(new);
+            if new && (!is_bulk || rng.usize(0..slots.max(1)) < bulk) {
+                self.recover(&mut checks, sum)?;
+            }
+            checks.seen.insert(self.image.digest());
+            if stop == Stop::Mark {
+                break;
+            }
+        }
+        // It has returned.
+        let last = self.subject.states.len() - 1;
+        let state = self.recovered_state(0)?;
+        if state != last && self.subject.states[0] != self.subject.states[last] {
+            return Err("the operation has returned, and the state is the one before it".to_owned());
+        }
+        Ok(missed)
+    }
+
+    fn recover(&self, checks: &mut Checks<'_>, sum: &mut Tally) -> Result<(), String> {
+        sum.recovered += 1;
+        let state = self.recovered_state(sum.recovered)?;
+        if *checks.committed && state == 0 {
+            return Err("was in the state after, and is in the state before again".to_owned());
+        }
+        let states = &self.subject.states;
+        *checks.committed |= state == 1 && states[0] != states[1];
+        Ok(())
+    }
+
+    /// Recovers a copy of the image.
+    fn recovered_state(&self, n: u64) -> Result<usize, String> {
+        let folder = self.folder.path().join("copy");
+        let path: &Path = &folder.join("state");
+        let io = |e: io::Error| format!("the image cannot be copied: {e}");
+        self.image.write(path).map_err(io)?;
+        let state = look_in_a_child(self.ground, path, &self.subject.states, n.is_multiple_of(4));
+        Image::remove(&folder).map_err(io)?;
+        state
+    }
+}
+
+struct Checks<'a> {
+    seen: &'a mut HashSet<u64>,
+    committed: &'a mut bool,
+}
