@@ -100,13 +100,21 @@ pub fn all() -> Vec<Kind> {
             Tx { parts: vec![(p(50) + 8, 16), (p(51), 200), (p(90) + 60, 8)], reads: true },
         ),
         with("deploy of pages", &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
-        with("deploy and punch", &[Write(p(4), PAGE), Write(9, 9)], Deploy(0, LEN)),
+        with(
+            "deploy and punch",
+            &[Deploy(0, LEN), Write(p(4), PAGE), Write(p(70), 300)],
+            Deploy(0, LEN),
+        ),
         with("grow", &[], SetLen(LEN + REGION + 77)),
         with("grow past a chunk", &[Deploy(0, LEN)], SetLen(5 << 20)),
         with("shrink into a slice", &[Write(LEN - 30, 30)], SetLen(REGION + p(5) + 33)),
         with("shrink to nothing", &[], SetLen(0)),
         with("close fast", &[Write(20, 20), Write(p(1), 64)], Close(CloseMode::Fast)),
-        with("close spatial", &[Write(20, 20), Write(p(1), 64)], Close(CloseMode::Spatial)),
+        with(
+            "close spatial",
+            &[Deploy(0, LEN), Write(20, 20), Write(p(1), 640), Write(p(90), PAGE)],
+            Close(CloseMode::Spatial),
+        ),
         with("open what was closed fast", &[Write(20, 20), Close(CloseMode::Fast)], Open),
         with("open a plain file", &[Write(20, 20), Close(CloseMode::Spatial)], Open),
         Kind { name: "create", before: Vec::new(), act: Open, planted: None },
@@ -125,19 +133,26 @@ fn fill(number: u64, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|n| (1 + (n * 31 + (n >> 8) * 7 + number * 59) % 255) as u8).collect()
 }
 
-fn put(bytes: &mut [u8], number: u64, at: u64, len: u64) {
-    bytes[at as usize..(at + len) as usize].copy_from_slice(&fill(number, at, len));
-}
-
 impl Step {
-    fn apply(&self, number: u64, bytes: &mut Vec<u8>) {
+    fn ranges(&self) -> Vec<(u64, u64)> {
         match self {
-            Step::Write(at, len) => put(bytes, number, *at, *len),
-            Step::Tx { parts, .. } => {
-                parts.iter().for_each(|&(at, len)| put(bytes, number, at, len));
-            }
-            Step::SetLen(len) => bytes.resize(*len as usize, 0),
-            _ => {}
+            Step::Write(at, len) => vec![(*at, *len)],
+            Step::Tx { parts, .. } => parts.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it writes to each of its ranges, as the step of this number.
+    fn bytes(&self, number: u64) -> Vec<Vec<u8>> {
+        self.ranges().into_iter().map(|(at, len)| fill(number, at, len)).collect()
+    }
+
+    fn apply(&self, number: u64, bytes: &mut Vec<u8>) {
+        for ((at, len), new) in self.ranges().into_iter().zip(self.bytes(number)) {
+            bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
+        }
+        if let Step::SetLen(len) = self {
+            bytes.resize(*len as usize, 0);
         }
     }
 }
@@ -188,17 +203,18 @@ impl Stage<'_> {
     pub fn play(&self, kind: &Kind, begin: impl FnOnce(), end: impl FnOnce()) {
         let mut file = None;
         for (step, number) in kind.before.iter().zip(1..) {
-            self.step(&mut file, step, number).expect("what comes before");
+            self.step(&mut file, step, &step.bytes(number)).expect("what comes before");
         }
+        // Made before: nothing but the operation is looked at.
+        let bytes = kind.act.bytes(ACT);
         match (kind.planted, &kind.act) {
             (None, _) => {
                 begin();
-                self.step(&mut file, &kind.act, ACT).expect("the operation");
+                self.step(&mut file, &kind.act, &bytes).expect("the operation");
             }
-            (Some(Planted::InTwo), &Step::Write(at, len)) => {
+            (Some(Planted::InTwo), &Step::Write(at, _)) => {
                 let file = file.as_ref().expect("open");
-                let bytes = fill(ACT, at, len);
-                let (first, second) = bytes.split_at(bytes.len() / 2);
+                let (first, second) = bytes[0].split_at(bytes[0].len() / 2);
                 begin();
                 file.write_at(first, at).expect("the first half");
                 file.write_at(second, at + first.len() as u64).expect("the second half");
@@ -213,7 +229,7 @@ impl Stage<'_> {
                     let file = File::options().write(true).open(path).expect("a file");
                     file.write_all_at(&[0], at).expect("a byte");
                 }
-                self.step(&mut file, &kind.act, ACT).expect("the operation");
+                self.step(&mut file, &kind.act, &bytes).expect("the operation");
             }
             (planted, act) => panic!("{planted:?} cannot be planted into {act:?}"),
         }
@@ -221,11 +237,12 @@ impl Stage<'_> {
         std::mem::forget(file);
     }
 
+    /// `bytes` are those of [`Step::bytes`].
     fn step(
         &self,
         opened: &mut Option<AtomicMappedFile>,
         step: &Step,
-        number: u64,
+        bytes: &[Vec<u8>],
     ) -> Result<(), Error> {
         let file = match step {
             Step::Open => {
@@ -236,16 +253,16 @@ impl Stage<'_> {
             _ => opened.as_ref().expect("open"),
         };
         match step {
-            Step::Write(at, len) => file.write_at(&fill(number, *at, *len), *at),
+            Step::Write(at, _) => file.write_at(&bytes[0], *at),
             Step::Tx { parts, reads } => {
                 let mut tx = file.begin();
-                for &(at, len) in parts {
+                for (&(at, len), bytes) in parts.iter().zip(bytes) {
                     if *reads {
                         // More than is written, so that there is something to look at again.
                         tx.read_at(&mut vec![0; len as usize + 100], at)?;
                         tx.read_at(&mut [0; 8], at + 2 * PAGE)?;
                     }
-                    tx.write_at(&fill(number, at, len), at)?;
+                    tx.write_at(bytes, at)?;
                 }
                 tx.commit()
             }

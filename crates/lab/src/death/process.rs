@@ -231,3 +231,33 @@ impl Deadline {
         assert_eq!(refused, 0, "the timer cannot be set");
     }
 }
+
+/// Keeps this process, and whom it forks, on one processor while this lives: two that take turns need
+/// not wake each other up across processors.
+#[derive(Debug)]
+pub struct OnOneProcessor(libc::cpu_set_t);
+
+impl OnOneProcessor {
+    /// Chooses the one that it runs on. `None`: it is not allowed, and nothing has changed.
+    pub fn new() -> Option<OnOneProcessor> {
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: all-zero is a valid value of the plain struct; the calls get live locals of its
+        // size.
+        unsafe {
+            let mut before: libc::cpu_set_t = std::mem::zeroed();
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            let here = usize::try_from(libc::sched_getcpu()).ok()?;
+            libc::CPU_SET(here, &mut one);
+            let done = libc::sched_getaffinity(0, size, &raw mut before) == 0
+                && libc::sched_setaffinity(0, size, &raw const one) == 0;
+            done.then_some(OnOneProcessor(before))
+        }
+    }
+}
+
+impl Drop for OnOneProcessor {
+    fn drop(&mut self) {
+        // SAFETY: a live value of the size that is said.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
+    }
+}

@@ -15,24 +15,26 @@
 //! at the end. If the end then shows a change elsewhere, it is run again with those lines as well. So
 //! what could be missed is a line outside that is changed and changed back between two system calls.
 //!
-//! A copy of pages makes an image of each of its stores. Of those that differ only in slots that a
-//! copy is filling, a share chosen by chance is recovered; of all others each one. (The slots are not
-//! valid while they are filled; were they, any of the chosen would show it.)
+//! A copy of pages makes an image of each of its stores. Of those that differ only in slots, a share
+//! chosen by chance is recovered, if the operation fills many slots; of all others each one. And an
+//! operation that fills many slots has those read after every 16th instruction only, and whenever a
+//! line of another kind has changed. (Slots are not valid while they are filled; were they, any of the
+//! chosen would show it.)
 //!
 //! May import: `image`, `kinds`, `numbered`, `process`.
 
 use super::image::{Contents, Image, Opened};
 use super::kinds::{self, Kind, PLANTED, Stage, Step};
 use super::numbered::{die, look_in_a_child};
-use super::process::{Child, fork};
+use super::process::{Child, OnOneProcessor, ask, fork};
+use super::writer::PATIENCE;
 use super::{Ground, grounds};
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 use atomic_mmap::testing::layout;
-use atomic_mmap::testing::recorder::Death;
+use atomic_mmap::testing::recorder::{Death, Event, Recorder, What};
 use fastrand::Rng;
-use std::collections::{BTreeSet, HashSet};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -42,6 +44,12 @@ const BULK_QUICK: usize = 60;
 const BULK_LONG: usize = 3000;
 /// Ranges of lines are joined if so few bytes lie in between: one call reads both.
 const GAP: u64 = 1024;
+/// An operation that changes more lines of slots than this fills many.
+const MANY: usize = 128;
+/// Or more ranges of them.
+const MANY_RANGES: usize = 12;
+/// Instructions between two looks at many slots.
+const SELDOM: u64 = 16;
 /// Times that a run is repeated because lines were missed.
 const ATTEMPTS: usize = 4;
 /// Violations after which a part ends.
@@ -75,6 +83,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     if let Err(why) = probe() {
         return Outcome { skipped: Some(format!("no ptrace here: {why}")), ..outcome };
     }
+    let _pinned = OnOneProcessor::new();
     let bulk = if settings.quick { BULK_QUICK } else { BULK_LONG };
     let mut rng = settings.rng("steps");
     for planted in PLANTED {
@@ -88,15 +97,22 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut sum = Tally::default();
     let mut subjects = 0;
     let fast: Vec<_> = grounds.iter().filter(|ground| !ground.is_slow).collect();
-    for ground in &fast {
-        for subject in all(ground, settings.quick, &mut sum) {
+    for (ground, n) in fast.iter().zip(0..) {
+        // Persistent memory has all ways and all steps. The others take longer to say less.
+        let recoveries = match (settings.quick, n) {
+            (true, 0) => 1,
+            (true, _) => 0,
+            (false, _) => 8,
+        };
+        for subject in all(ground, recoveries, &mut sum) {
             if sum.violations.len() >= ENOUGH {
                 break;
             }
             subjects += 1;
             step_through(ground, &subject, bulk, &mut rng, &mut sum);
+            let of = subject.left_by.as_ref().map_or("", |(kind, _)| kind.name);
             progress.tick(format_args!(
-                "{}, {}: {} steps, {} images",
+                "{}, {} {of}: {} steps, {} images",
                 ground.name, subject.kind.name, sum.steps, sum.images
             ));
         }
@@ -121,6 +137,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
 pub fn quick_check(settings: &Settings, name: &str) -> Result<Vec<String>, String> {
     let grounds = grounds()?;
     probe()?;
+    let _pinned = OnOneProcessor::new();
     let mut sum = Tally::default();
     for kind in kinds::all().into_iter().filter(|kind| kind.name.contains(name)) {
         let subject = Subject { states: kind.states().to_vec(), kind, left_by: None };
@@ -142,16 +159,21 @@ pub fn finds(ground: &Ground, planted: kinds::Planted, rng: &mut Rng) -> bool {
     !sum.violations.is_empty()
 }
 
-/// All kinds, and the recovery from the death of some of them in the middle and near the end.
-fn all(ground: &Ground, quick: bool, sum: &mut Tally) -> Vec<Subject> {
+/// All kinds, and so many recoveries of what each leaves when it is killed. Without those, no
+/// openings either: most of an opening's instructions look at lanes and change nothing.
+fn all(ground: &Ground, recoveries: usize, sum: &mut Tally) -> Vec<Subject> {
     let kinds = kinds::all();
     let mut subjects: Vec<Subject> = kinds
         .iter()
         .map(|kind| Subject { kind: kind.clone(), left_by: None, states: kind.states().to_vec() })
         .collect();
     let is_opened = |kind: &&Kind| !matches!(kind.act, Step::Open);
+    if recoveries == 0 {
+        subjects.retain(|subject| is_opened(&&subject.kind));
+        return subjects;
+    }
     for kind in kinds.iter().filter(is_opened) {
-        match deaths(ground, kind, quick) {
+        match deaths(ground, kind, recoveries) {
             Ok(deaths) => subjects.extend(deaths.into_iter().map(|(n, state)| Subject {
                 kind: Kind { name: "recovery", before: Vec::new(), act: Step::Open, planted: None },
                 left_by: Some((kind.clone(), n)),
@@ -164,38 +186,35 @@ fn all(ground: &Ground, quick: bool, sum: &mut Tally) -> Vec<Subject> {
     subjects
 }
 
-/// Events at which a kind is killed, and the states that those leave.
-fn deaths(ground: &Ground, kind: &Kind, quick: bool) -> Result<Vec<(usize, usize)>, String> {
+/// Events at which a kind is killed, and the states that those leave: the ones that leave the most
+/// for recovery to do, no two of them with as much.
+fn deaths(ground: &Ground, kind: &Kind, most: usize) -> Result<Vec<(usize, usize)>, String> {
     let folder = ground.folder()?;
     let path = folder.path().join("state");
     let clear = || Image::remove(folder.path()).map_err(|e| e.to_string());
-    let mut events = 0;
-    // By doubling, and then by halves: the last event.
-    let survives = |n: usize| {
-        let died = die(ground, kind, &path, n, Death::Before)?;
+    // By what is stored: the events of which there is one are kept.
+    let mut by_work = BTreeMap::new();
+    let mut n = 1;
+    while die(ground, kind, &path, n, Death::Before)? {
+        let work = ask(PATIENCE, || {
+            let recorder = Recorder::new();
+            let stage = Stage { path: &path, medium: ground.medium, recorder: Some(&recorder) };
+            std::mem::forget(stage.open().expect("it can be opened"));
+            let events = recorder.take();
+            let stores = |event: &Event| {
+                !matches!(event.what, What::Os(_) | What::Read { .. } | What::Drain)
+            };
+            events.into_iter().filter(stores).count().to_string()
+        })?;
         clear()?;
-        Ok::<_, String>(!died)
-    };
-    let mut above = 1;
-    while !survives(above)? {
-        events = above;
-        above *= 2;
+        by_work.insert(work.parse::<u64>().map_err(|_| work)?, n);
+        // Of a long copy's events a few are enough.
+        n += 1 + n / 50;
     }
-    while above - events > 1 {
-        let middle = events + (above - events) / 2;
-        if survives(middle)? {
-            above = middle;
-        } else {
-            events = middle;
-        }
-    }
-    // The last one is mostly the drain after the commit point; before it lies what is interesting.
-    let parts = if quick { 2 } else { 12 };
-    let chosen: BTreeSet<usize> =
-        (1..=parts).map(|part| (events * part / parts).saturating_sub(1).max(1)).collect();
+    clear()?;
     let states = kind.states();
+    let chosen = by_work.into_values().rev().take(most);
     chosen
-        .into_iter()
         .map(|n| {
             die(ground, kind, &path, n, Death::Before)?;
             let state = look_in_a_child(ground, &path, &states, false)?;
@@ -425,44 +444,47 @@ impl<'a> Stepping<'a> {
         }
     }
 
-    /// Reads the known lines. Returns whether something has changed, and whether nothing but slots.
-    fn look_at_lines(&mut self, known: &[Vec<Range<u64>>; 3]) -> io::Result<(bool, bool)> {
-        let (mut changed, mut only_slots) = (false, true);
-        type File3<'a> = [(&'a mut Option<Contents>, &'a Option<File>, u64); 3];
-        let files: File3<'_> = [
-            (&mut self.image.home, &self.opened.home, 0),
-            (&mut self.image.reflection, &self.opened.reflection, layout::reflection(0)),
-            (&mut self.image.unfinished, &self.opened.unfinished, u64::MAX),
+    /// Reads known ranges. Returns whether something has changed.
+    fn look_at(&mut self, known: &[Vec<Range<u64>>; 3]) -> Result<bool, String> {
+        let files = [
+            (&mut self.image.home, &self.opened.home),
+            (&mut self.image.reflection, &self.opened.reflection),
+            (&mut self.image.unfinished, &self.opened.unfinished),
         ];
-        for ((contents, file, slots), known) in files.into_iter().zip(known) {
+        let mut changed = false;
+        for ((contents, file), known) in files.into_iter().zip(known) {
             let (Some(contents), Some(file)) = (contents, file) else { continue };
             for range in known {
-                // Both ends are in slots, or neither: a gap is not so long.
-                if contents.refresh(file, range.start, (range.end - range.start) as usize)? {
-                    changed = true;
-                    only_slots &= range.start >= slots;
-                }
+                changed |= contents
+                    .refresh(file, range.start, (range.end - range.start) as usize)
+                    .map_err(|e| format!("a file cannot be read: {e}"))?;
             }
         }
-        Ok((changed, only_slots))
+        Ok(changed)
     }
 
     /// Steps to the end. Returns the lines that have changed unseen.
     fn run(&mut self, bulk: usize, rng: &mut Rng, sum: &mut Tally) -> Result<Lines, String> {
-        let known = [0, 1, 2].map(|n| ranges(&self.lines[n]));
-        let slots: usize =
-            self.lines[0].len() + self.lines[1].range(layout::reflection(0)..).count();
+        let [home, reflection, unfinished] = &self.lines;
+        let slots_at = layout::reflection(0);
+        let words = reflection.range(..slots_at).copied().collect();
+        let slots: BTreeSet<u64> = reflection.range(slots_at..).copied().collect();
+        let others = [Vec::new(), ranges(&words), ranges(unfinished)];
+        let number = home.len() + slots.len();
+        let slots = [ranges(home), ranges(&slots), Vec::new()];
+        let are_many = number > MANY || slots[0].len() + slots[1].len() > MANY_RANGES;
         let mut missed = Lines::default();
         let mut seen = HashSet::new();
         let mut committed = false;
-        let mut checks = Checks { seen: &mut seen, committed: &mut committed };
-        self.recover(&mut checks, sum)?;
+        self.recover(&mut committed, sum)?;
         loop {
             let stop = self.traced.go_on(libc::PTRACE_SINGLESTEP)?;
             sum.steps += 1;
-            let io = |e: io::Error| format!("the files cannot be read: {e}");
-            let (changed, only_slots) = self.look_at_lines(&known).map_err(io)?;
-            let mut is_bulk = changed && only_slots;
+            let mut changed = self.look_at(&others)?;
+            let mut is_bulk = are_many && !changed;
+            if changed || !are_many || sum.steps.is_multiple_of(SELDOM) {
+                changed |= self.look_at(&slots)?;
+            }
             if stop == Stop::Mark || self.traced.has_called()? {
                 let late = self.look()?;
                 for ((missed, late), known) in missed.iter_mut().zip(late).zip(&self.lines) {
@@ -472,33 +494,33 @@ impl<'a> Stepping<'a> {
             } else if !changed {
                 continue;
             }
-            let new = !checks.seen.contains(&self.image.digest());
-            sum.images += u64::from(new);
-            if new && (!is_bulk || rng.usize(0..slots.max(1)) < bulk) {
-                self.recover(&mut checks, sum)?;
+            if seen.insert(self.image.digest()) {
+                sum.images += 1;
+                if !is_bulk || rng.usize(0..number) < bulk {
+                    self.recover(&mut committed, sum)?;
+                }
             }
-            checks.seen.insert(self.image.digest());
             if stop == Stop::Mark {
                 break;
             }
         }
         // It has returned.
-        let last = self.subject.states.len() - 1;
-        let state = self.recovered_state(0)?;
-        if state != last && self.subject.states[0] != self.subject.states[last] {
+        let states = &self.subject.states;
+        if self.recovered_state(0)? == 0 && states[0] != states[states.len() - 1] {
             return Err("the operation has returned, and the state is the one before it".to_owned());
         }
         Ok(missed)
     }
 
-    fn recover(&self, checks: &mut Checks<'_>, sum: &mut Tally) -> Result<(), String> {
+    /// Recovers what there is now.
+    fn recover(&self, committed: &mut bool, sum: &mut Tally) -> Result<(), String> {
         sum.recovered += 1;
         let state = self.recovered_state(sum.recovered)?;
-        if *checks.committed && state == 0 {
+        if *committed && state == 0 {
             return Err("was in the state after, and is in the state before again".to_owned());
         }
         let states = &self.subject.states;
-        *checks.committed |= state == 1 && states[0] != states[1];
+        *committed |= state == 1 && states[0] != states[1];
         Ok(())
     }
 
@@ -512,9 +534,4 @@ impl<'a> Stepping<'a> {
         Image::remove(&folder).map_err(io)?;
         state
     }
-}
-
-struct Checks<'a> {
-    seen: &'a mut HashSet<u64>,
-    committed: &'a mut bool,
 }
