@@ -1,7 +1,8 @@
 //! What has been done to the files, in which order, and what if it had failed?
 //!
-//! Owns: the trace of every store, flush, drain and call to the operating system, and the failures that
-//! a test has asked for. For tests only; nothing here is covered by semantic versioning.
+//! Owns: the trace of every store, flush, drain and call to the operating system, the failures that
+//! a test has asked for, and the death at a numbered one of them. For tests only; nothing here is
+//! covered by semantic versioning.
 //!
 //! Invariants:
 //! - Everything is also done for real, by the same code as without a recorder.
@@ -96,6 +97,15 @@ impl From<io::ErrorKind> for Fault {
     }
 }
 
+/// How the process dies at a numbered thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    /// Before the n-th store, copy, flush, drain or attempt at a call.
+    Before,
+    /// In the middle of the n-th copy of two bytes or more, after the first half of them.
+    Halfway,
+}
+
 /// A failure that waits for its call.
 struct Armed {
     call: &'static str,
@@ -111,9 +121,26 @@ struct Armed {
 struct State {
     trace: Vec<Event>,
     armed: Vec<Armed>,
+    /// How many things pass before the process dies, and how.
+    death: Option<(usize, Death)>,
 }
 
 impl State {
+    /// Something is about to be done. Dies here, if it is time; or says that the process has to die
+    /// in the middle of it (of a copy of `len` bytes, 0 if it is none).
+    fn about_to(&mut self, len: usize) -> bool {
+        match &mut self.death {
+            None => false,
+            Some((_, Death::Halfway)) if len < 2 => false,
+            Some((0, Death::Halfway)) => true,
+            Some((0, Death::Before)) => die(),
+            Some((passing, _)) => {
+                *passing -= 1;
+                false
+            }
+        }
+    }
+
     fn note(&mut self, what: What) {
         self.trace.push(Event { thread: this_thread(), what });
     }
@@ -136,6 +163,16 @@ impl State {
         self.armed.retain(|armed| armed.lasting || !armed.fired);
         found
     }
+}
+
+/// Ends this process as SIGKILL does: nothing is run down, in no thread.
+fn die() -> ! {
+    // SAFETY: sends a signal to this process; touches no memory.
+    #[cfg(unix)]
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL)
+    };
+    std::process::abort()
 }
 
 fn this_thread() -> u64 {
@@ -212,6 +249,21 @@ impl Recorder {
         armed.iter().any(|armed| !armed.fired)
     }
 
+    /// The process dies at the `nth` thing from now (1 is the next), of whatever thread. [`Death`]
+    /// says which things count.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn kill_at(&self, nth: usize, death: Death) {
+        assert!(nth > 0, "things are counted from 1");
+        self.lock().death = Some((nth - 1, death));
+    }
+
+    /// The process goes on after all.
+    pub fn spare(&self) {
+        self.lock().death = None;
+    }
+
     fn arm(&self, call: &'static str, nth: usize, fault: Fault, lasting: bool) {
         assert!(nth > 0, "calls are counted from 1");
         assert!(call == "any" || call::ALL.contains(&call), "no call is named {call}");
@@ -251,6 +303,7 @@ impl Recorder {
         what: impl FnOnce(&T) -> What,
     ) -> io::Result<T> {
         let mut state = self.lock();
+        state.about_to(0);
         let result = match state.fault(call) {
             None => act(usize::MAX),
             Some(Fault::Os(code)) => Err(io::Error::from_raw_os_error(code)),
@@ -269,6 +322,11 @@ impl Recorder {
     /// As [`Platform::copy_in`].
     pub(super) unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
         let mut state = self.lock();
+        if state.about_to(from.len()) {
+            // SAFETY: a part of what the caller vouches for.
+            unsafe { self.native.copy_in(to.checked(), &from[..from.len() / 2], how) };
+            die();
+        }
         // SAFETY: the caller's contract is the same.
         unsafe { self.native.copy_in(to.checked(), from, how) };
         for part in self.native.plan(to.ptr, from.len(), how).parts() {
@@ -313,6 +371,7 @@ impl Recorder {
             return;
         }
         let mut state = self.lock();
+        state.about_to(0);
         // SAFETY: the caller's contract is the same.
         unsafe { self.native.flush(at.checked(), len) };
         state.note(What::Flush { file: at.file, offset: at.offset, len: len as u64 });
@@ -320,6 +379,7 @@ impl Recorder {
 
     pub(super) fn drain(&self) {
         let mut state = self.lock();
+        state.about_to(0);
         self.native.drain();
         state.note(What::Drain);
     }
@@ -328,6 +388,7 @@ impl Recorder {
     /// As [`Platform::store_word_through`].
     pub(super) unsafe fn store_word_through(&self, at: Place, value: u64) {
         let mut state = self.lock();
+        state.about_to(0);
         // SAFETY: the caller's contract is the same.
         unsafe { self.native.store_word_through(at.checked(), value) };
         state.note(What::Store { file: at.file, offset: at.offset, value, through: true });
@@ -337,6 +398,7 @@ impl Recorder {
     /// As [`Platform::xor_word`].
     pub(super) unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
         let mut state = self.lock();
+        state.about_to(0);
         // SAFETY: the caller's contract is the same.
         let before = unsafe { word::xor(at.checked(), mask) };
         state.note(What::Xor {
@@ -357,6 +419,7 @@ impl Recorder {
         new: u64,
     ) -> Result<u64, u64> {
         let mut state = self.lock();
+        state.about_to(0);
         // SAFETY: the caller's contract is the same.
         let result = unsafe { word::compare_exchange(at.checked(), old, new) };
         state.note(What::CompareExchange {
@@ -390,6 +453,79 @@ mod tests {
 
     fn whats(recorder: &Recorder) -> Vec<What> {
         recorder.take().into_iter().map(|event| event.what).collect()
+    }
+
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn the_process_dies_at_the_numbered_thing() {
+        for (nth, death, expected) in [
+            (1, Death::Before, 0),
+            (2, Death::Before, 1),
+            (1, Death::Halfway, 2),
+            (3, Death::Before, 3),
+            (2, Death::Halfway, 4),
+            (5, Death::Before, 4),
+        ] {
+            // Shared with the child, so that it can be seen how far it came.
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let page = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    4096,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                )
+            };
+            assert_ne!(page, libc::MAP_FAILED);
+            let at = |offset: u64| Place {
+                ptr: page.cast::<u8>().wrapping_add(offset as usize),
+                file: FileId::Home,
+                offset,
+            };
+            let recorder = Recorder::new();
+            let p = recorder.platform();
+            recorder.kill_at(nth, death);
+            let bytes = [7; 16];
+            // SAFETY: the child touches the page, an uncontended mutex of its own, and memory that
+            // glibc keeps usable after a fork.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "fork failed");
+            if child == 0 {
+                // SAFETY: places inside the page; the parent looks after the child's end.
+                unsafe {
+                    p.store_word_through(at(0), 1);
+                    p.copy_in(at(64), &bytes, Copying::Cached);
+                    p.drain();
+                    p.xor_word(at(128), 1);
+                    libc::_exit(0)
+                }
+            }
+            let mut status = 0;
+            // SAFETY: our own child, and a live local for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            // SAFETY: the page is mapped until here.
+            let found = unsafe {
+                let found = std::slice::from_raw_parts(page.cast::<u8>(), 4096).to_vec();
+                libc::munmap(page, 4096);
+                found
+            };
+            let copied = &found[64..80];
+            let stage = match (found[0], copied == bytes, copied[..8] == bytes[..8], found[128]) {
+                (0, false, false, 0) => 0,
+                (1, false, false, 0) => 1,
+                (1, false, true, 0) => 2,
+                (1, true, true, 0) => 3,
+                (1, true, true, 1) => 4,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(stage, expected, "at {nth}, {death:?}");
+            assert_eq!(libc::WIFSIGNALED(status), expected < 4);
+            if expected < 4 {
+                assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,10 @@
 //! | [`quiet`] | how is the code under test kept from printing its panics? |
 //! | [`report`] | what has the lab found? |
 //! | [`schedules`] | is every schedule of several threads atomic, and a crash in the middle of one? |
+//! | `death` | what does the death of the process leave of the file? (Linux) |
 
+#[cfg(target_os = "linux")]
+pub mod death;
 pub mod images;
 pub mod machine;
 pub mod part;

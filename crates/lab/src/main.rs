@@ -11,6 +11,12 @@ type Run = fn(&Settings, &Progress) -> Outcome;
 const PARTS: &[(&str, &str, Run)] = &[
     ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
+    #[cfg(target_os = "linux")]
+    ("kills", "killed at any time, with several threads", lab::death::timed::run),
+    #[cfg(target_os = "linux")]
+    ("numbered", "killed at each store and call of each kind", lab::death::numbered::run),
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    ("steps", "single-stepped, and recovered after each instruction", lab::death::stepped::run),
 ];
 
 const HELP: &str = "\

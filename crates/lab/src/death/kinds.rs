@@ -1,0 +1,348 @@
+//! Which kinds of operation are there, what comes before each, and what does it change?
+//!
+//! Owns: the operations that are killed at every event and single-stepped, with the states before and
+//! after; how they are done by a child; and how the files are looked at afterwards.
+//!
+//! May import: nothing of this folder.
+
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const PAGE: u64 = 4096;
+const REGION: u64 = 64 * PAGE;
+/// Two regions and a part of a page: enough for all ways, and quickly copied.
+const LEN: u64 = 2 * REGION + 1000;
+/// Steps fill with bytes of their number; the one that is looked at has this.
+const ACT: u64 = 200;
+
+/// A thing to do.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Bytes at an offset.
+    Write(u64, u64),
+    /// Several at once; some read what they go over.
+    Tx {
+        /// Offsets and lengths.
+        parts: Vec<(u64, u64)>,
+        /// Whether they are read before.
+        reads: bool,
+    },
+    /// Another length.
+    SetLen(u64),
+    /// Pages come home; chunks are punched.
+    Deploy(u64, u64),
+    /// A view that stays.
+    View(u64, u64),
+    /// The end.
+    Close(CloseMode),
+    /// Opens, and makes the file if there is none.
+    Open,
+}
+
+/// A kind of operation.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// What comes before.
+    pub before: Vec<Step>,
+    /// The operation.
+    pub act: Step,
+    /// A bug that is planted, to see that it is found.
+    pub planted: Option<Planted>,
+}
+
+/// Bugs to be planted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// A write is done as two.
+    InTwo,
+    /// The operation returns and was not done.
+    NotAtAll,
+    /// A byte of both slots is changed past the engine in between.
+    Stray,
+}
+
+/// All of them.
+pub const PLANTED: [Planted; 3] = [Planted::InTwo, Planted::NotAtAll, Planted::Stray];
+
+/// All kinds but the opening of what a kill has left.
+pub fn all() -> Vec<Kind> {
+    use Step::*;
+    let with = |name, extra: &[Step], act: Step| {
+        let mut before = vec![Open, Write(0, LEN)];
+        before.extend_from_slice(extra);
+        Kind { name, before, act, planted: None }
+    };
+    let p = |page: u64| page * PAGE;
+    let many = |reads| Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads };
+    vec![
+        with("redo entry inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
+        with("redo entry over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
+        with("flip of slices", &[Write(p(5) + 200, 30)], Write(p(5) + 100, 700)),
+        with("flip of a page", &[Write(p(6) + 5, 10)], Write(p(6), PAGE)),
+        with("region word, two pages", &[Write(p(9), 64)], Write(p(8), 2 * PAGE)),
+        with("region word, region's lock", &[], Write(p(16), 8 * PAGE)),
+        with("undo entry over pages", &[Write(p(31), 100)], Write(p(30) + 50, 2 * PAGE)),
+        with("undo entry over regions", &[Write(REGION - 90, 40)], Write(REGION - 100, 200)),
+        with("undo entry spilled", &[], many(false)),
+        with(
+            "logged data under a view",
+            &[View(p(40), p(42)), Write(p(40) + 10, 300)],
+            Write(p(40) + 100, 500),
+        ),
+        with(
+            "transaction with reads",
+            &[Write(p(51), 40)],
+            Tx { parts: vec![(p(50) + 8, 16), (p(51), 200), (p(90) + 60, 8)], reads: true },
+        ),
+        with("deploy of pages", &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
+        with(
+            "deploy and punch",
+            &[Deploy(0, LEN), Write(p(4), PAGE), Write(p(70), 300)],
+            Deploy(0, LEN),
+        ),
+        with("grow", &[], SetLen(LEN + REGION + 77)),
+        with("grow past a chunk", &[Deploy(0, LEN)], SetLen(5 << 20)),
+        with("shrink into a slice", &[Write(LEN - 30, 30)], SetLen(REGION + p(5) + 33)),
+        with("shrink to nothing", &[], SetLen(0)),
+        with("close fast", &[Write(20, 20), Write(p(1), 64)], Close(CloseMode::Fast)),
+        with(
+            "close spatial",
+            &[Deploy(0, LEN), Write(20, 20), Write(p(1), 640), Write(p(90), PAGE)],
+            Close(CloseMode::Spatial),
+        ),
+        with("open what was closed fast", &[Write(20, 20), Close(CloseMode::Fast)], Open),
+        with("open a plain file", &[Write(20, 20), Close(CloseMode::Spatial)], Open),
+        Kind { name: "create", before: Vec::new(), act: Open, planted: None },
+    ]
+}
+
+/// A kind with a bug. All are found by a sweep over its events and by single steps.
+pub fn planted(planted: Planted) -> Kind {
+    let is_right = |kind: &Kind| kind.name == "undo entry over regions";
+    let kind = all().into_iter().find(is_right).expect("a kind");
+    Kind { planted: Some(planted), ..kind }
+}
+
+fn fill(number: u64, at: u64, len: u64) -> Vec<u8> {
+    // No byte is 0, and neighbouring bytes and steps differ.
+    (at..at + len).map(|n| (1 + (n * 31 + (n >> 8) * 7 + number * 59) % 255) as u8).collect()
+}
+
+impl Step {
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        match self {
+            Step::Write(at, len) => vec![(*at, *len)],
+            Step::Tx { parts, .. } => parts.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it writes to each of its ranges, as the step of this number.
+    fn bytes(&self, number: u64) -> Vec<Vec<u8>> {
+        self.ranges().into_iter().map(|(at, len)| fill(number, at, len)).collect()
+    }
+
+    fn apply(&self, number: u64, bytes: &mut Vec<u8>) {
+        for ((at, len), new) in self.ranges().into_iter().zip(self.bytes(number)) {
+            bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
+        }
+        if let Step::SetLen(len) = self {
+            bytes.resize(*len as usize, 0);
+        }
+    }
+}
+
+impl Kind {
+    /// The file's bytes before and after the operation.
+    pub fn states(&self) -> [Vec<u8>; 2] {
+        let mut bytes = vec![0; LEN as usize];
+        self.before.iter().zip(1..).for_each(|(step, number)| step.apply(number, &mut bytes));
+        let before = bytes.clone();
+        self.act.apply(ACT, &mut bytes);
+        [before, bytes]
+    }
+}
+
+/// Where a kind is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage<'a> {
+    /// The home file.
+    pub path: &'a Path,
+    /// Treated as lying on this.
+    pub medium: Medium,
+    /// Watches, and kills. Without one everything is as it is in earnest.
+    pub recorder: Option<&'a Recorder>,
+}
+
+impl Stage<'_> {
+    fn options(&self) -> Options {
+        AtomicMappedFile::options()
+            .create(true)
+            .len(LEN)
+            .max_len(8 << 20)
+            .medium(self.medium)
+            // Pages come home when a step says so: else a read would change the files.
+            .deploy(DeployPolicy::Manual)
+    }
+
+    /// Opens, and recovers.
+    pub fn open(&self) -> Result<AtomicMappedFile, Error> {
+        match self.recorder {
+            Some(recorder) => self.options().open_recorded(recorder, self.path),
+            None => self.options().open(self.path),
+        }
+    }
+
+    /// Does a kind: what comes before, then `begin`, the operation, and `end`. In a child: the file
+    /// is left open.
+    pub fn play(&self, kind: &Kind, begin: impl FnOnce(), end: impl FnOnce()) {
+        let mut file = None;
+        for (step, number) in kind.before.iter().zip(1..) {
+            self.step(&mut file, step, &step.bytes(number)).expect("what comes before");
+        }
+        // Made before: nothing but the operation is looked at.
+        let bytes = kind.act.bytes(ACT);
+        match (kind.planted, &kind.act) {
+            (None, _) => {
+                begin();
+                self.step(&mut file, &kind.act, &bytes).expect("the operation");
+            }
+            (Some(Planted::InTwo), &Step::Write(at, _)) => {
+                let file = file.as_ref().expect("open");
+                let (first, second) = bytes[0].split_at(bytes[0].len() / 2);
+                begin();
+                file.write_at(first, at).expect("the first half");
+                file.write_at(second, at + first.len() as u64).expect("the second half");
+            }
+            (Some(Planted::NotAtAll), _) => begin(),
+            (Some(Planted::Stray), &Step::Write(at, _)) => {
+                let reflection = file.as_ref().expect("open").reflection_path().to_owned();
+                begin();
+                for (path, at) in
+                    [(self.path, at), (&reflection, atomic_mmap::testing::layout::reflection(at))]
+                {
+                    let file = File::options().write(true).open(path).expect("a file");
+                    file.write_all_at(&[0], at).expect("a byte");
+                }
+                self.step(&mut file, &kind.act, &bytes).expect("the operation");
+            }
+            (planted, act) => panic!("{planted:?} cannot be planted into {act:?}"),
+        }
+        end();
+        std::mem::forget(file);
+    }
+
+    /// `bytes` are those of [`Step::bytes`].
+    fn step(
+        &self,
+        opened: &mut Option<AtomicMappedFile>,
+        step: &Step,
+        bytes: &[Vec<u8>],
+    ) -> Result<(), Error> {
+        let file = match step {
+            Step::Open => {
+                *opened = Some(self.open()?);
+                return Ok(());
+            }
+            Step::Close(mode) => return opened.take().expect("open").close(*mode),
+            _ => opened.as_ref().expect("open"),
+        };
+        match step {
+            Step::Write(at, _) => file.write_at(&bytes[0], *at),
+            Step::Tx { parts, reads } => {
+                let mut tx = file.begin();
+                for (&(at, len), bytes) in parts.iter().zip(bytes) {
+                    if *reads {
+                        // More than is written, so that there is something to look at again.
+                        tx.read_at(&mut vec![0; len as usize + 100], at)?;
+                        tx.read_at(&mut [0; 8], at + 2 * PAGE)?;
+                    }
+                    tx.write_at(bytes, at)?;
+                }
+                tx.commit()
+            }
+            Step::SetLen(len) => file.set_len(*len),
+            Step::Deploy(start, end) => file.deploy(*start..*end).map(drop),
+            Step::View(start, end) => {
+                // Its pins stay as long as the file is open.
+                std::mem::forget(file.view(*start..*end)?);
+                Ok(())
+            }
+            Step::Open | Step::Close(_) => Ok(()),
+        }
+    }
+}
+
+/// Opens what is left at `path` (and recovers), and says which of the states it is. Then it closes
+/// the file, in one step or by way of a fast close, and looks at the plain bytes. For a child.
+pub fn look(stage: &Stage<'_>, states: &[Vec<u8>], fast_first: bool) -> Result<usize, String> {
+    let call = |what: &'static str| move |e: Error| format!("{what}: {e}");
+    let file = stage.open().map_err(call("cannot be opened"))?;
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0).map_err(call("cannot be read"))?;
+    let state = states
+        .iter()
+        .position(|state| *state == bytes)
+        .ok_or_else(|| format!("holds no state that may be: {}", differences(&bytes, states)))?;
+    let file = if fast_first {
+        file.close(CloseMode::Fast).map_err(call("cannot be closed fast"))?;
+        stage.open().map_err(call("cannot be opened again"))?
+    } else {
+        file
+    };
+    file.close(CloseMode::Spatial).map_err(call("cannot be closed"))?;
+    let plain = std::fs::read(stage.path).map_err(|e| format!("cannot be read: {e}"))?;
+    if plain != bytes {
+        let wrong = differences(&plain, &[bytes]);
+        return Err(format!("the closed file holds other bytes than were read: {wrong}"));
+    }
+    let folder = stage.path.parent().expect("a folder");
+    let left: Vec<_> = std::fs::read_dir(folder)
+        .map_err(|e| e.to_string())?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path != stage.path)
+        .collect();
+    if !left.is_empty() {
+        return Err(format!("closed, and these are left: {left:?}"));
+    }
+    Ok(state)
+}
+
+fn differences(found: &[u8], states: &[Vec<u8>]) -> String {
+    let one = |state: &Vec<u8>| {
+        if state.len() != found.len() {
+            return format!("{} bytes instead of {}", found.len(), state.len());
+        }
+        let differ = |n: &usize| found[*n] != state[*n];
+        let count = (0..found.len()).filter(differ).count();
+        let first = (0..found.len()).find(differ).unwrap_or(0);
+        let last = (0..found.len()).rfind(differ).unwrap_or(0);
+        format!("{count} bytes of {first}..={last} differ")
+    };
+    let all: Vec<String> = states.iter().map(one).collect();
+    all.join(", from the other state ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_different_and_so_are_states_that_an_operation_changes() {
+        let kinds = all();
+        let names: BTreeSet<_> = kinds.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), kinds.len());
+        for kind in &kinds {
+            let [before, after] = kind.states();
+            let changes = matches!(kind.act, Step::Write(..) | Step::Tx { .. } | Step::SetLen(_));
+            assert_eq!(before != after, changes, "{}", kind.name);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Is each operation whole or absent, whichever of its stores and calls was the last?
+//!
+//! Owns: part `numbered`. Each kind of operation is done under a recorder that kills its process when
+//! the n-th event (store, copy, flush, drain or call to the system) is about to happen, for every n;
+//! and once more with the death in the middle of each copy. What is left is opened, and must be the
+//! state before or the state after, exactly; once it is the state after, it stays so for every
+//! larger n; and when the operation has returned, it is the state after.
+//!
+//! Then the same for the recovery of what is left: it is killed at events of its own, and recovered
+//! again, with the same result as without that.
+//!
+//! Operations run on one thread, so the same n leaves the same files again: a violation is repeated
+//! by its kind, medium and numbers.
+//!
+//! May import: `kinds`, `process`.
+
+use super::kinds::{self, Kind, PLANTED, Stage, look};
+use super::process::{End, Outcome as Became, ask, start};
+use super::writer::PATIENCE;
+use super::{Ground, grounds};
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::testing::recorder::{Death, Recorder};
+use fastrand::Rng;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Recoveries of each kind on each medium that are killed, at random events of operation and
+/// recovery.
+const SECOND_QUICK: usize = 40;
+const SECOND_LONG: usize = 2000;
+
+/// What was done and found.
+#[derive(Clone, Default, Debug)]
+pub struct Tally {
+    /// Processes killed.
+    pub kills: u64,
+    /// Of them while they recovered what another kill had left.
+    pub second: u64,
+    /// Files opened and compared afterwards.
+    pub compared: u64,
+    /// What must not be.
+    pub violations: Vec<String>,
+}
+
+/// The part `numbered`.
+pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("numbered");
+    let grounds = match grounds() {
+        Ok(grounds) => grounds,
+        Err(why) => return Outcome { skipped: Some(why), ..outcome },
+    };
+    for planted in PLANTED {
+        outcome.planted += 1;
+        if finds(settings, &grounds[0], planted) {
+            outcome.killed += 1;
+        } else {
+            outcome.violations.push(format!("the planted bug {planted:?} was not found"));
+        }
+    }
+    let second = if settings.quick { SECOND_QUICK } else { SECOND_LONG };
+    let kinds = kinds::all();
+    let mut sum = Tally::default();
+    let fast = || grounds.iter().filter(|ground| !ground.is_slow);
+    for ground in fast() {
+        for kind in &kinds {
+            let mut rng = settings.rng(kind.name);
+            sweep(ground, kind, second, &mut rng, &mut sum);
+            progress.tick(format_args!("{}, {}: {} kills", ground.name, kind.name, sum.kills));
+        }
+    }
+    outcome.kills = sum.kills;
+    outcome.recoveries = sum.compared;
+    outcome.runs = format!(
+        "{} kinds of operation on {} media, killed at every event and in the middle of every \
+         copy, and then {} times in recovery",
+        kinds.len(),
+        fast().count(),
+        sum.second,
+    );
+    let seed = settings.seed;
+    let again = |what: &String| format!("{what} (again: lab numbered --seed {seed})");
+    outcome.violations.extend(sum.violations.iter().map(again));
+    outcome
+}
+
+/// A small run: what is wrong with the operations whose name contains `name` (all, if it is empty).
+/// For tests, and for whoever plants bugs in the engine. No other thread of the process may use the
+/// crate meanwhile.
+pub fn quick_check(settings: &Settings, name: &str, second: usize) -> Vec<String> {
+    let grounds = match grounds() {
+        Ok(grounds) => grounds,
+        Err(why) => return vec![why],
+    };
+    let mut sum = Tally::default();
+    // Persistent memory has all ways; the others leave some out.
+    for kind in kinds::all().iter().filter(|kind| kind.name.contains(name)) {
+        sweep(&grounds[0], kind, second, &mut settings.rng(kind.name), &mut sum);
+    }
+    sum.violations
+}
+
+/// Whether a sweep finds a planted bug.
+pub fn finds(settings: &Settings, ground: &Ground, planted: kinds::Planted) -> bool {
+    let mut sum = Tally::default();
+    sweep(ground, &kinds::planted(planted), 0, &mut settings.rng("planted"), &mut sum);
+    !sum.violations.is_empty()
+}
+
+/// Where and how often.
+struct Sweep<'a> {
+    ground: &'a Ground,
+    kind: &'a Kind,
+    states: [Vec<u8>; 2],
+    folder: TempDir,
+    files: u64,
+}
+
+/// Plays a kind in a child, which dies at the n-th event. False: it has come to its end before.
+pub fn die(
+    ground: &Ground,
+    kind: &Kind,
+    path: &Path,
+    n: usize,
+    death: Death,
+) -> Result<bool, String> {
+    let became = start(|| {
+        let recorder = Recorder::new();
+        let stage = Stage { path, medium: ground.medium, recorder: Some(&recorder) };
+        stage.play(kind, || recorder.kill_at(n, death), || recorder.spare());
+        // As a crash would: nothing is closed.
+        String::new()
+    })?
+    .outcome(PATIENCE);
+    as_death(became)
+}
+
+fn as_death(became: Became) -> Result<bool, String> {
+    match became {
+        Became::Answered(_) => Ok(false),
+        Became::Ended(End::Killed(libc::SIGKILL)) => Ok(true),
+        Became::Panicked(text) => Err(text),
+        other => Err(format!("the child: {other:?}")),
+    }
+}
+
+/// Opens what is left in a child, and says which of the states it is.
+pub fn look_in_a_child(
+    ground: &Ground,
+    path: &Path,
+    states: &[Vec<u8>],
+    fast_first: bool,
+) -> Result<usize, String> {
+    let stage = Stage { path, medium: ground.medium, recorder: None };
+    let answer = ask(PATIENCE, || match look(&stage, states, fast_first) {
+        Ok(state) => state.to_string(),
+        Err(what) => what,
+    })?;
+    answer.parse().map_err(|_| answer)
+}
+
+/// Kills a kind at every event; then kills `second` recoveries of what that leaves.
+fn sweep(ground: &Ground, kind: &Kind, second: usize, rng: &mut Rng, sum: &mut Tally) {
+    let folder = match ground.folder() {
+        Ok(folder) => folder,
+        Err(what) => return sum.violations.push(what),
+    };
+    let mut sweep = Sweep { ground, kind, states: kind.states(), folder, files: 0 };
+    let before = sum.violations.len();
+    let wrong = |n: usize, death: Death, what: String| {
+        format!("{}, {}, killed at event {n} ({death:?}): {what}", ground.name, kind.name)
+    };
+    // Where it was killed, and the state that was left.
+    let mut left = Vec::new();
+    for death in [Death::Before, Death::Halfway] {
+        let mut committed = false;
+        for n in 1.. {
+            match sweep.kill_at(n, death, committed, sum) {
+                Ok(Some(state)) => {
+                    committed |= state == 1 && sweep.states[0] != sweep.states[1];
+                    left.push((n, death, state));
+                }
+                Ok(None) => break,
+                Err(what) => {
+                    sum.violations.push(wrong(n, death, what));
+                    break;
+                }
+            }
+        }
+    }
+    if sum.violations.len() > before {
+        return;
+    }
+    for _ in 0..second {
+        let (n, death, state) = left[rng.usize(0..left.len())];
+        if let Err(what) = sweep.kill_recovery(n, death, state, rng, sum) {
+            sum.violations.push(wrong(n, death, what));
+            return;
+        }
+    }
+}
+
+impl Sweep<'_> {
+    /// A place for a file, in a folder of its own: what closing leaves behind would be another's.
+    fn new_file(&mut self) -> Result<PathBuf, String> {
+        self.files += 1;
+        let folder = self.folder.path().join(self.files.to_string());
+        std::fs::create_dir(&folder).map_err(|e| format!("no folder: {e}"))?;
+        Ok(folder.join("state"))
+    }
+
+    fn remove(&self, path: &Path) {
+        // What is left goes with the folder around it.
+        let _later_otherwise = std::fs::remove_dir_all(path.parent().expect("a folder"));
+    }
+
+    /// One event. Returns the state that was found; `None` after the last event.
+    fn kill_at(
+        &mut self,
+        n: usize,
+        death: Death,
+        committed: bool,
+        sum: &mut Tally,
+    ) -> Result<Option<usize>, String> {
+        let path = self.new_file()?;
+        let died = die(self.ground, self.kind, &path, n, death)?;
+        sum.kills += u64::from(died);
+        // What has returned, and what was found once, is not taken back.
+        let allowed = if died && !committed { &self.states[..] } else { &self.states[1..] };
+        let base = 2 - allowed.len();
+        let state = base + look_in_a_child(self.ground, &path, allowed, n.is_multiple_of(2))?;
+        sum.compared += 1;
+        self.remove(&path);
+        Ok(died.then_some(state))
+    }
+
+    /// Kills a recovery of what is left after event `n`, at an event of its own.
+    fn kill_recovery(
+        &mut self,
+        n: usize,
+        death: Death,
+        state: usize,
+        rng: &mut Rng,
+        sum: &mut Tally,
+    ) -> Result<(), String> {
+        let how = if rng.u32(0..4) > 0 { Death::Before } else { Death::Halfway };
+        // One that is not killed tells how many events there are.
+        let all = self.recover(n, death, None)?.events;
+        let m = match how {
+            Death::Before => rng.usize(1..=all.max(1)),
+            // Copies are a few of them.
+            Death::Halfway => rng.usize(1..=8),
+        };
+        let and = |what: String| format!("and in recovery at event {m} ({how:?}): {what}");
+        let recovered = self.recover(n, death, Some((m, how))).map_err(and)?;
+        sum.kills += 1 + u64::from(recovered.killed);
+        sum.second += u64::from(recovered.killed);
+        let expected = &self.states[state..=state];
+        look_in_a_child(self.ground, &recovered.path, expected, m.is_multiple_of(2))
+            .map_err(and)?;
+        sum.compared += 1;
+        self.remove(&recovered.path);
+        Ok(())
+    }
+
+    /// Recovers what is left after event `n`, up to an event of its own, if one is given.
+    fn recover(
+        &mut self,
+        n: usize,
+        death: Death,
+        at: Option<(usize, Death)>,
+    ) -> Result<Recovered, String> {
+        let path = self.new_file()?;
+        die(self.ground, self.kind, &path, n, death)?;
+        let medium = self.ground.medium;
+        let became = start(|| {
+            let recorder = Recorder::new();
+            if let Some((m, how)) = at {
+                recorder.kill_at(m, how);
+            }
+            let stage = Stage { path: &path, medium, recorder: Some(&recorder) };
+            let file = stage.open().expect("it was opened before");
+            std::mem::forget(file);
+            recorder.take().len().to_string()
+        })?
+        .outcome(PATIENCE);
+        let events = match &became {
+            Became::Answered(text) => text.parse().map_err(|_| text.clone())?,
+            _ => 0,
+        };
+        // It may come to its end: an event may be noted as several.
+        Ok(Recovered { killed: as_death(became)?, events, path })
+    }
+}
+
+/// What became of a recovery.
+struct Recovered {
+    path: PathBuf,
+    killed: bool,
+    events: usize,
+}

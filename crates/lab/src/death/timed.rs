@@ -1,0 +1,330 @@
+//! Does what was acknowledged survive SIGKILL at any time, and is everything else whole or absent?
+//!
+//! Owns: the rounds of part `kills`. In each round a child is forked off, opens the file that the last
+//! one has left (or makes it), compares it with the ledger, writes from several threads, and perhaps
+//! closes. A timer of the kernel's kills it: while it opens and recovers, while it writes, grows,
+//! shrinks, brings home and punches, while it closes. What it had said in the pipe is acknowledged.
+//! The next child opens the same files. After a number of rounds the file is closed, compared byte
+//! for byte as the plain file that it then is, and a new one is begun.
+//!
+//! May import: `ledger`, `process`, `work`, `writer`.
+
+use super::ledger::Ledger;
+use super::process::{self, End, ask, fork};
+use super::work::BASE_LEN;
+use super::writer::{self, FAULTS, Fault, Orders, PATIENCE, Phase, Said, contents, options};
+use super::{Ground, grounds};
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::{CloseMode, Medium};
+use fastrand::Rng;
+use std::io::{PipeReader, PipeWriter};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Kills in continuous integration. The long run has ten times as many.
+const KILLS: u64 = 20_000;
+/// Rounds with one file.
+const ROUNDS: u64 = 150;
+/// Processes that do this at the same time, each with a file of its own.
+const SHARES: u64 = 2;
+/// A planted bug has to be found within so many kills.
+const KILLS_FOR_A_FAULT: u64 = 1500;
+/// Violations after which a run ends: more of the same tell nothing.
+const ENOUGH: usize = 5;
+
+/// What was done and found.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Tally {
+    kills: u64,
+    /// Kills whose clock began to run with opening, writing, closing; and those that hit a child
+    /// before it had come so far that it writes.
+    by_phase: [u64; 3],
+    before_writing: u64,
+    /// Files that were opened after a kill, and compared.
+    compared: u64,
+    operations: u64,
+    violations: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.kills += other.kills;
+        self.before_writing += other.before_writing;
+        self.compared += other.compared;
+        self.operations += other.operations;
+        self.by_phase.iter_mut().zip(other.by_phase).for_each(|(to, n)| *to += n);
+        self.violations.extend(other.violations);
+    }
+
+    /// For the way from a child to its parent.
+    fn to_text(&self) -> String {
+        let [a, b, c] = self.by_phase;
+        let numbers = [self.kills, a, b, c, self.before_writing, self.compared, self.operations];
+        let mut lines = vec![numbers.map(|n| n.to_string()).join(" ")];
+        lines.extend(self.violations.iter().map(|text| text.replace('\n', " ")));
+        lines.join("\n")
+    }
+
+    fn from_text(text: &str) -> Option<Tally> {
+        let mut lines = text.lines();
+        let numbers = lines.next()?.split(' ').map(|n| n.parse().ok());
+        let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+        let &[kills, a, b, c, before_writing, compared, operations] = &numbers[..] else {
+            return None;
+        };
+        let by_phase = [a, b, c];
+        let violations = lines.map(str::to_owned).collect();
+        Some(Tally { kills, by_phase, before_writing, compared, operations, violations })
+    }
+}
+
+/// The part `kills`.
+pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("kills");
+    let grounds = match grounds() {
+        Ok(grounds) => grounds,
+        Err(why) => return Outcome { skipped: Some(why), ..outcome },
+    };
+    for fault in FAULTS {
+        outcome.planted += 1;
+        progress.tick(format_args!("planted: {fault:?}"));
+        let mut rng = settings.rng("planted kills");
+        let tally = kill(&grounds[..1], KILLS_FOR_A_FAULT, Some(fault), &mut rng, &mut |_| {});
+        if tally.violations.is_empty() {
+            outcome.violations.push(format!("the planted bug {fault:?} was not found"));
+        } else {
+            outcome.killed += 1;
+        }
+    }
+    let wanted = if settings.quick { KILLS } else { 10 * KILLS };
+    let mut sum = Tally::default();
+    // Processes and not threads: who forks has no other threads.
+    let shares: Vec<_> = (0..SHARES)
+        .map(|share| {
+            let mut rng = settings.rng(&format!("kills {share}"));
+            process::start(|| {
+                let mut show = |tally: &Tally| {
+                    if share == 0 {
+                        let kills = tally.kills * SHARES;
+                        progress.tick(format_args!("about {kills} of {wanted} kills"));
+                    }
+                };
+                kill(&grounds, wanted / SHARES, None, &mut rng, &mut show).to_text()
+            })
+        })
+        .collect();
+    for share in shares {
+        match share.and_then(|share| share.answer(Duration::from_secs(24 * 3600))) {
+            Ok(text) => sum.add(Tally::from_text(&text).expect("what to_text makes")),
+            Err(what) => sum.violations.push(format!("a share of the kills was not done: {what}")),
+        }
+    }
+    let seed = settings.seed;
+    let how = if settings.quick { " --quick" } else { "" };
+    outcome.violations.extend(sum.violations.iter().map(|what| {
+        format!(
+            "{what} (again: lab kills{how} --seed {seed}; where a kill hits is up to the clock)"
+        )
+    }));
+    let [opening, writing, closing] = sum.by_phase;
+    outcome.kills = sum.kills;
+    outcome.recoveries = sum.compared;
+    outcome.runs = format!(
+        "{} kills of a writer with {} threads ({opening} timed from its start, {writing} from its \
+         first write, {closing} from its close; {} hit it before it wrote), {} operations \
+         acknowledged, {} media",
+        sum.kills,
+        super::work::WRITERS,
+        sum.before_writing,
+        sum.operations,
+        grounds.len()
+    );
+    outcome
+}
+
+/// A small run: what is wrong after `kills` kills. For tests, and for whoever plants bugs in the
+/// engine. No other thread of the process may use the crate meanwhile.
+pub fn quick_check(settings: &Settings, kills: u64) -> Vec<String> {
+    match grounds() {
+        Ok(grounds) => {
+            kill(&grounds, kills, None, &mut settings.rng("kills"), &mut |_| {}).violations
+        }
+        Err(why) => vec![why],
+    }
+}
+
+/// Whether a small run finds what is planted in the writers.
+pub fn finds(settings: &Settings, fault: Fault) -> bool {
+    let Ok(grounds) = grounds() else { return false };
+    let mut rng = settings.rng("planted kills");
+    let tally = kill(&grounds[..1], KILLS_FOR_A_FAULT, Some(fault), &mut rng, &mut |_| {});
+    !tally.violations.is_empty()
+}
+
+/// Kills so often, file after file.
+fn kill(
+    grounds: &[Ground],
+    kills: u64,
+    fault: Option<Fault>,
+    rng: &mut Rng,
+    show: &mut dyn FnMut(&Tally),
+) -> Tally {
+    let mut tally = Tally::default();
+    let mut file = 0;
+    while tally.kills < kills && tally.violations.len() < ENOUGH {
+        // A disk's page cache seldom: there each close waits for the disk.
+        let ground = &grounds[match file % 16 {
+            _ if grounds.len() == 1 => 0,
+            15 if grounds.len() > 3 => 3,
+            n => [0, 1, 0, 2][n as usize % 4] % grounds.len(),
+        }];
+        file += 1;
+        let mut campaign = match Campaign::new(ground, fault, rng) {
+            Ok(campaign) => campaign,
+            Err(what) => {
+                tally.violations.push(what);
+                break;
+            }
+        };
+        let rounds = ROUNDS.min((kills - tally.kills) * 2);
+        campaign.run(rounds, rng, &mut tally, show);
+    }
+    tally
+}
+
+/// One file, and what is done to it.
+struct Campaign<'a> {
+    ground: &'a Ground,
+    fault: Option<Fault>,
+    // Removed with all that is in it when this is dropped.
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    ledger: Ledger,
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Campaign<'_> {
+    fn new<'a>(
+        ground: &'a Ground,
+        fault: Option<Fault>,
+        rng: &mut Rng,
+    ) -> Result<Campaign<'a>, String> {
+        let folder = ground.folder()?;
+        let (reader, writer) = std::io::pipe().map_err(|e| format!("no pipe: {e}"))?;
+        process::make_roomy(&reader, 1 << 20);
+        let ledger = Ledger::new(rng.u32(1..), rng.u64(..));
+        let path = folder.path().join("state.dat");
+        Ok(Campaign { ground, fault, _folder: folder, path, ledger, reader, writer })
+    }
+
+    fn run(&mut self, rounds: u64, rng: &mut Rng, tally: &mut Tally, show: &mut dyn FnMut(&Tally)) {
+        for round in 0..rounds {
+            let orders = self.orders(round, rng);
+            if let Err(what) = self.round(&orders, tally) {
+                let (phase, after) = orders.kill;
+                tally.violations.push(format!(
+                    "{}, file seed {:#x}, round {round}, killed {after:?} after {phase:?} began: \
+                     {what}",
+                    self.ground.name, self.ledger.seed
+                ));
+                return;
+            }
+            show(tally);
+        }
+        if let Err(what) = self.close() {
+            let name = self.ground.name;
+            let seed = self.ledger.seed;
+            tally.violations.push(format!("{name}, file seed {seed:#x}, at the end: {what}"));
+        }
+    }
+
+    fn orders(&self, round: u64, rng: &mut Rng) -> Orders {
+        // Short times more often than long ones: most steps are short.
+        let mut within = |most: u64| {
+            let scale = 1_u64 << rng.u32(0..6);
+            Duration::from_nanos(rng.u64(0..(most * 1000 / scale).max(1)))
+        };
+        let slow = if self.ground.is_slow { 8 } else { 1 };
+        let (kill, close) = match round % 8 {
+            // Creation and recovery, up to the comparison.
+            0 | 4 => ((Phase::Opening, within(1500 * slow)), None),
+            3 => ((Phase::Closing, within(1200 * slow)), Some(CloseMode::Spatial)),
+            6 => ((Phase::Closing, within(150 * slow)), Some(CloseMode::Fast)),
+            _ => ((Phase::Writing, within(4000)), None),
+        };
+        Orders {
+            path: self.path.clone(),
+            medium: self.ground.medium,
+            kill,
+            resizes: rng.u32(0..3) > 0 || self.fault == Some(Fault::AcknowledgesLengthFirst),
+            deploys: rng.u32(0..3) == 0,
+            close: close.map(|mode| (rng.u64(1..40), mode)),
+            fault: self.fault,
+        }
+    }
+
+    fn round(&mut self, orders: &Orders, tally: &mut Tally) -> Result<(), String> {
+        let began = Instant::now();
+        let (ledger, writer) = (&self.ledger, &self.writer);
+        let child = fork(|| writer::write_until_killed(ledger.clone(), orders, writer))
+            .map_err(|e| format!("no child: {e}"))?;
+        let end = child.wait();
+        let took = began.elapsed();
+        let mut reached = Phase::Opening;
+        for said in writer::hear(&self.reader).map_err(|e| format!("no pipe: {e}"))? {
+            match said {
+                Said::Returned { by, who, n } => {
+                    self.ledger.acknowledge(by, who, n);
+                    tally.operations += 1;
+                }
+                Said::Found(found) => {
+                    self.ledger.adopt(&found);
+                    tally.compared += 1;
+                }
+                Said::Reached(phase) => reached = phase,
+                Said::Wrong(what) => return Err(what),
+            }
+        }
+        match end {
+            End::Killed(libc::SIGKILL) if took > PATIENCE => Err("the child hangs".to_owned()),
+            End::Killed(libc::SIGKILL) => {
+                tally.kills += 1;
+                tally.by_phase[orders.kill.0 as usize] += 1;
+                tally.before_writing += u64::from(reached < Phase::Writing);
+                Ok(())
+            }
+            // It was faster than the timer.
+            End::Exited(0) if orders.close.is_some() => Ok(()),
+            end => Err(format!("the child died: {end:?}")),
+        }
+    }
+
+    /// Closes the file, and compares the plain one.
+    fn close(&self) -> Result<(), String> {
+        let (ledger, path, medium) = (&self.ledger, &self.path, self.ground.medium);
+        let answer = ask(PATIENCE, || match close_and_compare(ledger, path, medium) {
+            Ok(()) => String::new(),
+            Err(what) => what,
+        })?;
+        if answer.is_empty() { Ok(()) } else { Err(answer) }
+    }
+}
+
+fn close_and_compare(ledger: &Ledger, path: &Path, medium: Medium) -> Result<(), String> {
+    let file = options(medium).open(path).map_err(|e| e.to_string())?;
+    let bytes = contents(&file).map_err(|e| e.to_string())?;
+    ledger.check(&bytes).map_err(|wrong| wrong.join("; "))?;
+    file.close(CloseMode::Spatial).map_err(|e| e.to_string())?;
+    let plain = std::fs::read(path).map_err(|e| e.to_string())?;
+    if plain != bytes || (plain.len() as u64) < BASE_LEN {
+        return Err("the closed file holds other bytes than were read before".to_owned());
+    }
+    let folder = path.parent().expect("a folder");
+    let left = std::fs::read_dir(folder).map_err(|e| e.to_string())?.count();
+    if left != 1 {
+        return Err(format!("{left} files are left of a closed file"));
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Do the parts about the death of the process run, and do they find what is planted? Small amounts.
+//!
+//! In a binary of its own, one test at a time: their children are forked, and no other thread may
+//! hold a lock then.
+#![cfg(target_os = "linux")]
+
+use lab::death::kinds::PLANTED;
+use lab::death::process::{Deadline, End, ask, exit, fork};
+use lab::death::writer::FAULTS;
+use lab::death::{grounds, numbered, timed};
+use lab::part::Settings;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const SETTINGS: Settings = Settings { seed: 1, quick: true };
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn assert_clean(violations: Vec<String>) {
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn a_child_answers_or_it_is_said_how_it_died() {
+    let _alone = alone();
+    let patience = Duration::from_secs(60);
+    assert_eq!(ask(patience, || "yes".to_owned()), Ok("yes".to_owned()));
+    let died = ask(patience, || exit(3)).expect_err("it says nothing");
+    assert!(died.contains("Exited(3)"), "{died}");
+    let died = ask(patience, || panic!("because")).expect_err("it panics");
+    assert!(died.contains("because"), "{died}");
+    let hangs = ask(Duration::from_millis(20), || {
+        std::thread::sleep(Duration::from_secs(60));
+        String::new()
+    });
+    assert!(hangs.expect_err("it sleeps").contains("hangs"));
+}
+
+#[test]
+fn the_timer_kills() {
+    let _alone = alone();
+    let child = fork(|| {
+        Deadline::new().expect("a timer").set(Duration::from_micros(200));
+        std::thread::sleep(Duration::from_secs(60));
+        0
+    });
+    assert_eq!(child.expect("a child").wait(), End::Killed(libc::SIGKILL));
+}
+
+#[test]
+fn kills_find_nothing_but_what_is_planted() {
+    let _alone = alone();
+    assert_clean(timed::quick_check(&SETTINGS, 24));
+    // All of them in a run of the part; here those that show most quickly.
+    for fault in &FAULTS[..2] {
+        assert!(timed::finds(&SETTINGS, *fault), "{fault:?}");
+    }
+}
+
+#[test]
+fn numbered_events_find_nothing_but_what_is_planted() {
+    let _alone = alone();
+    assert_clean(numbered::quick_check(&SETTINGS, "redo entry over slices", 4));
+    assert_clean(numbered::quick_check(&SETTINGS, "undo entry over regions", 4));
+    let ground = &grounds().expect("a file system")[0];
+    for planted in PLANTED {
+        assert!(numbered::finds(&SETTINGS, ground, planted), "{planted:?}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn single_steps_find_nothing_but_what_is_planted() {
+    use lab::death::stepped;
+    let _alone = alone();
+    match stepped::quick_check(&SETTINGS, "redo entry over slices") {
+        Ok(violations) => assert_clean(violations),
+        Err(why) => return eprintln!("skipped: {why}"),
+    }
+    let ground = &grounds().expect("a file system")[0];
+    let mut rng = SETTINGS.rng("steps");
+    for planted in PLANTED {
+        assert!(stepped::finds(ground, planted, &mut rng), "{planted:?}");
+    }
+}
