@@ -6,10 +6,12 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
 //! | [`report`] | what has the lab found? |
 
+pub mod faults;
 pub mod part;
 pub mod progress;
 pub mod report;

@@ -8,7 +8,11 @@ use std::process::ExitCode;
 type Run = fn(&Settings, &Progress) -> Outcome;
 
 /// The parts, in the order in which `all` runs them.
-const PARTS: &[(&str, &str, Run)] = &[];
+const PARTS: &[(&str, &str, Run)] = &[(
+    "faults",
+    "does every failing system call end in the right error, with nothing lost?",
+    lab::faults::run,
+)];
 
 const HELP: &str = "\
 usage: lab <part>|all [--quick] [--seed N]
