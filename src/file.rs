@@ -183,7 +183,9 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
-    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
+    /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
+    /// succeeded nevertheless.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.engine().set_len(len)
     }

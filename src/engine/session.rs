@@ -1,20 +1,22 @@
 //! How are the pair's superblock and names written? Shared by opening and closing.
 
+use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{Identity, Moment, Superblock};
 use crate::platform::{FileId, FileStat, Platform};
-use std::fs::File;
-use std::io;
+use crate::store::MappedFile;
 use std::path::Path;
 
 /// Writes a superblock over the older of the two copies.
 pub(crate) fn write_superblock(
     platform: &Platform,
-    reflection: &File,
+    reflection: &MappedFile,
     superblock: &Superblock,
-) -> io::Result<()> {
+) -> Result<()> {
     let at = layout::SUPERBLOCKS[superblock.copy_index()];
-    platform.write_at(reflection, FileId::Reflection, &superblock.encode(), at)
+    platform
+        .write_at(reflection.file(), FileId::Reflection, &superblock.encode(), at)
+        .map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
 }
 
 /// A file system's time as the format keeps it.

@@ -82,6 +82,11 @@ impl Platform {
         attempt!(self, call::OPEN, |_| options.open(path))
     }
 
+    /// Another descriptor of the same open file: they share the lock.
+    pub fn duplicate(&self, file: &File) -> io::Result<File> {
+        attempt!(self, call::DUPLICATE, |_| file.try_clone())
+    }
+
     /// Takes the exclusive lock on the file. `false`: somebody else holds it.
     pub fn try_lock(&self, file: &File) -> io::Result<bool> {
         attempt!(self, call::LOCK, |_| match file.try_lock() {
@@ -321,9 +326,21 @@ impl Platform {
         attempt!(self, call::FILE_SYSTEM, |_| sys::file_system(file))
     }
 
-    /// The identity of this boot of the system; zeros if it is not known.
-    pub fn boot_id(&self) -> [u8; 16] {
-        attempt!(self, call::BOOT_ID, |_| read_boot_id()).unwrap_or_default()
+    /// The identity of this boot of the system; zeros if the system does not tell.
+    ///
+    /// What merely could not be read now is an error, and not unknown: a pair that does not know its
+    /// boot is refused after a mere crash.
+    pub fn boot_id(&self) -> io::Result<[u8; 16]> {
+        use ErrorKind::{InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported};
+        match attempt!(self, call::BOOT_ID, |_| read_boot_id()) {
+            Err(error)
+                if [InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported]
+                    .contains(&error.kind()) =>
+            {
+                Ok([0; 16])
+            }
+            result => result,
+        }
     }
 }
 
@@ -568,8 +585,8 @@ mod tests {
                     assert_eq!(kind, FileSystem::Ram("tmpfs"));
                     assert_eq!(kind.to_string(), "tmpfs");
                 }
-                assert_ne!(p.boot_id(), [0; 16]);
-                assert_eq!(p.boot_id(), p.boot_id());
+                assert_ne!(p.boot_id().unwrap(), [0; 16]);
+                assert_eq!(p.boot_id().unwrap(), p.boot_id().unwrap());
             } else {
                 assert_eq!(kind.to_string(), "unknown");
             }

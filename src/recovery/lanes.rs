@@ -11,14 +11,16 @@
 //! 3. logged data is stored into the reflection slots, and their words are set.
 
 use crate::bitmap::{Slices, Validity};
-use crate::error::{Error, Mismatch, Result};
+use crate::error::{Error, Result};
 use crate::format::entry::{
     OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
 };
 use crate::format::layout;
-use crate::platform::{Copying, Platform};
+use crate::platform::{Copying, FileId, Platform};
 use crate::store::MappedFile;
 use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
+use std::fs::File;
+use std::path::Path;
 
 /// What one lane's undo entry turned out to be, spilled parts included.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,20 +52,18 @@ pub(crate) struct Actions {
     pub store_logged: Vec<SpilledPage>,
 }
 
-/// Reads every lane.
+/// Reads every lane. `None`: the entries say what cannot have been written.
 pub(crate) fn scan(
-    home: &MappedFile,
-    reflection: &MappedFile,
+    platform: &Platform,
+    reflection: &File,
+    path: &Path,
     seed: Seed,
-) -> Result<Vec<Findings>> {
+) -> Result<Option<Vec<Findings>>> {
     let read = |at: u64, len: usize| {
         let mut bytes = vec![0; len];
-        reflection.read_file(&mut bytes, at).map_err(|source| Error::Io {
-            call: "read the log",
-            path: reflection.path().to_owned(),
-            offset: Some(at),
-            source,
-        })?;
+        platform
+            .read_at(reflection, FileId::Reflection, &mut bytes, at)
+            .map_err(|e| Error::io_at("read the log", path, at, e))?;
         Ok::<_, Error>(bytes)
     };
     let lanes = read(layout::LANES, layout::LANE_COUNT * layout::LANE)?;
@@ -87,11 +87,7 @@ pub(crate) fn scan(
                     // Entries do not share extents: more than there is cannot have been written.
                     spilled_bytes += spill.len;
                     if spilled_bytes > layout::LOG_AREA_LEN {
-                        return Err(Error::Mismatch {
-                            home: home.path().to_owned(),
-                            reflection: reflection.path().to_owned(),
-                            why: Mismatch::Corrupt,
-                        });
+                        return Ok(None);
                     }
                     let spilled = read(layout::LOG_AREA + spill.offset, spill.len as usize)?;
                     let whole = spill.matches(entry_seed, sequence, &spilled);
@@ -107,7 +103,7 @@ pub(crate) fn scan(
         };
         found.push(Findings { redo, undo });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// The decision table of one lane: the row of the undo entry, and the row of the two redo entries.
@@ -167,7 +163,7 @@ pub(crate) fn apply(
 /// Ends every entry of earlier sessions, cleared ones included: those have no checksum that would
 /// void them, and would void entries of the new session. The caller drains.
 pub(crate) fn wipe(reflection: &MappedFile) -> Result<()> {
-    let io = |e| Error::io("read the log", reflection.path(), e);
+    let io = |e| Error::io_at("read the log", reflection.path(), layout::LANES, e);
     let mut bytes = vec![0; layout::LANE_COUNT * layout::LANE];
     reflection.read_file(&mut bytes, layout::LANES).map_err(io)?;
     for (n, lane) in bytes.chunks_exact(layout::LANE).enumerate() {
@@ -216,7 +212,7 @@ impl Files<'_> {
             let mut bytes = [0; 8];
             self.reflection
                 .read_file(&mut bytes, at)
-                .map_err(|e| Error::io("read words", self.reflection.path(), e))?;
+                .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))?;
             Ok::<_, Error>(u64::from_le_bytes(bytes))
         };
         let region_word = word(layout::region_word(page.region()))?;

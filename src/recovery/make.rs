@@ -41,7 +41,7 @@ impl Opening<'_> {
             state: State::InUse,
             uuid: *uuid::Uuid::new_v4().as_bytes(),
             identity: identity_of(stat),
-            boot_id: platform.boot_id(),
+            boot_id: self.boot_id()?,
             name: self.home_name(),
         };
         let no_space = |at: u64, bytes: u64| {
@@ -104,14 +104,13 @@ impl Opening<'_> {
         let superblock = Superblock {
             session: last.session + 1,
             state: State::InUse,
-            boot_id: platform.boot_id(),
+            boot_id: self.boot_id()?,
             // The device may have another number since the machine was restarted.
             identity: Identity { device: home.dev, ..last.identity },
             name: self.home_name(),
             ..last
         };
-        write_superblock(platform, reflection.file(), &superblock)
-            .map_err(self.io("write the superblock", reflection.path()))?;
+        write_superblock(platform, reflection, &superblock)?;
         if medium != Medium::Ram {
             // The new session is durable before an entry of the old one is touched.
             reflection.sync_data().map_err(self.io("sync", reflection.path()))?;

@@ -163,8 +163,7 @@ impl Place {
     /// All names in it.
     pub fn names(&self) -> Vec<PathBuf> {
         let list = |dir: &PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
-        let mut names: Vec<_> =
-            self.folders().flat_map(list).map(|entry| entry.path()).collect();
+        let mut names: Vec<_> = self.folders().flat_map(list).map(|entry| entry.path()).collect();
         names.sort();
         names
     }

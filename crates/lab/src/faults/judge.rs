@@ -44,6 +44,8 @@ pub enum Role {
     Reflection,
     /// A folder of theirs.
     Folder,
+    /// Another file in a folder of theirs.
+    Neighbour,
     /// Something else.
     Other,
 }
@@ -57,6 +59,7 @@ pub fn role_of(path: &Path, place: &Place) -> Role {
     match path.file_name().map(|name| name.to_string_lossy()) {
         Some(name) if is_ours && name == HOME => Role::Home,
         Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => Role::Reflection,
+        Some(_) if is_ours && path.exists() => Role::Neighbour,
         _ => Role::Other,
     }
 }
@@ -121,7 +124,12 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
 
 /// Whether an error is the right one for a call that failed with `code`. `at`: the call, where it is
 /// known which one the error is about.
-pub fn is_right(error: &Error, code: i32, at: Option<&Called>, place: &Place) -> Result<(), String> {
+pub fn is_right(
+    error: &Error,
+    code: i32,
+    at: Option<&Called>,
+    place: &Place,
+) -> Result<(), String> {
     let text = error.to_string();
     let (path, offset, source) = match error {
         Error::Io { path, offset, source, .. } => (path, *offset, source),
@@ -142,6 +150,10 @@ pub fn is_right(error: &Error, code: i32, at: Option<&Called>, place: &Place) ->
     let role = role_of(path, place);
     if role == Role::Other {
         return Err(format!("it names {}, which is not of the pair", path.display()));
+    }
+    // The search for a home file that was renamed looks at every file of the folder.
+    if role == Role::Neighbour && at.is_none_or(|at| at.call != call::STAT_PATH) {
+        return Err(format!("it names {}, which the call was not about", path.display()));
     }
     let Some(at) = at else { return Ok(()) };
     if at.role.is_some_and(|of| of != role) {
@@ -175,7 +187,13 @@ fn is_full(code: i32) -> bool {
 }
 
 /// Whether a call may return `Ok` although the system call `failed` with `code`, and why.
-pub fn may_be_absorbed(op: &Op, policy: DeployPolicy, failed: &str, code: i32, shrinks: bool) -> bool {
+pub fn may_be_absorbed(
+    op: &Op,
+    policy: DeployPolicy,
+    failed: &str,
+    code: i32,
+    shrinks: bool,
+) -> bool {
     // There is another way.
     let has_fallback =
         [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR]
@@ -198,14 +216,10 @@ pub fn may_be_absorbed(op: &Op, policy: DeployPolicy, failed: &str, code: i32, s
         Op::View(..) => failed == call::PUNCH || failed == call::ALLOCATE && is_full(code),
         Op::Deploy(_) => failed == call::ALLOCATE && is_full(code),
         // The cut is committed before both files are cut: the next call catches up.
-        Op::SetLen(_) if shrinks => [
-            call::SET_LEN,
-            call::NEXT_DATA,
-            call::READ,
-            call::SYNC_ALL,
-            call::ALLOCATE,
-        ]
-        .contains(&failed),
+        Op::SetLen(_) if shrinks => {
+            [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE]
+                .contains(&failed)
+        }
         Op::SetLen(_) => false,
         // Closing the file gives the lock back as well; and space as for writes.
         Op::Close(_) => failed == call::UNLOCK || failed == call::ALLOCATE && is_full(code),

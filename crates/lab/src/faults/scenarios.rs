@@ -318,8 +318,10 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
         reflection.put(at, &(now ^ mask).to_le_bytes());
         OldBits { word, mask, old: now & mask }
     };
-    let inline =
-        vec![half_done(WordId::Slice(PageIndex(5)), 0xF0), half_done(WordId::Region(RegionIndex(0)), 0x300)];
+    let inline = vec![
+        half_done(WordId::Slice(PageIndex(5)), 0xF0),
+        half_done(WordId::Region(RegionIndex(0)), 0x300),
+    ];
     let spilled = half_done(WordId::Slice(PageIndex(70)), !0);
     let undo = Undo { sequence, body: UndoBody::Inline(inline) };
     reflection.put(layout::undo_entry(lanes[1]), &undo.encode(seed.undo(lanes[1])));
@@ -329,8 +331,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
         let body =
             if is_undo { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) };
         reflection.put(layout::LOG_AREA + offset, bytes);
-        reflection
-            .put(layout::undo_entry(lane), &Undo { sequence, body }.encode(seed.undo(lane)));
+        reflection.put(layout::undo_entry(lane), &Undo { sequence, body }.encode(seed.undo(lane)));
     };
     let mut records = Vec::new();
     spilled.encode_to(&mut records);
@@ -640,10 +641,11 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
 
     add("create", Kind::Nothing, vec![create(LEN), small(), spatial()]);
     add("create, empty", Kind::Nothing, vec![create(0), Op::SetLen(5000), fast()]);
-    add("give an empty file a length", Kind::Empty, vec![
-        Op::Open(Opening { create: Some(LEN), ..opening(Opened::New(LEN)) }),
-        small(),
-    ]);
+    add(
+        "give an empty file a length",
+        Kind::Empty,
+        vec![Op::Open(Opening { create: Some(LEN), ..opening(Opened::New(LEN)) }), small()],
+    );
     add("open a plain file", Kind::Plain, vec![open(), everything(), Op::Drop]);
     add("open after a fast close", Kind::Closed, vec![open(), everything(), fast()]);
     add("open after a crash", Kind::Crashed, vec![open(), everything()]);
@@ -651,98 +653,117 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     add("open after half a growth", Kind::HalfGrown, vec![open(), Op::SetLen(LONGER), small()]);
 
     add("first writes", Kind::Plain, vec![open(), small(), over(), whole(), everything()]);
-    add("first writes of a session", Kind::Closed, vec![
-        open(),
-        small(),
-        over(),
-        whole(),
-        Op::Write(300_000, 3),
-        everything(),
-    ]);
-    add("first writes into a hole", Kind::Sparse, vec![
-        open(),
-        Op::Read(300_000, 5000),
-        Op::Write(300_010, 20),
-        Op::Write(50_010, 20),
-        Op::Update(50_000, 200_000),
-        everything(),
-    ]);
+    add(
+        "first writes of a session",
+        Kind::Closed,
+        vec![open(), small(), over(), whole(), Op::Write(300_000, 3), everything()],
+    );
+    add(
+        "first writes into a hole",
+        Kind::Sparse,
+        vec![
+            open(),
+            Op::Read(300_000, 5000),
+            Op::Write(300_010, 20),
+            Op::Write(50_010, 20),
+            Op::Update(50_000, 200_000),
+            everything(),
+        ],
+    );
     let pages = |step: u64| (0..90).map(|n| (n * PAGE + step, 24)).collect::<Vec<_>>();
-    add("a transaction that spills", Kind::Closed, vec![
-        open(),
-        Op::Tx(pages(70)),
-        Op::Tx(vec![(5, 10), (300_000, 9000)]),
-        everything(),
-    ]);
-    add("views", Kind::Closed, vec![
-        open(),
-        Op::View(0..30_000, None),
-        Op::View(0..9000, Some((100, 50))),
-        Op::View(0..9000, Some((4000, 500))),
-        Op::View(20_000..70_000, Some((19_000, 60_000))),
-        everything(),
-    ]);
-    add("views of holes", Kind::Sparse, vec![
-        open(),
-        Op::View(300_000..310_000, None),
-        Op::View(48_000..60_000, Some((50_000, 100))),
-    ]);
-    add("a large logged write", Kind::Large, vec![
-        open(),
-        Op::Write(0, 100),
-        Op::View(0..1000, Some((0, 1_300_000))),
-        Op::Read(0, 5000),
-    ]);
-    add("deploy", Kind::Closed, vec![
-        open(),
-        Op::Deploy(0..LEN),
-        whole(),
-        Op::Deploy(4096..200_000),
-        Op::Deploy(0..LEN),
-        small(),
-    ]);
+    add(
+        "a transaction that spills",
+        Kind::Closed,
+        vec![open(), Op::Tx(pages(70)), Op::Tx(vec![(5, 10), (300_000, 9000)]), everything()],
+    );
+    add(
+        "views",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::View(0..30_000, None),
+            Op::View(0..9000, Some((100, 50))),
+            Op::View(0..9000, Some((4000, 500))),
+            Op::View(20_000..70_000, Some((19_000, 60_000))),
+            everything(),
+        ],
+    );
+    add(
+        "views of holes",
+        Kind::Sparse,
+        vec![
+            open(),
+            Op::View(300_000..310_000, None),
+            Op::View(48_000..60_000, Some((50_000, 100))),
+        ],
+    );
+    add(
+        "a large logged write",
+        Kind::Large,
+        vec![open(), Op::Write(0, 100), Op::View(0..1000, Some((0, 1_300_000))), Op::Read(0, 5000)],
+    );
+    add(
+        "deploy",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::Deploy(0..LEN),
+            whole(),
+            Op::Deploy(4096..200_000),
+            Op::Deploy(0..LEN),
+            small(),
+        ],
+    );
     let with = |policy| Op::Open(Opening { policy, ..opening(Opened::Whole) });
-    add("deployment after writes", Kind::Plain, vec![
-        with(DeployPolicy::Eager),
-        small(),
-        over(),
-        whole(),
-    ]);
+    add(
+        "deployment after writes",
+        Kind::Plain,
+        vec![with(DeployPolicy::Eager), small(), over(), whole()],
+    );
     let scattered = (0..20).map(|n| (40_960 + n * 192, 64)).collect();
-    add("deployment for readers", Kind::Closed, vec![
-        with(DeployPolicy::Lazy),
-        Op::Tx(scattered),
-        Op::Read(40_960, 4096),
-        Op::Read(40_960, 4096),
-    ]);
-    add("lengths", Kind::Closed, vec![
-        open(),
-        Op::SetLen(130_001),
-        Op::SetLen(LONGER),
-        Op::Write(LONGER - 5000, 5000),
-        Op::SetLen(0),
-        Op::SetLen(LEN),
-        small(),
-    ]);
-    add("lengths after writes", Kind::Plain, vec![
-        open(),
-        whole(),
-        over(),
-        Op::SetLen(20 * PAGE + 7),
-        Op::SetLen(LEN),
-        everything(),
-    ]);
+    add(
+        "deployment for readers",
+        Kind::Closed,
+        vec![
+            with(DeployPolicy::Lazy),
+            Op::Tx(scattered),
+            Op::Read(40_960, 4096),
+            Op::Read(40_960, 4096),
+        ],
+    );
+    add(
+        "lengths",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::SetLen(130_001),
+            Op::SetLen(LONGER),
+            Op::Write(LONGER - 5000, 5000),
+            Op::SetLen(0),
+            Op::SetLen(LEN),
+            small(),
+        ],
+    );
+    add(
+        "lengths after writes",
+        Kind::Plain,
+        vec![open(), whole(), over(), Op::SetLen(20 * PAGE + 7), Op::SetLen(LEN), everything()],
+    );
     add("sync", Kind::Plain, vec![open(), small(), Op::Sync, over(), Op::Sync, Op::Read(0, 9000)]);
     add("fast close", Kind::Plain, vec![open(), small(), whole(), fast(), open(), over(), fast()]);
     add("spatial close", Kind::Closed, vec![open(), small(), over(), whole(), spatial(), open()]);
-    add("drop", Kind::Closed, vec![
-        Op::Open(Opening { on_drop: CloseMode::Fast, ..opening(Opened::Whole) }),
-        over(),
-        Op::Drop,
-        open(),
-        whole(),
-        Op::Drop,
-    ]);
+    add(
+        "drop",
+        Kind::Closed,
+        vec![
+            Op::Open(Opening { on_drop: CloseMode::Fast, ..opening(Opened::Whole) }),
+            over(),
+            Op::Drop,
+            open(),
+            whole(),
+            Op::Drop,
+        ],
+    );
     add("another handle", Kind::Plain, vec![open(), Op::TryClone, small(), Op::TryClone]);
 
     for (name, kind) in [("elsewhere: create", Kind::Nothing), ("elsewhere: plain", Kind::Plain)] {

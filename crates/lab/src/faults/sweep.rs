@@ -9,8 +9,8 @@ use super::plants::Plant;
 use super::scenarios::{
     self, Bench, Failure, Ground, Op, Opened, Opening, Quirk, Scenario, Start, difference,
 };
-use atomic_mmap::testing::recorder::{Fault, Recorder, What};
 use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::{Fault, Recorder, What};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch};
 use std::collections::BTreeMap;
 use std::fs;
@@ -153,8 +153,8 @@ impl Subject<'_> {
         run.report
     }
 
-    /// The plans: for each call from the operation `first` on.
-    pub fn plans(&self, breadth: &Breadth, first: usize) -> Vec<Plan> {
+    /// The plans: for each call from the operation `first` on. `turn` is where turns begin.
+    pub fn plans(&self, breadth: &Breadth, first: usize, turn: usize) -> Vec<Plan> {
         let mut plans = Vec::new();
         let mut by_name: BTreeMap<&'static str, usize> = BTreeMap::new();
         for (n, (op, called)) in self.baseline.iter().enumerate() {
@@ -163,20 +163,27 @@ impl Subject<'_> {
             if *op < first {
                 continue;
             }
-            plans.extend(breadth.once.iter().map(|code| Plan::Once(all, *code)));
-            if breadth.unsupported && HAS_FALLBACK.contains(&call) {
-                plans.push(Plan::Once(all, libc::EOPNOTSUPP));
-                plans.push(Plan::LastingNamed { call, nth, all, code: libc::EOPNOTSUPP });
-            }
-            plans.extend(breadth.lasting.iter().map(|code| Plan::Lasting(all, *code)));
+            plans.push(Plan::Once(all, libc::EIO));
             let named = |code: &i32| Plan::LastingNamed { call, nth, all, code: *code };
-            plans.extend(breadth.lasting_named.iter().map(named));
+            let mut more: Vec<Plan> = Vec::new();
+            more.extend(breadth.once.iter().map(|code| Plan::Once(all, *code)));
+            more.extend(breadth.lasting.iter().map(|code| Plan::Lasting(all, *code)));
+            more.extend(breadth.lasting.iter().map(named));
+            if HAS_FALLBACK.contains(&call) && !breadth.once.is_empty() {
+                more.push(Plan::Once(all, libc::EOPNOTSUPP));
+                more.push(named(&libc::EOPNOTSUPP));
+            }
             if [call::READ, call::WRITE].contains(&call) {
                 let less = breadth.short.iter().copied().filter(|n| (*n as u64) < called.moved);
                 for most in less {
-                    plans.push(Plan::Short { call, nth, all, most });
-                    plans.push(Plan::Torn { call, nth, all, most, code: libc::EIO });
+                    more.push(Plan::Short { call, nth, all, most });
+                    more.push(Plan::Torn { call, nth, all, most, code: libc::EIO });
                 }
+            }
+            match breadth.turns {
+                true if more.is_empty() => {}
+                true => plans.push(more[(n + turn) % more.len()]),
+                false => plans.append(&mut more),
             }
         }
         plans
@@ -184,28 +191,20 @@ impl Subject<'_> {
 }
 
 /// Calls that some systems do not have, and that are done without there.
-const HAS_FALLBACK: [&str; 6] = [
-    call::ALLOCATE,
-    call::PUNCH,
-    call::NEXT_DATA,
-    call::NEXT_HOLE,
-    call::SET_XATTR,
-    call::MAP,
-];
+const HAS_FALLBACK: [&str; 6] =
+    [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR, call::MAP];
 
-/// With what every call is made to fail.
+/// With what every call is made to fail, besides EIO once.
 #[derive(Clone, Debug)]
 pub struct Breadth {
-    /// Once.
+    /// Once. If there is any, EOPNOTSUPP as well where there is another way.
     pub once: &'static [i32],
-    /// From this call on, all.
+    /// From this call on, all; and from this call on, those of its name.
     pub lasting: &'static [i32],
-    /// From this call on, those of its name.
-    pub lasting_named: &'static [i32],
     /// Bytes of short reads and writes.
     pub short: &'static [usize],
-    /// Where there is another way: without the call.
-    pub unsupported: bool,
+    /// Of all this one at each call, in turns.
+    pub turns: bool,
 }
 
 struct Run<'a> {
@@ -273,9 +272,7 @@ impl<'a> Run<'a> {
             }
             None => format!("{:?}", self.plan),
         };
-        self.report
-            .violations
-            .push(format!("{} on {}: {at}: {what}", scenario.name, ground.name));
+        self.report.violations.push(format!("{} on {}: {at}: {what}", scenario.name, ground.name));
     }
 
     fn rearm(&self) {
@@ -376,7 +373,11 @@ impl<'a> Run<'a> {
     }
 
     /// Notes the calls of an operation. Returns the names of those that were made to fail.
-    fn note(&mut self, n: usize, events: &[atomic_mmap::testing::recorder::Event]) -> Vec<&'static str> {
+    fn note(
+        &mut self,
+        n: usize,
+        events: &[atomic_mmap::testing::recorder::Event],
+    ) -> Vec<&'static str> {
         let mut failed = Vec::new();
         for event in events {
             if self.plan == Plan::Nothing
@@ -530,14 +531,15 @@ impl<'a> Run<'a> {
                 self.violation(&format!("the failed open left something: {change}"));
             }
         }
-        if matches!(how.expected, Opened::Whole | Opened::HomeBytes) {
-            let model = std::mem::take(&mut self.bench.model);
-            self.bench.model = match how.expected {
-                Opened::Whole => model.clone(),
-                _ => self.home_bytes.clone(),
-            };
-            self.look_at_copy("after a failed open");
-            self.bench.model = model;
+        match how.expected {
+            Opened::Whole => self.look_at_copy("after a failed open"),
+            Opened::HomeBytes => {
+                let found = fs::read(self.bench.place.home()).unwrap_or_default();
+                if let Some(difference) = difference(&found, &self.home_bytes) {
+                    self.violation(&format!("the failed open, in the home file: {difference}"));
+                }
+            }
+            Opened::New(_) | Opened::Refused(_) => {}
         }
     }
 
