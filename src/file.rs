@@ -161,6 +161,7 @@ impl AtomicMappedFile {
     /// [`Error::Poisoned`], [`Error::Forked`], or what the system says.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
+        engine.check_usable()?;
         let len = range.end.checked_sub(range.start);
         let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
         let pages = engine.deploy(range.clone())?;

@@ -694,19 +694,22 @@ fn map_and_allocate(path: &Path) {
     let platform = Recorder::new().platform();
     let end = Instant::now() + 2 * A_WHILE;
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while Instant::now() < end {
-                // As large as what is allocated, so that the one fits where the other was.
-                let _is_refused_or_not = platform.map(&file, 16 << 20, true);
-            }
-        });
         for _ in 0..2 {
             scope.spawn(|| {
                 while Instant::now() < end {
-                    // Large enough to be mapped by the allocator.
-                    let mut bytes = vec![0u8; 8 << 20];
-                    bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-                    assert_eq!(bytes.iter().step_by(4096).filter(|byte| **byte == 1).count(), 2048);
+                    // Larger than what is allocated, so that the one fits where the other was.
+                    let _is_refused_or_not = platform.map(&file, 256 << 20, true);
+                }
+            });
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    // Large enough to be mapped by the allocator, each time.
+                    let mut bytes = vec![0u8; 40 << 20];
+                    bytes.iter_mut().step_by(4 << 20).for_each(|byte| *byte = 1);
+                    assert_eq!(
+                        bytes.iter().step_by(4 << 20).filter(|byte| **byte == 1).count(),
+                        10
+                    );
                 }
             });
         }
@@ -886,15 +889,18 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
         let path = file.path().to_owned();
         file.write_at(&[3; 9 * PAGE as usize], 0).expect("write whole pages");
         file.close(CloseMode::Fast).expect("close");
-        let recorder = Recorder::new();
-        let file = ground.options().open_recorded(&recorder, path).expect("open");
-        // The home slots are there: the slice words are not.
-        file.deploy(0..0).expect("nothing");
-        for nth in 1..4 {
+        for nth in 1..20 {
+            let recorder = Recorder::new();
+            let options = ground.options().close_on_drop(CloseMode::Fast);
+            let file = options.open_recorded(&recorder, &path).expect("open");
             recorder.fail_from(call::ALLOCATE, nth, libc::ENOSPC);
             let view = file.view(0..5 * PAGE).expect("a view needs no space");
             assert_same(&view.to_vec().expect("read"), &[3; 5 * PAGE as usize], "the view");
-            recorder.heal();
+            let is_over = recorder.heal();
+            assert_eq!(view.is_mapped(), is_over, "{nth}");
+            if is_over {
+                break;
+            }
         }
     }
 }

@@ -186,14 +186,20 @@ fn is_full(code: i32) -> bool {
     code == libc::ENOSPC || code == libc::EDQUOT
 }
 
-/// Whether a call may return `Ok` although the system call `failed` with `code`, and why.
+/// Whether a call may return `Ok` although the system call `failed` with `code`, and why. `lacking` are
+/// calls that the system does not have.
 pub fn may_be_absorbed(
     op: &Op,
     policy: DeployPolicy,
     failed: &str,
     code: i32,
     shrinks: bool,
+    lacking: &[&str],
 ) -> bool {
+    // Storage is reserved by these where there is no call for it.
+    let by_writing = [call::STAT, call::READ, call::WRITE].contains(&failed);
+    let reserves = failed == call::ALLOCATE || lacking.contains(&call::ALLOCATE) && by_writing;
+    let lacks_space = reserves && is_full(code);
     // There is another way.
     let has_fallback =
         [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR]
@@ -206,15 +212,13 @@ pub fn may_be_absorbed(
         // used again if it cannot be given back. A committed write that cannot be brought home now is
         // brought home later.
         Op::Write(..) | Op::Tx(_) | Op::Update(..) => {
-            failed == call::PUNCH
-                || failed == call::ALLOCATE && is_full(code)
-                || policy == DeployPolicy::Eager
+            failed == call::PUNCH || lacks_space || policy == DeployPolicy::Eager
         }
         // Deployment on behalf of a reader, which has its bytes.
         Op::Read(..) => policy == DeployPolicy::Lazy,
         // A view that cannot be pinned for lack of space is a copy. Its write as above.
-        Op::View(..) => failed == call::PUNCH || failed == call::ALLOCATE && is_full(code),
-        Op::Deploy(_) => failed == call::ALLOCATE && is_full(code),
+        Op::View(..) => failed == call::PUNCH || lacks_space,
+        Op::Deploy(_) => lacks_space,
         // The cut is committed before both files are cut: the next call catches up.
         Op::SetLen(_) if shrinks => {
             [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE]
@@ -222,7 +226,7 @@ pub fn may_be_absorbed(
         }
         Op::SetLen(_) => false,
         // Closing the file gives the lock back as well; and space as for writes.
-        Op::Close(_) => failed == call::UNLOCK || failed == call::ALLOCATE && is_full(code),
+        Op::Close(_) => failed == call::UNLOCK || lacks_space,
         // Nobody is left to hear of it, and opening recovers.
         Op::Drop => true,
         Op::Open(_) | Op::Sync | Op::TryClone => false,

@@ -444,7 +444,7 @@ impl<'a> Run<'a> {
         for call in failed {
             if !natural(call)
                 && !lacking.contains(call)
-                && !judge::may_be_absorbed(op, self.policy, call, code, shrinks)
+                && !judge::may_be_absorbed(op, self.policy, call, code, shrinks, lacking)
             {
                 self.violation(&format!("returned Ok although {call} has failed"));
                 return Next::Stop;
