@@ -239,7 +239,8 @@ pub enum Mismatch {
         /// Its format version.
         version: u32,
     },
-    /// Neither superblock of the reflection file is whole.
+    /// The reflection file is damaged: neither superblock is whole, or its log entries say what
+    /// cannot have been written.
     Corrupt,
     /// The reflection file is shorter than what it describes.
     ReflectionTruncated,
@@ -289,8 +290,8 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
             crate::format::layout::FORMAT_VERSION
         ),
         Mismatch::Corrupt => format!(
-            "{home}: both superblocks of the reflection file {reflection} are damaged; restore \
-             both files from a backup, or {discard}"
+            "{home}: the superblocks or the log of the reflection file {reflection} are damaged; \
+             restore both files from a backup, or {discard}"
         ),
         Mismatch::ReflectionTruncated => format!(
             "{home}: the reflection file {reflection} was truncated; restore both files from a \
@@ -317,9 +318,14 @@ fn at(offset: &Option<u64>) -> String {
 }
 
 impl Error {
-    /// An I/O error, or `NoSpace` where the system says that the disk is full.
+    /// An I/O error of a call that has no offset.
     pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
         Error::Io { call, path: path.to_owned(), offset: None, source }
+    }
+
+    /// An I/O error of a call at an offset of the file.
+    pub(crate) fn io_at(call: &'static str, path: &Path, offset: u64, source: io::Error) -> Self {
+        Error::Io { call, path: path.to_owned(), offset: Some(offset), source }
     }
 
     /// Whether repeating the transaction may succeed.

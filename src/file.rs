@@ -161,6 +161,7 @@ impl AtomicMappedFile {
     /// [`Error::Poisoned`], [`Error::Forked`], or what the system says.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
+        engine.check_usable()?;
         let len = range.end.checked_sub(range.start);
         let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
         let pages = engine.deploy(range.clone())?;
@@ -183,7 +184,9 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
-    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
+    /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
+    /// succeeded nevertheless.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.engine().set_len(len)
     }

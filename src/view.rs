@@ -28,6 +28,8 @@ enum Bytes {
 impl<'a> View<'a> {
     pub(crate) fn new(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
         let engine = file.engine();
+        // Before the range is looked at: of a poisoned handle nothing is to be believed.
+        engine.check_usable()?;
         let len = range.end.checked_sub(range.start);
         let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
         // An empty view pins nothing, so the file may be cut off before it.

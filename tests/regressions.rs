@@ -9,7 +9,7 @@ mod common;
 
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, call};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, OnMismatch};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
 use common::{
     Ground, Rng, Scratch, Snapshot, Watch, assert_same, media, read_all, role, run_child,
 };
@@ -32,7 +32,17 @@ const A_WHILE: Duration = Duration::from_millis(400);
 #[test]
 fn plays_the_child_if_it_is_one() {
     let Some((role, path)) = role() else { return };
-    assert_eq!(role, "busy");
+    match role.split(' ').collect::<Vec<_>>()[..] {
+        ["busy"] => {}
+        ["map"] => return map_and_allocate(&path),
+        ["crash", medium] => {
+            let options = AtomicMappedFile::options().medium(medium.parse().expect("a medium"));
+            let file = options.open(&path).expect("open");
+            file.write_at(&[2; 10_000], 100).expect("write");
+            common::crash();
+        }
+        _ => panic!("no role {role}"),
+    }
     let folder = path.parent().expect("a folder");
     let before = Snapshot::of(folder);
     let error = AtomicMappedFile::open(&path).expect_err("the parent has it open");
@@ -720,5 +730,240 @@ fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
         let (_other_scratch, other) = new_file(&ground, LEN);
         let (neither, rounds) = write_and_look([&file, &other], [0, 0]);
         assert_eq!(neither, 0, "of {rounds} rounds, in two files");
+    }
+}
+
+// ---- found by making each system call fail (the lab's part `faults`) -----------------------------
+
+/// The file was mapped over a reservation of addresses. A file system that refuses a synchronous mapping
+/// (ext4) is asked after the kernel has thrown out what was mapped there: the range was nobody's until
+/// the reservation was unmapped, and whatever another thread had mapped into it meanwhile (memory of its
+/// own, or another open file) was unmapped with it. Two threads that opened files on ext4 died of that.
+#[test]
+fn a_refused_mapping_takes_no_memory_from_other_threads() {
+    let Some(ground) = common::page_cache() else {
+        eprintln!("no page cache here: skipped");
+        return;
+    };
+    let scratch = ground.scratch();
+    run_child(CHILD, "map", scratch.file("state.dat"));
+}
+
+/// In a process of its own: if it goes wrong, it dies.
+fn map_and_allocate(path: &Path) {
+    let file = fs::File::create_new(path).expect("create");
+    file.set_len(1 << 21).expect("a length");
+    let file = file.into();
+    let platform = Recorder::new().platform();
+    let end = Instant::now() + 2 * A_WHILE;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    // Larger than what is allocated, so that the one fits where the other was.
+                    let _is_refused_or_not = platform.map(&file, 256 << 20, true);
+                }
+            });
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    // Large enough to be mapped by the allocator, each time.
+                    let mut bytes = vec![0u8; 40 << 20];
+                    bytes.iter_mut().step_by(4 << 20).for_each(|byte| *byte = 1);
+                    assert_eq!(
+                        bytes.iter().step_by(4 << 20).filter(|byte| **byte == 1).count(),
+                        10
+                    );
+                }
+            });
+        }
+    });
+}
+
+/// The boot's identity that could not be read now (no descriptor was left) counted as one that the system
+/// does not tell: the pair remembered no boot, and was refused as `Restarted` after a mere crash. Or it
+/// was refused at once, though the machine had not been restarted, with the advice to discard it.
+#[test]
+fn a_boot_that_cannot_be_read_now_is_an_error_and_not_another_boot() {
+    for ground in [common::ram(), common::page_cache().unwrap_or_else(common::ram)] {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        recorder.fail_from(call::BOOT_ID, 1, libc::EMFILE);
+        let error = ground.options().open_recorded(&recorder, &path).expect_err("injected");
+        assert!(matches!(&error, Error::Io { path: of, .. } if *of == path), "{error:?}");
+        recorder.heal();
+        // And from then on, for who gets past the look.
+        recorder.fail_from(call::BOOT_ID, 2, libc::EMFILE);
+        ground.options().open_recorded(&recorder, &path).expect_err("injected");
+        drop(ground.options().open(&path).expect("nothing has happened"));
+    }
+}
+
+/// Persistent memory on which a synchronous mapping fails for want of memory was taken for a page cache,
+/// in silence: the next call found the memory, and the promise was gone.
+#[test]
+fn a_mapping_that_merely_fails_is_no_reason_to_promise_less() {
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    for nth in [1, 2] {
+        let recorder = Recorder::new();
+        recorder.fail_next(call::MAP, nth, libc::ENOMEM);
+        let options = AtomicMappedFile::options().create(true).len(PAGE);
+        let error = options.open_recorded(&recorder, &path).expect_err("injected");
+        assert!(matches!(&error, Error::Io { call: "map", .. }), "{error:?}");
+        assert!(!path.exists() && scratch.reflections().is_empty(), "nothing was made");
+    }
+}
+
+/// A file of the folder that could not be looked at was taken for one that is not the home file which the
+/// reflection file was made for. Discarding at the old name of a renamed pair then removed the reflection
+/// file of the new one, and the writes in it.
+#[test]
+fn a_pair_that_was_renamed_is_not_removed_because_it_cannot_be_looked_at() {
+    for ground in media() {
+        for fault in [call::STAT_PATH, call::OPEN, call::READ, call::LIST_DIR] {
+            let mut nth = 0;
+            loop {
+                nth += 1;
+                let scratch = closed_pair(&ground, LEN);
+                let (old, new) = (scratch.file("state.dat"), scratch.file("renamed.dat"));
+                fs::rename(&old, &new).expect("rename");
+                let recorder = Recorder::new();
+                recorder.fail_next(fault, nth, libc::EIO);
+                let options = ground.options().create(true).len(100);
+                let options = options.on_mismatch(OnMismatch::Discard);
+                let opened = options.open_recorded(&recorder, &old);
+                let is_over = recorder.heal();
+                drop(opened);
+                let trust = ground.options().on_mismatch(OnMismatch::Trust);
+                let file = trust.open(&new).unwrap_or_else(|e| panic!("{fault} {nth}: {e}"));
+                let mut bytes = [0; 16 * PAGE as usize];
+                file.read_at(&mut bytes, 0).expect("read");
+                assert_same(&bytes, &[1; 16 * PAGE as usize], &format!("{fault} {nth}"));
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A reflection file that could not be read was no reflection file: with the home file gone, an empty one
+/// was made in its place instead of saying `HomeGone`.
+#[test]
+fn a_home_file_that_is_gone_is_not_made_anew_because_its_reflection_file_cannot_be_read() {
+    for ground in media() {
+        for fault in [call::OPEN, call::READ] {
+            let scratch = closed_pair(&ground, LEN);
+            let path = scratch.file("state.dat");
+            fs::remove_file(&path).expect("remove");
+            let before = Snapshot::of(scratch.path());
+            let recorder = Recorder::new();
+            recorder.fail_next(fault, 1, libc::EIO);
+            let options = ground.options().create(true).len(100);
+            let error = options.open_recorded(&recorder, &path).expect_err("gone");
+            assert!(matches!(error, Error::Io { .. }), "{fault}: {error:?}");
+            assert!(!recorder.heal());
+            before.assert_unchanged(scratch.path(), fault);
+        }
+    }
+}
+
+/// A home file that was created and then could not be looked at or locked was left behind, empty.
+#[test]
+fn a_created_home_file_that_cannot_be_locked_is_removed_again() {
+    for ground in media() {
+        for (fault, nth) in
+            [(call::STAT, 1), (call::STAT, 2), (call::LOCK, 1), (call::DUPLICATE, 1)]
+        {
+            let scratch = ground.scratch();
+            let path = scratch.file("state.dat");
+            let recorder = Recorder::new();
+            recorder.fail_next(fault, nth, libc::EIO);
+            let options = ground.options().create(true).len(PAGE);
+            let error = options.open_recorded(&recorder, &path).expect_err("injected");
+            assert!(matches!(error, Error::Io { .. }), "{fault}: {error:?}");
+            assert!(!recorder.heal());
+            assert!(!path.exists(), "{fault} {nth}: left behind");
+            assert!(scratch.reflections().is_empty());
+        }
+    }
+}
+
+/// Log entries that say more than the log holds are found when they are read, and that was after the
+/// decision what to do with a damaged pair: it was refused as `Corrupt`, with the advice to discard it,
+/// and refused again if that was chosen.
+#[test]
+fn a_pair_with_a_damaged_log_can_be_discarded() {
+    use atomic_mmap::testing::entry::{Seed, Sequence, Spill, Undo, UndoBody};
+    use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, Superblock};
+    use atomic_mmap::testing::{LaneIndex, layout};
+    use std::os::unix::fs::FileExt;
+    for ground in media() {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        let role = format!("crash {}", ground.medium);
+        run_child(CHILD, &role, &path);
+        let home = fs::read(&path).expect("read");
+        let reflection = scratch.reflections().pop().expect("in use");
+        let file = OpenOptions::new().read(true).write(true).open(&reflection).expect("open");
+        let last = layout::SUPERBLOCKS
+            .iter()
+            .filter_map(|at| {
+                let mut bytes = [0; SUPERBLOCK_LEN];
+                file.read_exact_at(&mut bytes, *at).expect("read");
+                match Superblock::decode(&bytes) {
+                    Copy::Valid(superblock) => Some(superblock),
+                    _ => None,
+                }
+            })
+            .max_by_key(|superblock| superblock.session)
+            .expect("a superblock");
+        for (lane, len) in [(LaneIndex(70), 64), (LaneIndex(71), layout::LOG_AREA_LEN)] {
+            let seed = Seed::new(&last.uuid, last.session).undo(lane);
+            let mut spill = Spill::of(seed, Sequence::FIRST, 0, &[]);
+            spill.len = len;
+            let body = UndoBody::SpilledUndo(spill);
+            let entry = Undo { sequence: Sequence::FIRST, body }.encode(seed);
+            file.write_all_at(&entry, layout::undo_entry(lane)).expect("write");
+        }
+        for wish in [OnMismatch::Refuse, OnMismatch::Trust] {
+            let before = Snapshot::of(scratch.path());
+            let error = ground.options().on_mismatch(wish).open(&path).expect_err("damaged");
+            let is_corrupt = matches!(error, Error::Mismatch { why: Mismatch::Corrupt, .. });
+            assert!(is_corrupt, "{error:?}");
+            before.assert_unchanged(scratch.path(), "refused");
+        }
+        let options = ground.options().on_mismatch(OnMismatch::Discard);
+        let file = options.open(&path).expect("discarded");
+        assert_same(&read_all(&file), &home, "the home file as it is");
+        file.close(CloseMode::Spatial).expect("close");
+        assert!(scratch.reflections().is_empty());
+    }
+}
+
+/// A view that cannot be pinned for lack of space is a copy. Of pages that had moved by their region's
+/// word so far, and have no slice word yet, it was an error.
+#[test]
+fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
+    for ground in media() {
+        let (_scratch, file) = new_file(&ground, LEN);
+        let path = file.path().to_owned();
+        file.write_at(&[3; 9 * PAGE as usize], 0).expect("write whole pages");
+        file.close(CloseMode::Fast).expect("close");
+        for nth in 1..20 {
+            let recorder = Recorder::new();
+            let options = ground.options().close_on_drop(CloseMode::Fast);
+            let file = options.open_recorded(&recorder, &path).expect("open");
+            recorder.fail_from(call::ALLOCATE, nth, libc::ENOSPC);
+            let view = file.view(0..5 * PAGE).expect("a view needs no space");
+            assert_same(&view.to_vec().expect("read"), &[3; 5 * PAGE as usize], "the view");
+            let is_over = recorder.heal();
+            assert_eq!(view.is_mapped(), is_over, "{nth}");
+            if is_over {
+                break;
+            }
+        }
     }
 }

@@ -51,20 +51,21 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
 
 fn read_word(file: &MappedFile, at: u64) -> Result<u64> {
     let mut bytes = [0; 8];
-    file.read_file(&mut bytes, at).map_err(|e| Error::io("read words", file.path(), e))?;
+    file.read_file(&mut bytes, at).map_err(|e| Error::io_at("read words", file.path(), at, e))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
 /// Zeroes what is not zero of `at..end`, and touches no hole.
 fn zero_data(file: &MappedFile, mut at: u64, end: u64) -> Result<()> {
     while at < end {
-        let data = file.next_data(at).map_err(|e| Error::io("look for data", file.path(), e))?;
+        let data =
+            file.next_data(at).map_err(|e| Error::io_at("look for data", file.path(), at, e))?;
         let Some(from) = data.map(|data| data.max(at)).filter(|from| *from < end) else {
             return Ok(());
         };
         let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
         let mut bytes = vec![0; (piece_end - from) as usize];
-        file.read_file(&mut bytes, from).map_err(|e| Error::io("read", file.path(), e))?;
+        file.read_file(&mut bytes, from).map_err(|e| Error::io_at("read", file.path(), from, e))?;
         if bytes.iter().any(|byte| *byte != 0) {
             file.fill_zero(from, bytes.len());
         }

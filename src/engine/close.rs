@@ -105,8 +105,7 @@ impl Engine {
     fn end_session(&self, state: State) -> Result<()> {
         let superblock = self.superblock.lock();
         let ended = Superblock { session: superblock.session + 1, state, ..superblock.clone() };
-        write_superblock(&self.platform, self.reflection.file(), &ended)
-            .map_err(|e| Error::io("write the superblock", self.reflection.path(), e))?;
+        write_superblock(&self.platform, &self.reflection, &ended)?;
         unless!(EndNotSynced, self.sync_reflection()?);
         Ok(())
     }

@@ -169,7 +169,11 @@ impl Engine {
         }
         for plan in &plans {
             // Closing every held word for every region is more than is needed, and harmless.
-            self.deploy_held(&lane, plan, &held, Pins::Respect)?;
+            match self.deploy_held(&lane, plan, &held, Pins::Respect) {
+                // For a slice word, of pages that moved by their region's so far.
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                other => other.map(drop)?,
+            }
         }
         let at_home =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
@@ -218,7 +222,7 @@ impl Engine {
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
         let at = layout::reflection(chunk.start());
         let is_hole = || -> Result<bool> {
-            let io = |e| Error::io("look for holes", self.reflection.path(), e);
+            let io = |e| Error::io_at("look for holes", self.reflection.path(), at, e);
             Ok(self.reflection.next_data(at).map_err(io)?.is_none_or(|data| data >= at + len))
         };
         let known_allocated =
@@ -328,15 +332,16 @@ impl Engine {
         end: u64,
         region_of: impl Fn(u64) -> RegionIndex,
     ) -> Result<()> {
-        let io = |e| Error::io("read words", self.reflection.path(), e);
+        let path = self.reflection.path();
+        let io = |at: u64| move |e| Error::io_at("read words", path, at, e);
         let mut from = at;
-        while let Some(data) = self.reflection.next_data(from).map_err(io)?
+        while let Some(data) = self.reflection.next_data(from).map_err(io(from))?
             && data.max(from) < end
         {
             from = data.max(from) / 8 * 8;
             let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
             let mut bytes = vec![0; (piece_end - from) as usize];
-            self.reflection.read_file(&mut bytes, from).map_err(io)?;
+            self.reflection.read_file(&mut bytes, from).map_err(io(from))?;
             for (n, word) in bytes.chunks_exact(8).enumerate() {
                 if le_word(word) != 0 {
                     let region = region_of((from - at) / 8 + n as u64);

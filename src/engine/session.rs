@@ -1,21 +1,24 @@
 //! How are the pair's superblock and names written? Shared by opening and closing.
 
+use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{Identity, Moment, Superblock};
 use crate::mutant::planted;
-use crate::platform::{File, FileId, FileStat, Platform};
-use std::io;
+use crate::platform::{FileId, FileStat, Platform};
+use crate::store::MappedFile;
 use std::path::Path;
 
 /// Writes a superblock over the older of the two copies.
 pub(crate) fn write_superblock(
     platform: &Platform,
-    reflection: &File,
+    reflection: &MappedFile,
     superblock: &Superblock,
-) -> io::Result<()> {
+) -> Result<()> {
     let newer = if planted!(SuperblockOverNewer) { 1 } else { 0 };
     let at = layout::SUPERBLOCKS[superblock.copy_index() ^ newer];
-    platform.write_at(reflection, FileId::Reflection, &superblock.encode(), at)
+    platform
+        .write_at(reflection.file(), FileId::Reflection, &superblock.encode(), at)
+        .map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
 }
 
 /// A file system's time as the format keeps it.

@@ -170,7 +170,7 @@ impl Engine {
         let whole = self
             .home
             .has_no_hole(chunk.start(), len)
-            .map_err(|e| Error::io("look for holes", self.home.path(), e))?;
+            .map_err(|e| Error::io_at("look for holes", self.home.path(), chunk.start(), e))?;
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
         state.fetch_or(flag, Ordering::Release);
         Ok(whole)

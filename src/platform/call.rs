@@ -7,6 +7,8 @@
 
 /// Open or create a file.
 pub const OPEN: &str = "open";
+/// Make another descriptor of an open file.
+pub const DUPLICATE: &str = "duplicate";
 /// Take the lock on a file.
 pub const LOCK: &str = "lock";
 /// Gives the lock back.
@@ -56,8 +58,9 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All of them, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     OPEN,
+    DUPLICATE,
     LOCK,
     UNLOCK,
     MAP,

@@ -88,12 +88,32 @@ fn signed(offset: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// Reserves address space and maps the file over all of it. `len` is a multiple of 2 MiB, not 0.
+/// Times that an aligned range is looked for, if other threads map something into it meanwhile.
+const MAP_ATTEMPTS: usize = 64;
+
+/// Maps the file at an aligned address. `len` is a multiple of 2 MiB, not 0.
+///
+/// A range that is free is found by a reservation, which is given up before the kernel is asked to map
+/// the file there, if it is still free. Not over the reservation: a file system that refuses (ext4 does
+/// so with MAP_SYNC) is asked after the kernel has thrown out what was there. The range then belongs to
+/// nobody, another thread may have mapped something into it by the time that the refusal is seen, and
+/// whoever unmaps the reservation then unmaps that.
 pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     // Without flush instructions a synchronous mapping would be promised in vain.
     if want_sync && !isa::FLUSHES {
         return Err(io::ErrorKind::Unsupported.into());
     }
+    for _ in 0..MAP_ATTEMPTS {
+        let hint = free_range(len)?;
+        if let Some(mapping) = map_near(file, hint, len, want_sync)? {
+            return Ok(mapping);
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// An aligned range of addresses that nobody uses, a moment ago.
+fn free_range(len: usize) -> io::Result<*mut u8> {
     let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
     let start = unsafe {
@@ -110,41 +130,41 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
         return Err(io::Error::last_os_error());
     }
     let start = start.cast::<u8>();
-    let head = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
-    let base = start.wrapping_add(head);
+    // SAFETY: the whole reservation is ours, page-aligned, and known to nobody.
+    unsafe { unmap(start, reserved) };
+    Ok(start.wrapping_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr()))
+}
+
+/// Maps the file at `hint`, or elsewhere if that is not free any more. `None`: at an address that is
+/// not aligned. (MAP_FIXED_NOREPLACE would say the same, but not together with MAP_SHARED_VALIDATE,
+/// which refuses it as it refuses every flag that is newer than itself.)
+fn map_near(
+    file: &File,
+    hint: *mut u8,
+    len: usize,
+    want_sync: bool,
+) -> io::Result<Option<Mapping>> {
     let flags =
         if want_sync { libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC } else { libc::MAP_SHARED };
-    // SAFETY: MAP_FIXED replaces what is mapped in the range: [base, base + len) lies inside the
-    // reservation that was just made and that nobody else knows of.
-    let mapped = unsafe {
-        libc::mmap(
-            base.cast(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            flags | libc::MAP_FIXED,
-            file.as_raw_fd(),
-            0,
-        )
-    };
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice replaces none.
+    let mapped = unsafe { libc::mmap(hint.cast(), len, access, flags, file.as_raw_fd(), 0) };
     if mapped == libc::MAP_FAILED {
-        let error = io::Error::last_os_error();
-        // SAFETY: the whole reservation is ours and no pointer into it has left this function.
-        unsafe { unmap(start, reserved) };
-        return Err(error);
+        return Err(io::Error::last_os_error());
     }
-    // SAFETY: what the alignment left over before and behind the file's range: ours, page-aligned, and
-    // known to nobody.
-    unsafe {
-        unmap(start, head);
-        unmap(base.wrapping_add(len), reserved - head - len);
+    let mapped = mapped.cast::<u8>();
+    if !mapped.addr().is_multiple_of(HUGE_PAGE) {
+        // SAFETY: the mapping was just made and is known to nobody.
+        unsafe { unmap(mapped, len) };
+        return Ok(None);
     }
-    let base = NonNull::new(base).ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok(Mapping {
+    let base = NonNull::new(mapped).ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok(Some(Mapping {
         base,
         len,
         #[cfg(feature = "recorder")]
         is_simulated: false,
-    })
+    }))
 }
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {

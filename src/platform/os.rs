@@ -92,6 +92,16 @@ impl Platform {
         )
     }
 
+    /// Another descriptor of the same open file: they share the lock.
+    pub fn duplicate(&self, file: &File) -> io::Result<File> {
+        attempt!(
+            self,
+            call::DUPLICATE,
+            |_| file.try_clone(),
+            [_simulated => file.try_clone()]
+        )
+    }
+
     /// Takes the exclusive lock on the file. `false`: somebody else holds it.
     pub fn try_lock(&self, file: &File) -> io::Result<bool> {
         attempt!(
@@ -404,17 +414,6 @@ impl Platform {
         )
     }
 
-    /// The identity of this boot of the system; zeros if it is not known.
-    pub fn boot_id(&self) -> [u8; 16] {
-        attempt!(
-            self,
-            call::BOOT_ID,
-            |_| read_boot_id(),
-            [simulated => Ok(simulated.machine.boot_id())]
-        )
-        .unwrap_or_default()
-    }
-
     /// A name for a pair of files that no other pair has.
     pub fn new_uuid(&self) -> [u8; 16] {
         match self {
@@ -423,6 +422,29 @@ impl Platform {
             Platform::Recording(_) => *uuid::Uuid::new_v4().as_bytes(),
             #[cfg(feature = "recorder")]
             Platform::Simulated(simulated) => simulated.machine.new_uuid(),
+        }
+    }
+
+    /// The identity of this boot of the system; zeros if the system does not tell.
+    ///
+    /// What merely could not be read now is an error, and not unknown: a pair that does not know its
+    /// boot is refused after a mere crash.
+    pub fn boot_id(&self) -> io::Result<[u8; 16]> {
+        use ErrorKind::{InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported};
+        let told = attempt!(
+            self,
+            call::BOOT_ID,
+            |_| read_boot_id(),
+            [simulated => Ok(simulated.machine.boot_id())]
+        );
+        match told {
+            Err(error)
+                if [InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported]
+                    .contains(&error.kind()) =>
+            {
+                Ok([0; 16])
+            }
+            result => result,
         }
     }
 }
@@ -668,8 +690,8 @@ mod tests {
                     assert_eq!(kind, FileSystem::Ram("tmpfs"));
                     assert_eq!(kind.to_string(), "tmpfs");
                 }
-                assert_ne!(p.boot_id(), [0; 16]);
-                assert_eq!(p.boot_id(), p.boot_id());
+                assert_ne!(p.boot_id().unwrap(), [0; 16]);
+                assert_eq!(p.boot_id().unwrap(), p.boot_id().unwrap());
             } else {
                 assert_eq!(kind.to_string(), "unknown");
             }

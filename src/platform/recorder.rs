@@ -796,7 +796,9 @@ mod tests {
         recorder.fail_next(call::REMOVE_XATTR, 1, libc::EOPNOTSUPP);
         p.remove_xattr(&f, "user.x").unwrap();
         recorder.fail_next(call::BOOT_ID, 1, ErrorKind::NotFound);
-        assert_eq!(p.boot_id(), [0; 16]);
+        assert_eq!(p.boot_id().unwrap(), [0; 16]);
+        recorder.fail_next(call::BOOT_ID, 1, libc::EMFILE);
+        assert!(p.boot_id().is_err(), "known, and not read now");
         recorder.fail_next(call::MAP, 1, libc::ENOMEM);
         assert!(p.map(&f, 2 << 20, false).is_err());
         assert!(!recorder.heal());

@@ -11,15 +11,16 @@
 //! 3. logged data is stored into the reflection slots, and their words are set.
 
 use crate::bitmap::{Slices, Validity};
-use crate::error::{Error, Mismatch, Result};
+use crate::error::{Error, Result};
 use crate::format::entry::{
     OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
 };
 use crate::format::layout;
 use crate::mutant::{planted, unless};
-use crate::platform::{Copying, Platform};
+use crate::platform::{Copying, File, FileId, Platform};
 use crate::store::MappedFile;
 use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
+use std::path::Path;
 
 /// What one lane's undo entry turned out to be, spilled parts included.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,53 +52,59 @@ pub(crate) struct Actions {
     pub store_logged: Vec<SpilledPage>,
 }
 
-/// The lanes in which something is: their number and their bytes. A lane that was never used is a hole
-/// of the file, and is not read.
-fn in_use(
-    reflection: &MappedFile,
-) -> impl Iterator<Item = Result<(LaneIndex, [u8; layout::LANE])>> {
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        if next >= layout::LANE_COUNT {
-            return None;
-        }
-        let from = layout::lane(LaneIndex(next as u16));
-        let data = match reflection.next_data(from) {
-            Ok(data) => data?.max(from),
-            Err(e) => {
-                next = layout::LANE_COUNT;
-                return Some(Err(Error::io("look for data", reflection.path(), e)));
+/// The lanes of a reflection file, as a program that reads it finds them.
+struct Log<'a> {
+    platform: &'a Platform,
+    file: &'a File,
+    path: &'a Path,
+}
+
+impl Log<'_> {
+    fn read(&self, to: &mut [u8], at: u64) -> Result<()> {
+        self.platform
+            .read_at(self.file, FileId::Reflection, to, at)
+            .map_err(|e| Error::io_at("read the log", self.path, at, e))
+    }
+
+    /// The lanes in which something is: their number and their bytes. A lane that was never used is a
+    /// hole of the file, and is not read.
+    fn in_use(&self) -> impl Iterator<Item = Result<(LaneIndex, [u8; layout::LANE])>> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            if next >= layout::LANE_COUNT {
+                return None;
             }
-        };
-        let n = ((data - layout::LANES) / layout::LANE as u64) as usize;
-        next = n + 1;
-        if n >= layout::LANE_COUNT {
-            return None;
-        }
-        let index = LaneIndex(n as u16);
-        let mut bytes = [0; layout::LANE];
-        Some(read_log(reflection, &mut bytes, layout::lane(index)).map(|()| (index, bytes)))
-    })
+            let from = layout::lane(LaneIndex(next as u16));
+            let data = match self.platform.next_data(self.file, from) {
+                Ok(data) => data?.max(from),
+                Err(e) => {
+                    next = layout::LANE_COUNT;
+                    return Some(Err(Error::io_at("look for data", self.path, from, e)));
+                }
+            };
+            let n = ((data - layout::LANES) / layout::LANE as u64) as usize;
+            next = n + 1;
+            if n >= layout::LANE_COUNT {
+                return None;
+            }
+            let index = LaneIndex(n as u16);
+            let mut bytes = [0; layout::LANE];
+            Some(self.read(&mut bytes, layout::lane(index)).map(|()| (index, bytes)))
+        })
+    }
 }
 
-fn read_log(reflection: &MappedFile, to: &mut [u8], at: u64) -> Result<()> {
-    reflection.read_file(to, at).map_err(|source| Error::Io {
-        call: "read the log",
-        path: reflection.path().to_owned(),
-        offset: Some(at),
-        source,
-    })
-}
-
-/// Reads every lane that is in use.
+/// Reads every lane that is in use. `None`: the entries say what cannot have been written.
 pub(crate) fn scan(
-    home: &MappedFile,
-    reflection: &MappedFile,
+    platform: &Platform,
+    reflection: &File,
+    path: &Path,
     seed: Seed,
-) -> Result<Vec<Findings>> {
+) -> Result<Option<Vec<Findings>>> {
+    let log = Log { platform, file: reflection, path };
     let mut found = Vec::new();
     let mut spilled_bytes = 0;
-    for lane in in_use(reflection) {
+    for lane in log.in_use() {
         let (index, bytes) = lane?;
         // Where they lie: copying them out byte by byte took more time than all else of an open.
         let (redo_entries, _) = bytes.as_chunks::<{ layout::REDO_ENTRY }>();
@@ -117,14 +124,10 @@ pub(crate) fn scan(
                     // Entries do not share extents: more than there is cannot have been written.
                     spilled_bytes += spill.len;
                     if spilled_bytes > layout::LOG_AREA_LEN {
-                        return Err(Error::Mismatch {
-                            home: home.path().to_owned(),
-                            reflection: reflection.path().to_owned(),
-                            why: Mismatch::Corrupt,
-                        });
+                        return Ok(None);
                     }
                     let mut spilled = vec![0; spill.len as usize];
-                    read_log(reflection, &mut spilled, layout::LOG_AREA + spill.offset)?;
+                    log.read(&mut spilled, layout::LOG_AREA + spill.offset)?;
                     let whole = spill.matches(entry_seed, sequence, &spilled);
                     let words = matches!(body, UndoBody::SpilledUndo(_));
                     match whole {
@@ -138,7 +141,7 @@ pub(crate) fn scan(
         };
         found.push(Findings { redo, undo });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// The decision table of one lane: the row of the undo entry, and the row of the two redo entries.
@@ -203,8 +206,9 @@ pub(crate) fn apply(
 
 /// Ends every entry of earlier sessions, cleared ones included: those have no checksum that would
 /// void them, and would void entries of the new session. The caller drains.
-pub(crate) fn wipe(reflection: &MappedFile) -> Result<()> {
-    for lane in in_use(reflection) {
+pub(crate) fn wipe(platform: &Platform, reflection: &MappedFile) -> Result<()> {
+    let log = Log { platform, file: reflection.file(), path: reflection.path() };
+    for lane in log.in_use() {
         let (index, lane) = lane?;
         let headers = [
             (0, layout::redo_entry(index, 0)),
@@ -254,7 +258,7 @@ impl Files<'_> {
             let mut bytes = [0; 8];
             self.reflection
                 .read_file(&mut bytes, at)
-                .map_err(|e| Error::io("read words", self.reflection.path(), e))?;
+                .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))?;
             Ok::<_, Error>(u64::from_le_bytes(bytes))
         };
         let region_word = word(layout::region_word(page.region()))?;

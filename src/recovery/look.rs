@@ -1,5 +1,6 @@
 //! What is there, and in which state? Finds out everything about the pair and writes nothing.
 
+use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::{EXISTING, HUGE_PAGE, NAME_PREFIX, Opening};
 use crate::engine::session::{folder_of, identity_of, moment};
@@ -47,9 +48,20 @@ impl Opening<'_> {
             if !is_ours || Some(path.as_path()) == but {
                 continue;
             }
-            // A file that goes away or cannot be read meanwhile is somebody else's.
-            let Ok(file) = self.platform.open(&path, EXISTING) else { continue };
-            if let Ok(Judged::Valid(superblock)) = self.judge(&file)
+            // What is no file, what we may not open and what goes away meanwhile is somebody else's.
+            // What merely cannot be read now may be ours, with bytes that are nowhere else.
+            let stat = match self.platform.stat_path(&path) {
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => continue,
+                other => other.map_err(self.io("look up", &path))?,
+            };
+            if stat.is_none_or(|stat| !stat.is_regular) {
+                continue;
+            }
+            let file = match self.platform.open(&path, EXISTING) {
+                Err(e) if is_somebody_elses(&e) => continue,
+                other => other.map_err(self.io("open", &path))?,
+            };
+            if let Judged::Valid(superblock) = self.judge(&file, &path)?
                 && superblock.name == name
                 && superblock.state != State::Emptied
                 && !self.home_is_elsewhere(&superblock)?
@@ -65,8 +77,13 @@ impl Opening<'_> {
     fn home_is_elsewhere(&self, superblock: &Superblock) -> Result<bool> {
         let folder = folder_of(self.path);
         for path in self.platform.list_dir(folder).map_err(self.io("list", folder))? {
-            // What goes away meanwhile is not there.
-            if let Ok(Some(stat)) = self.platform.stat_path(&path)
+            let stat = match self.platform.stat_path(&path) {
+                // A link to a place where we may not look: no file that lies here.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => continue,
+                // Not taken for another file: its reflection file would be taken for an orphan.
+                other => other.map_err(self.io("look up", &path))?,
+            };
+            if let Some(stat) = stat
                 && stat.ino == superblock.identity.inode
                 && marker::same_birth(stat.btime.map(moment), superblock.identity.born)
             {
@@ -76,11 +93,13 @@ impl Opening<'_> {
         Ok(false)
     }
 
-    fn judge(&self, file: &File) -> io::Result<Judged> {
+    fn judge(&self, file: &File, path: &Path) -> Result<Judged> {
         let copy = |at| {
             let mut bytes = [0; SUPERBLOCK_LEN];
-            self.platform.read_at(file, FileId::Reflection, &mut bytes, at)?;
-            Ok::<_, io::Error>(Superblock::decode(&bytes))
+            self.platform
+                .read_at(file, FileId::Reflection, &mut bytes, at)
+                .map_err(|e| Error::io_at("read the superblock", path, at, e))?;
+            Ok::<_, Error>(Superblock::decode(&bytes))
         };
         Ok(superblock::judge(copy(layout::SUPERBLOCKS[0])?, copy(layout::SUPERBLOCKS[1])?))
     }
@@ -128,7 +147,7 @@ impl Opening<'_> {
             return Ok(look);
         }
         let file = self.platform.open(path, EXISTING).map_err(self.io("open", path))?;
-        look.found = match self.judge(&file).map_err(self.io("read the superblock", path))? {
+        look.found = match self.judge(&file, path)? {
             Judged::Newer(version) => Found::Newer(version),
             Judged::Corrupt if reflection.len < layout::SUPERCHUNKS => Found::Truncated,
             Judged::Corrupt => Found::Corrupt,
@@ -151,7 +170,7 @@ impl Opening<'_> {
         let mut start = vec![0; MAGIC.len().min(stat.len as usize)];
         self.platform
             .read_at(file, FileId::Reflection, &mut start, 0)
-            .map_err(self.io("read the superblock", path))?;
+            .map_err(|e| Error::io_at("read the superblock", path, 0, e))?;
         let is_cut_off = stat.len < SUPERBLOCK_LEN as u64 && MAGIC.starts_with(&start);
         Ok(if is_cut_off { Found::Truncated } else { Found::Foreign })
     }
@@ -172,7 +191,7 @@ impl Opening<'_> {
             return Ok((Found::Emptied, none));
         }
         // Where the system does not tell boots apart, every boot is another one.
-        let boot = self.platform.boot_id();
+        let boot = self.boot_id()?;
         let same_boot =
             superblock.boot_id == boot && boot != [0; 16] || planted!(RestartNotNoticed);
         let was = superblock.identity;
@@ -190,7 +209,7 @@ impl Opening<'_> {
         let mut words = [0; 16];
         self.platform
             .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
-            .map_err(self.io("read the length", path))?;
+            .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
         let lengths = Lengths { len: word(0), high_water: word(8) };
         if lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN {
@@ -215,19 +234,24 @@ impl Opening<'_> {
         };
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
-            _ if same_boot || self.survives_restart(file, forced) => Use::Died,
+            _ if same_boot || self.survives_restart(file, path, forced)? => Use::Died,
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
     }
 
     /// Whether the medium keeps stores when the machine is restarted: it can be mapped so.
-    fn survives_restart(&self, file: &File, forced: Option<Medium>) -> bool {
+    fn survives_restart(&self, file: &File, path: &Path, forced: Option<Medium>) -> Result<bool> {
         match forced {
-            Some(medium) => medium == Medium::Dax,
-            None => self.platform.map(file, HUGE_PAGE, true).is_ok(),
+            Some(medium) => Ok(medium == Medium::Dax),
+            None => Ok(map_sync(self.platform, file, path, HUGE_PAGE)?.is_some()),
         }
     }
+}
+
+/// Whether a file cannot be opened because it is not ours, or not there any more.
+fn is_somebody_elses(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
 fn is_hex(name: &str) -> bool {

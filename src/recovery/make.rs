@@ -41,7 +41,7 @@ impl Opening<'_> {
             state: State::InUse,
             uuid: platform.new_uuid(),
             identity: identity_of(stat),
-            boot_id: platform.boot_id(),
+            boot_id: self.boot_id()?,
             name: self.home_name(),
         };
         let no_space = |at: u64, bytes: u64| {
@@ -110,18 +110,17 @@ impl Opening<'_> {
         let superblock = Superblock {
             session: last.session + if planted!(SessionStands) { 0 } else { 1 },
             state: State::InUse,
-            boot_id: platform.boot_id(),
+            boot_id: self.boot_id()?,
             // The device may have another number since the machine was restarted.
             identity: Identity { device: home.dev, ..last.identity },
             name: self.home_name(),
             ..last
         };
         if planted!(WipeBeforeSession) {
-            lanes::wipe(reflection)?;
+            lanes::wipe(platform, reflection)?;
             platform.drain();
         }
-        write_superblock(platform, reflection.file(), &superblock)
-            .map_err(self.io("write the superblock", reflection.path()))?;
+        write_superblock(platform, reflection, &superblock)?;
         if medium != Medium::Ram {
             // The new session is durable before an entry of the old one is touched.
             unless!(
@@ -129,7 +128,7 @@ impl Opening<'_> {
                 reflection.sync_data().map_err(self.io("sync", reflection.path()))?
             );
         }
-        lanes::wipe(reflection)?;
+        lanes::wipe(platform, reflection)?;
         // Orders the wiping before the first entry of this session.
         unless!(WipeNotDrained, platform.drain());
         Ok(superblock)

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{File, FileSystem, Mapping, Persistence, Platform, caches_persist};
 use crate::terms::Medium;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The medium that the caller or the environment forces, if any.
@@ -51,15 +52,18 @@ pub(crate) fn map(
     home: (&File, &Path, u64),
     reflection: (&File, &Path, u64),
 ) -> Result<(Mapping, Mapping, Medium)> {
-    let map = |(file, path, len): (&File, &Path, u64), sync: bool| {
-        platform.map(file, len, sync).map_err(|e| Error::io("map", path, e))
+    let map = |(file, path, len): (&File, &Path, u64)| {
+        platform.map(file, len, false).map_err(|e| Error::io("map", path, e))
     };
-    let plain = || Ok::<_, Error>((map(home, false)?, map(reflection, false)?));
+    let synchronous = |(file, path, len): (&File, &Path, u64)| map_sync(platform, file, path, len);
+    let plain = || Ok::<_, Error>((map(home)?, map(reflection)?));
     if let Some(medium) = forced {
         let (home, reflection) = plain()?;
         return Ok((home, reflection, medium));
     }
-    if let (Ok(home), Ok(reflection)) = (map(home, true), map(reflection, true)) {
+    if let Some(home) = synchronous(home)?
+        && let Some(reflection) = synchronous(reflection)?
+    {
         return Ok((home, reflection, Medium::Dax));
     }
     let (home, reflection) = plain()?;
@@ -68,6 +72,22 @@ pub(crate) fn map(
         _ => Medium::PageCache,
     };
     Ok((home, reflection, medium))
+}
+
+/// Maps a file synchronously. `None`: what it lies on cannot be mapped so. What merely failed (for want
+/// of memory, say) is an error: a file on persistent memory would be taken for less.
+pub(crate) fn map_sync(
+    platform: &Platform,
+    file: &File,
+    path: &Path,
+    len: u64,
+) -> Result<Option<Mapping>> {
+    match platform.map(file, len, true) {
+        Ok(mapping) => Ok(Some(mapping)),
+        // The latter by kernels that do not know the flag.
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => Ok(None),
+        Err(e) => Err(Error::io("map", path, e)),
+    }
 }
 
 /// What stores have to reach on this medium.

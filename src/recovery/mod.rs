@@ -23,15 +23,14 @@ use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
-use crate::format::superblock::Superblock;
 use crate::mutant::{planted, unless};
 use crate::options::Options;
 use crate::platform::{File, FileId, FileStat, OpenHow, Platform, barrier, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{Medium, OnMismatch};
-use look::Lengths;
-use pair::Decision;
+use look::{Lengths, Look};
+use pair::{Decision, Found};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,17 +56,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         });
     }
     let mut home = opening.home_file()?;
-    let stat = opening.stat(&home.file, path)?;
-    if !stat.is_regular {
-        return Err(Error::NotRegular { path: path.to_owned() });
-    }
+    let (registration, stat) =
+        opening.take(&home).inspect_err(|error| opening.give_up(&home, error))?;
     let busy = |in_this_process| Error::Busy { path: path.to_owned(), in_this_process };
-    let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
-    if !platform.try_lock(&home.file).map_err(|e| Error::io("lock", path, e))? {
-        return Err(busy(false));
-    }
-    // Anew: another process may have closed the file between the first look and the lock.
-    let stat = opening.stat(&home.file, path)?;
     if home.is_new && stat.len == 0 {
         home.if_it_fails = Some(UndoUnlessKept::new(&platform, Step::Made(path.to_owned())));
     }
@@ -77,7 +68,15 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
 
     let reflection_path = opening.reflection_path(&stat);
     let mut found = opening.look(&home.file, &stat, &reflection_path, forced)?;
-    let decision = pair::decide(found.mark, found.found, options.on_mismatch);
+    let mut decision = pair::decide(found.mark, found.found, options.on_mismatch);
+    let mut entries = None;
+    if decision == Decision::Recover {
+        entries = opening.entries(&found)?;
+        if entries.is_none() {
+            found.found = Found::Corrupt;
+            decision = pair::decide(found.mark, found.found, options.on_mismatch);
+        }
+    }
     if let Decision::Refuse(why) = decision {
         return Err(opening.mismatch(&found.path, why));
     }
@@ -149,8 +148,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         reflection_mapping,
         reflection_len,
     );
-    if decision == Decision::Recover && !planted!(NotRecovered) {
-        recover(&platform, &home_file, &reflection, &superblock, lengths.len)?;
+    if let Some(entries) = entries
+        && !planted!(NotRecovered)
+    {
+        recover(&platform, &home_file, &reflection, lengths.len, entries)?;
     }
     let superblock = if is_fresh {
         superblock
@@ -202,12 +203,10 @@ fn recover(
     platform: &Platform,
     home: &MappedFile,
     reflection: &MappedFile,
-    superblock: &Superblock,
     len: u64,
+    entries: Vec<lanes::Findings>,
 ) -> Result<()> {
-    let seed = Seed::new(&superblock.uuid, superblock.session);
-    let actions: Vec<_> =
-        lanes::scan(home, reflection, seed)?.into_iter().map(lanes::decide).collect();
+    let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
     lanes::apply(platform, home, reflection, len, &actions)?;
     // Orders everything that was recovered before the superblock that voids the entries.
     unless!(RecoverNotDrained, platform.drain());
@@ -279,7 +278,47 @@ impl<'a> Opening<'a> {
     }
 
     fn another(&self, file: &File) -> Result<File> {
-        file.try_clone().map_err(self.io("open", self.path))
+        self.platform.duplicate(file).map_err(self.io("open", self.path))
+    }
+
+    fn boot_id(&self) -> Result<[u8; 16]> {
+        self.platform.boot_id().map_err(self.io("read the boot's identity", self.path))
+    }
+
+    /// Registers and locks the home file.
+    fn take(&self, home: &HomeFile<'_>) -> Result<(Registration, FileStat)> {
+        let stat = self.stat(&home.file, self.path)?;
+        if !stat.is_regular {
+            return Err(Error::NotRegular { path: self.path.to_owned() });
+        }
+        let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
+        let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
+        if !self.platform.try_lock(&home.file).map_err(self.io("lock", self.path))? {
+            return Err(busy(false));
+        }
+        // Anew: another process may have closed the file between the first look and the lock.
+        Ok((registration, self.stat(&home.file, self.path)?))
+    }
+
+    /// Removes a home file that was made and could not be taken, if nobody else has taken it.
+    fn give_up(&self, home: &HomeFile<'_>, why: &Error) {
+        if !home.is_new || matches!(why, Error::Busy { .. }) {
+            return;
+        }
+        let is_ours = self.platform.try_lock(&home.file).is_ok_and(|locked| locked)
+            && self.platform.stat(&home.file).is_ok_and(|stat| stat.len == 0);
+        if is_ours {
+            let _best_effort = self.platform.remove_file(self.path);
+        }
+    }
+
+    /// What the lanes of a pair that is to be recovered say. `None`: what cannot have been written.
+    fn entries(&self, found: &Look) -> Result<Option<Vec<lanes::Findings>>> {
+        let Some((superblock, file)) = found.superblock.as_ref().zip(found.file.as_ref()) else {
+            return Ok(None);
+        };
+        let seed = Seed::new(&superblock.uuid, superblock.session);
+        lanes::scan(self.platform, file, &found.path, seed)
     }
 
     fn mismatch(&self, reflection: &Path, why: Mismatch) -> Error {

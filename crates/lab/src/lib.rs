@@ -6,6 +6,7 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
 //! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
 //! | [`machine`] | what does a machine remember after a loss of power? |
 //! | [`part`] | what does a part get, and what does it hand back? |
@@ -17,6 +18,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod death;
+pub mod faults;
 pub mod images;
 pub mod machine;
 pub mod part;

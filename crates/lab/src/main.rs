@@ -11,6 +11,11 @@ type Run = fn(&Settings, &Progress) -> Outcome;
 const PARTS: &[(&str, &str, Run)] = &[
     ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
+    (
+        "faults",
+        "does every failing system call end in the right error, with nothing lost?",
+        lab::faults::run,
+    ),
     #[cfg(target_os = "linux")]
     ("kills", "killed at any time, with several threads", lab::death::timed::run),
     #[cfg(target_os = "linux")]

@@ -1,0 +1,310 @@
+//! What is in the files, and how is a pair put somewhere else?
+//!
+//! Owns: the bytes of a home file and its reflection file as a value, how they are read while somebody
+//! has them open (which is what the death of that process would leave), and how they become a pair of
+//! files again. Superblocks name the home file by device, inode and birth time, and a closed pair by the
+//! home file's times; those are patched to the new files', and nothing else is.
+
+use atomic_mmap::testing::layout;
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::testing::superblock::{Copy, Identity, Moment, SUPERBLOCK_LEN, State, Superblock};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+const PAGE: u64 = 4096;
+/// Names of reflection files begin with this.
+pub const REFLECTION_PREFIX: &str = ".atomic-mmap.";
+/// Name of the attribute that marks a home file.
+const MARK: &str = "user.atomic_mmap";
+/// The home file's name, in every folder.
+pub const HOME: &str = "state.dat";
+
+/// A file's length, and its pages that are not zero.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Contents {
+    /// Length in bytes.
+    pub len: u64,
+    /// By number.
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Contents {
+    /// A file of these bytes.
+    pub fn of(bytes: &[u8]) -> Contents {
+        let mut contents = Contents { len: bytes.len() as u64, ..Contents::default() };
+        contents.put(0, bytes);
+        contents
+    }
+
+    /// Reads a file, holes by asking where they are.
+    pub fn read(path: &Path) -> io::Result<Contents> {
+        let file = File::open(path)?;
+        let mut contents = Contents { len: file.metadata()?.len(), ..Contents::default() };
+        let mut at = 0;
+        while at < contents.len {
+            let Some(data) = seek(&file, at, libc::SEEK_DATA) else { break };
+            let end = seek(&file, data, libc::SEEK_HOLE).unwrap_or(contents.len);
+            let mut bytes = vec![0; (end - data) as usize];
+            file.read_exact_at(&mut bytes, data)?;
+            contents.put(data, &bytes);
+            at = end;
+        }
+        Ok(contents)
+    }
+
+    /// All bytes, of a file that is not long.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        for (n, page) in &self.pages {
+            let at = (n * PAGE) as usize;
+            let end = bytes.len().min(at + page.len());
+            if at < end {
+                bytes[at..end].copy_from_slice(&page[..end - at]);
+            }
+        }
+        bytes
+    }
+
+    /// Stores bytes; what is zero anyway takes no page.
+    pub fn put(&mut self, mut at: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let in_page = (at % PAGE) as usize;
+            let (now, rest) = bytes.split_at(bytes.len().min(PAGE as usize - in_page));
+            let is_there = self.pages.contains_key(&(at / PAGE));
+            if is_there || now.iter().any(|byte| *byte != 0) {
+                let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; 4096].into());
+                page[in_page..in_page + now.len()].copy_from_slice(now);
+            }
+            at += now.len() as u64;
+            bytes = rest;
+        }
+    }
+
+    /// The bytes at a place; past the end they are zero.
+    pub fn get(&self, at: u64, len: usize) -> Vec<u8> {
+        (at..at + len as u64)
+            .map(|at| self.pages.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize]))
+            .collect()
+    }
+
+    /// The word at a place.
+    pub fn word(&self, at: u64) -> u64 {
+        u64::from_le_bytes(self.get(at, 8).try_into().expect("eight bytes"))
+    }
+
+    /// Makes a file of it. Pages of zeroes are holes.
+    pub fn write(&self, path: &Path) -> io::Result<File> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(self.len)?;
+        let mut run: (u64, Vec<u8>) = (0, Vec::new());
+        let put = |(at, bytes): &(u64, Vec<u8>)| {
+            let len = (bytes.len() as u64).min(self.len.saturating_sub(*at));
+            file.write_all_at(&bytes[..len as usize], *at)
+        };
+        for (n, page) in &self.pages {
+            if run.0 + run.1.len() as u64 != n * PAGE {
+                put(&run)?;
+                run = (n * PAGE, Vec::new());
+            }
+            run.1.extend_from_slice(page);
+        }
+        put(&run)?;
+        Ok(file)
+    }
+}
+
+fn seek(file: &File, from: u64, whence: libc::c_int) -> Option<u64> {
+    // SAFETY: a live file descriptor of our own, whose position nobody relies on.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, whence) };
+    u64::try_from(at).ok()
+}
+
+/// Where a pair lies: the folder of the home file, and that of the reflection file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The home file's folder.
+    pub folder: PathBuf,
+    /// The reflection file's, if it is another.
+    pub elsewhere: Option<PathBuf>,
+}
+
+impl Place {
+    /// An empty place; what was there goes.
+    pub fn new(base: &Path, has_elsewhere: bool) -> Place {
+        let _was_not_there = fs::remove_dir_all(base);
+        let folder = base.join("home");
+        fs::create_dir_all(&folder).expect("a folder");
+        let elsewhere = has_elsewhere.then(|| base.join("elsewhere"));
+        elsewhere.iter().for_each(|dir| fs::create_dir(dir).expect("a folder"));
+        Place { folder, elsewhere }
+    }
+
+    /// The home file.
+    pub fn home(&self) -> PathBuf {
+        self.folder.join(HOME)
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.folder].into_iter().chain(&self.elsewhere)
+    }
+
+    /// Where the reflection file of the home file that is there now is to be.
+    pub fn reflection(&self) -> Option<PathBuf> {
+        let inode = fs::metadata(self.home()).ok()?.ino();
+        let folder = self.elsewhere.as_ref().unwrap_or(&self.folder);
+        Some(folder.join(format!("{REFLECTION_PREFIX}{inode:x}")))
+    }
+
+    /// All names in it.
+    pub fn names(&self) -> Vec<PathBuf> {
+        let list = |dir: &PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut names: Vec<_> = self.folders().flat_map(list).map(|entry| entry.path()).collect();
+        names.sort();
+        names
+    }
+
+    /// Everything in it: names, bytes and marks.
+    pub fn snapshot(&self) -> Snapshot {
+        let seen = |path: PathBuf| {
+            let contents = Contents::read(&path).unwrap_or_default();
+            let mark = File::open(&path).ok().and_then(|file| mark_of(&file));
+            (path, (contents, mark))
+        };
+        Snapshot(self.names().into_iter().map(seen).collect())
+    }
+}
+
+/// What is in a place.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot(BTreeMap<PathBuf, (Contents, Option<Vec<u8>>)>);
+
+impl Snapshot {
+    /// The files.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.keys().cloned()
+    }
+
+    /// Whether a reflection file is among them.
+    pub fn has_reflection(&self) -> bool {
+        let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
+        self.0.keys().filter_map(name).any(|name| name.starts_with(REFLECTION_PREFIX))
+    }
+
+    /// What has changed since `before`.
+    pub fn changes(&self, before: &Snapshot) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (path, (now, mark)) in &self.0 {
+            let name = path.display();
+            match before.0.get(path) {
+                None => changes.push(format!("{name} was left behind ({} bytes)", now.len)),
+                Some((then, _)) if then.len != now.len => {
+                    changes.push(format!("{name}: {} bytes long, was {}", now.len, then.len));
+                }
+                Some((then, _)) if then != now => changes.push(format!("{name}: other bytes")),
+                Some((_, then)) if then != mark => changes.push(format!("{name}: another mark")),
+                Some(_) => {}
+            }
+        }
+        let gone = before.0.keys().filter(|path| !self.0.contains_key(*path));
+        changes.extend(gone.map(|path| format!("{} is gone", path.display())));
+        changes
+    }
+}
+
+fn mark_of(file: &File) -> Option<Vec<u8>> {
+    Recorder::new().platform().get_xattr(&file.try_clone().ok()?.into(), MARK).ok().flatten()
+}
+
+/// Whether the home file says that a reflection file belongs to it.
+pub fn is_marked(path: &Path) -> bool {
+    File::open(path).ok().is_some_and(|file| mark_of(&file).is_some())
+}
+
+/// Both files, as the death of the process that has them open would leave them.
+#[derive(Clone, Default)]
+pub struct Pair {
+    /// The home file.
+    pub home: Contents,
+    /// The reflection file, if there is one.
+    pub reflection: Option<Contents>,
+    /// Whether the home file has the mark.
+    pub marked: bool,
+}
+
+impl Pair {
+    /// A home file alone.
+    pub fn plain(bytes: &[u8]) -> Pair {
+        Pair { home: Contents::of(bytes), ..Pair::default() }
+    }
+
+    /// Reads what is in a place.
+    pub fn capture(place: &Place) -> io::Result<Pair> {
+        let home = Contents::read(&place.home())?;
+        let reflection = place.reflection().filter(|path| path.exists());
+        let reflection = reflection.map(|path| Contents::read(&path)).transpose()?;
+        Ok(Pair { home, reflection, marked: is_marked(&place.home()) })
+    }
+
+    /// The superblocks that are whole, and where they are.
+    pub fn superblocks(&self) -> Vec<(u64, Superblock)> {
+        let Some(reflection) = &self.reflection else { return Vec::new() };
+        layout::SUPERBLOCKS
+            .into_iter()
+            .filter_map(|at| {
+                let bytes: [u8; SUPERBLOCK_LEN] =
+                    reflection.get(at, SUPERBLOCK_LEN).try_into().expect("as many bytes");
+                match Superblock::decode(&bytes) {
+                    Copy::Valid(superblock) => Some((at, superblock)),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Makes a pair of files of it. `change` has the last word on each superblock.
+    pub fn restore(&self, place: &Place, change: impl Fn(&mut Superblock)) -> io::Result<()> {
+        let home = self.home.write(&place.home())?;
+        let stat = home.metadata()?;
+        let born = stat.created().ok().map(|time| {
+            let since = time.duration_since(UNIX_EPOCH).expect("after 1970");
+            Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
+        });
+        let identity = Identity { device: stat.dev(), inode: stat.ino(), born };
+        let Some(mut reflection) = self.reflection.clone() else { return Ok(()) };
+        let superblocks = self.superblocks();
+        if self.marked {
+            let uuid = superblocks.first().map_or([0; 16], |(_, superblock)| superblock.uuid);
+            let value = mark(uuid, &identity);
+            Recorder::new().platform().set_xattr(&home.try_clone()?.into(), MARK, &value)?;
+        }
+        let stat = home.metadata()?;
+        for (at, mut superblock) in superblocks {
+            superblock.identity = identity;
+            if let State::Clean(closed) = &mut superblock.state {
+                closed.mtime = Moment { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
+                closed.ctime = Moment { seconds: stat.ctime(), nanos: stat.ctime_nsec() as u32 };
+            }
+            change(&mut superblock);
+            reflection.put(at, &superblock.encode());
+        }
+        let path = place.reflection().expect("the home file is there");
+        reflection.write(&path).map(drop)
+    }
+}
+
+/// The mark's value.
+fn mark(uuid: [u8; 16], identity: &Identity) -> [u8; 40] {
+    let born = identity.born.unwrap_or_default();
+    let mut bytes = [0; 40];
+    bytes[..16].copy_from_slice(&uuid);
+    bytes[16..24].copy_from_slice(&identity.inode.to_le_bytes());
+    bytes[24..32].copy_from_slice(&born.seconds.to_le_bytes());
+    bytes[32..36].copy_from_slice(&born.nanos.to_le_bytes());
+    bytes[36..].copy_from_slice(&u32::from(identity.born.is_some()).to_le_bytes());
+    bytes
+}

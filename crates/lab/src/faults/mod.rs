@@ -1,0 +1,362 @@
+//! Faults from below: does every failing system call end in the right error, with nothing lost?
+//!
+//! Every system call that the crate makes passes one gate (`platform/os.rs`), where a recorder counts it
+//! and can make it fail. Scenarios that together make every call in every state are run once without a
+//! failure, to know their calls; then once for each call and each failure.
+//!
+//! | file | question |
+//! |---|---|
+//! | [`scenarios`] | what is run? |
+//! | [`sweep`] | which call fails, and how does the run go then? |
+//! | [`judge`] | what must hold? |
+//! | [`files`] | what is in the files, and how is a pair put somewhere else? |
+//! | [`plants`] | does the judge see what it is there for? |
+
+pub mod files;
+pub mod judge;
+pub mod plants;
+pub mod scenarios;
+pub mod sweep;
+
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::Medium;
+use atomic_mmap::testing::call;
+use plants::Plant;
+use scenarios::{Ground, Scenario, Start};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use sweep::{Breadth, Subject};
+
+/// After which a run hangs.
+const HANGS: Duration = Duration::from_secs(40);
+/// Violations that are told.
+const MOST_TOLD: usize = 40;
+
+/// Everything, at every place.
+const LONG: Breadth = Breadth {
+    once: &[libc::ENOSPC, libc::EINTR, libc::ENOMEM, libc::EDQUOT],
+    lasting: &[libc::EIO, libc::ENOSPC, libc::ENOMEM, libc::EDQUOT],
+    short: &[1, 8, 100, 511],
+    turns: false,
+};
+/// Everything, in turns. Each medium begins with another turn.
+const QUICK: Breadth = Breadth { lasting: &[libc::EIO, libc::ENOSPC], turns: true, ..LONG };
+/// EIO, once.
+const LEAST: Breadth = Breadth { once: &[], lasting: &[], short: &[], turns: true };
+
+/// A folder that is removed with all that is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(base: &str) -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(base).join(format!("atomic-mmap-faults-{}-{n}", std::process::id()));
+        fs::create_dir(&path).expect("a scratch folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One scenario on one ground.
+struct Task {
+    ground: Ground,
+    breadth: Breadth,
+    scenario: Scenario,
+    start: Start,
+    /// Another task sweeps over the first operation, which is the same there.
+    skips_first: bool,
+    /// Where turns begin.
+    turn: usize,
+}
+
+/// What all threads have come to.
+#[derive(Default)]
+struct Tally {
+    scenarios: AtomicU64,
+    places: AtomicU64,
+    runs: AtomicU64,
+    recoveries: AtomicU64,
+    calls: Mutex<BTreeSet<&'static str>>,
+    violations: Mutex<Vec<String>>,
+}
+
+/// What is done by a number of threads.
+struct Work {
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    deadline: Option<Instant>,
+    tally: Tally,
+    /// What each thread is at, and since when.
+    at: Vec<Mutex<Option<(Instant, String)>>>,
+    _folders: Vec<Folder>,
+}
+
+impl Work {
+    fn new(settings: &Settings, only: impl Fn(&Ground, &Scenario) -> bool, small: bool) -> Work {
+        let memory = Folder::new(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
+        let disk = Folder::new("/tmp");
+        let breadth = if settings.quick { QUICK } else { LONG };
+        let in_memory =
+            |name, medium| Ground { name, base: memory.0.clone(), forced: Some(medium) };
+        let mut grounds = vec![
+            (in_memory("dax", Medium::Dax), breadth.clone()),
+            (in_memory("page cache", Medium::PageCache), breadth.clone()),
+            (Ground { name: "ram", base: memory.0.clone(), forced: None }, breadth.clone()),
+        ];
+        if !small {
+            let breadth = if settings.quick { LEAST } else { QUICK };
+            grounds.push((Ground { name: "disk", base: disk.0.clone(), forced: None }, breadth));
+        }
+        let mut tasks = Vec::new();
+        for (turn, (ground, breadth)) in grounds.into_iter().enumerate() {
+            let turn = turn + settings.seed as usize;
+            if !is_served(&ground) {
+                continue;
+            }
+            let mut scenarios = scenarios::all(ground.medium());
+            scenarios.retain(|scenario| only(&ground, scenario));
+            let starts: BTreeMap<String, Start> =
+                sweep::starts(&ground, &scenarios, &ground.base.join("starts"));
+            let mut seen = BTreeSet::new();
+            for scenario in scenarios {
+                let Scenario { kind, quirk, elsewhere, lacking, ops, .. } = &scenario;
+                let skips_first = !seen
+                    .insert(format!("{kind:?} {quirk:?} {elsewhere} {lacking:?} {:?}", ops[0]));
+                let start = starts[&format!("{:?}", scenario.kind)].clone();
+                let (ground, breadth) = (ground.clone(), breadth.clone());
+                tasks.push(Task { ground, breadth, scenario, start, skips_first, turn });
+            }
+        }
+        let threads = thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 4);
+        Work {
+            tasks,
+            next: AtomicUsize::new(0),
+            deadline: None,
+            tally: Tally::default(),
+            at: (0..threads).map(|_| Mutex::new(None)).collect(),
+            _folders: vec![memory, disk],
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() > deadline)
+    }
+
+    /// Runs all of it. A thread that hangs is left behind, and told.
+    fn run(self, progress: Option<&Progress>) -> Arc<Work> {
+        let work = Arc::new(self);
+        let threads: Vec<_> = (0..work.at.len())
+            .map(|n| {
+                let work = Arc::clone(&work);
+                thread::spawn(move || {
+                    while let Some(task) = work.tasks.get(work.next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        work.task(n, task);
+                    }
+                    *work.at[n].lock().expect("no panic") = None;
+                })
+            })
+            .collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            thread::sleep(Duration::from_millis(20));
+            if let Some(progress) = progress {
+                let done = work.next.load(Ordering::Relaxed).min(work.tasks.len());
+                let runs = work.tally.runs.load(Ordering::Relaxed);
+                progress.tick(format_args!("{done} of {} tasks, {runs} runs", work.tasks.len()));
+            }
+            for at in &work.at {
+                let at = at.lock().expect("no panic").clone();
+                if let Some((_, what)) = at.filter(|(since, _)| since.elapsed() > HANGS) {
+                    work.tally.violations.lock().expect("no panic").push(format!("{what}: hangs"));
+                    return work;
+                }
+            }
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                let text = "the lab itself panicked, see above".to_owned();
+                work.tally.violations.lock().expect("no panic").push(text);
+            }
+        }
+        work
+    }
+
+    fn task(&self, thread: usize, task: &Task) {
+        let base = task.ground.base.join(format!("thread-{thread}"));
+        let mut subject = Subject {
+            scenario: &task.scenario,
+            ground: &task.ground,
+            start: &task.start,
+            baseline: Vec::new(),
+            plant: None,
+        };
+        let tally = &self.tally;
+        let Some(report) = subject.calibrate(&base) else { return };
+        tally.scenarios.fetch_add(1, Ordering::Relaxed);
+        let first = usize::from(task.skips_first);
+        let places = subject.baseline.iter().filter(|(op, _)| *op >= first).count();
+        tally.places.fetch_add(places as u64, Ordering::Relaxed);
+        let names = subject.baseline.iter().map(|(_, called)| called.call);
+        tally.calls.lock().expect("no panic").extend(names);
+        if !report.violations.is_empty() {
+            // A scenario that fails by itself says nothing of failures.
+            tally.violations.lock().expect("no panic").extend(report.violations);
+            return;
+        }
+        // In a hurry every third of them, and others on each medium.
+        let (skip, step) = if self.deadline.is_some() { (task.turn % 3, 3) } else { (0, 1) };
+        let plans = subject.plans(&task.breadth, first, task.turn);
+        for plan in plans.into_iter().skip(skip).step_by(step) {
+            if self.is_late() {
+                return;
+            }
+            let what = format!("{} on {}: {plan:?}", task.scenario.name, task.ground.name);
+            *self.at[thread].lock().expect("no panic") = Some((Instant::now(), what));
+            let report = subject.run(plan, &base);
+            tally.runs.fetch_add(1, Ordering::Relaxed);
+            tally.recoveries.fetch_add(report.recoveries, Ordering::Relaxed);
+            if !report.violations.is_empty() {
+                tally.violations.lock().expect("no panic").extend(report.violations);
+            }
+        }
+    }
+}
+
+/// Whether this build can serve the ground.
+fn is_served(ground: &Ground) -> bool {
+    let path = ground.base.join("probe");
+    let file = ground.options().create(true).open(&path);
+    let is_served = file.is_ok();
+    drop(file);
+    let _was_made = fs::remove_file(path);
+    is_served
+}
+
+/// Plants bad ways of handling failures, and counts those that the judge notices.
+fn plant_all() -> (u64, Vec<String>) {
+    let folder = Folder::new(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
+    let medium = Medium::PageCache;
+    let ground = Ground { name: "planted", base: folder.0.clone(), forced: Some(medium) };
+    let mut all = scenarios::all(medium);
+    all.retain(|scenario| Plant::ALL.iter().any(|plant| plant.scenario() == scenario.name));
+    let starts = sweep::starts(&ground, &all, &folder.0.join("starts"));
+    let (mut killed, mut missed) = (0, Vec::new());
+    for plant in Plant::ALL {
+        let scenario = all.iter().find(|s| s.name == plant.scenario()).expect("it is there");
+        let start = &starts[&format!("{:?}", scenario.kind)];
+        let base = folder.0.join("run");
+        let (ground, baseline) = (&ground, Vec::new());
+        let mut subject = Subject { scenario, ground, start, baseline, plant: None };
+        subject.calibrate(&base);
+        subject.plant = Some(plant);
+        let breadth = match plant {
+            Plant::ShowsInterruptions => Breadth { once: &[libc::EINTR], ..LEAST },
+            _ => LEAST,
+        };
+        let is_found = |plan| !subject.run(plan, &base).violations.is_empty();
+        match subject.plans(&breadth, 0, 0).into_iter().any(is_found) {
+            true => killed += 1,
+            false => missed.push(format!("planted fault {plant:?} was not noticed")),
+        }
+    }
+    (killed, missed)
+}
+
+fn told(mut violations: Vec<String>) -> Vec<String> {
+    let more = violations.len().saturating_sub(MOST_TOLD);
+    violations.truncate(MOST_TOLD);
+    if more > 0 {
+        violations.push(format!("and {more} more"));
+    }
+    violations
+}
+
+/// The part.
+pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
+    let work = Work::new(settings, |_, _| true, false).run(Some(progress));
+    let tally = &work.tally;
+    let mut violations = std::mem::take(&mut *tally.violations.lock().expect("no panic"));
+    let reached = tally.calls.lock().expect("no panic").clone();
+    for name in call::ALL {
+        if !reached.contains(name) {
+            violations.push(format!("no scenario makes the call {name}"));
+        }
+    }
+    let (killed, missed) = plant_all();
+    violations.extend(missed);
+    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    Outcome {
+        runs: format!(
+            "{} scenarios, {} places, 6 errors and short results, once and lasting: {} runs",
+            count(&tally.scenarios),
+            count(&tally.places),
+            count(&tally.runs),
+        ),
+        recoveries: count(&tally.recoveries),
+        killed,
+        planted: Plant::ALL.len() as u64,
+        violations: told(violations),
+        ..Outcome::of("faults")
+    }
+}
+
+/// What a part of the sweep finds in so many seconds: to kill mutants by.
+pub fn quick_check(seconds: u64) -> Vec<String> {
+    let settings = Settings { seed: 1, quick: true, seconds: None };
+    let mut work = Work::new(&settings, |_, _| true, true);
+    work.deadline = Some(Instant::now() + Duration::from_secs(seconds));
+    // Every kind of task early: a stride that meets all of them.
+    let mut tasks: Vec<Option<Task>> = work.tasks.drain(..).map(Some).collect();
+    let stride = 7;
+    for first in 0..stride {
+        work.tasks.extend(tasks.iter_mut().skip(first).step_by(stride).filter_map(Option::take));
+    }
+    let work = work.run(None);
+    told(std::mem::take(&mut *work.tally.violations.lock().expect("no panic")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A few scenarios of each kind, at every place.
+    #[test]
+    fn failing_system_calls_lose_nothing() {
+        let settings = Settings { seed: 1, quick: true, seconds: None };
+        let names = [
+            "create",
+            "open after a crash",
+            "first writes of a session",
+            "lengths",
+            "sync",
+            "fast close",
+            "Changed, Discard",
+        ];
+        let only = |ground: &Ground, scenario: &Scenario| {
+            ground.name != "ram" && names.contains(&&*scenario.name)
+        };
+        let work = Work::new(&settings, only, true).run(None);
+        let violations = work.tally.violations.lock().expect("no panic").clone();
+        assert!(violations.is_empty(), "{:#?}", told(violations));
+        assert!(work.tally.runs.load(Ordering::Relaxed) > 500);
+    }
+
+    #[test]
+    fn the_judge_finds_every_planted_fault() {
+        let (killed, missed) = plant_all();
+        assert!(missed.is_empty(), "{missed:#?}");
+        assert_eq!(killed, Plant::ALL.len() as u64);
+    }
+}

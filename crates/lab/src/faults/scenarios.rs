@@ -1,0 +1,855 @@
+//! What is run? Scenarios: how the files are before, and what is called.
+//!
+//! Owns: the states of files to begin with, the calls, and what the file holds after each of them if
+//! nothing fails. Together the scenarios reach every entry point that makes system calls, in every state
+//! in which it makes other ones; `mod.rs` counts that no name of a call is left out.
+
+use super::files::{Contents, Pair, Place};
+use atomic_mmap::testing::entry::{
+    OldBits, RedoBytes, Seed, Sequence, Spill, SpilledPage, Undo, UndoBody, WordId,
+};
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::testing::superblock::{State, Superblock};
+use atomic_mmap::testing::{LaneIndex, PageIndex, RegionIndex, call, layout};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Mismatch, OnMismatch, Options,
+};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+const PAGE: u64 = 4096;
+/// Two regions and a part of a page: short enough to be compared at every place.
+pub const LEN: u64 = 400_100;
+/// What a growth ends at.
+const LONGER: u64 = 650_000;
+/// Room for a logged write of more than one extent of the log.
+const LARGE: u64 = 1_500_000;
+
+/// On what the files lie.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// A folder of our own.
+    pub base: PathBuf,
+    /// The medium that the files are treated as; none: as it is found.
+    pub forced: Option<Medium>,
+}
+
+impl Ground {
+    /// Options with the medium.
+    pub fn options(&self) -> Options {
+        match self.forced {
+            Some(medium) => AtomicMappedFile::options().medium(medium),
+            None => AtomicMappedFile::options(),
+        }
+    }
+
+    /// What an open file says that it lies on.
+    pub fn medium(&self) -> Medium {
+        self.forced.unwrap_or(if self.base.starts_with("/dev/shm") {
+            Medium::Ram
+        } else {
+            Medium::PageCache
+        })
+    }
+}
+
+// ---- how the files are before ----------------------------------------------------------------------
+
+/// How the files are before the first call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// No file.
+    Nothing,
+    /// A home file without bytes.
+    Empty,
+    /// A plain file without holes.
+    Plain,
+    /// A plain file that is one hole, but for a page.
+    Sparse,
+    /// A plain file of `LARGE` bytes.
+    Large,
+    /// A pair that was closed fast, with bytes in both files.
+    Closed,
+    /// A pair in use, with log entries of every kind to be recovered.
+    Crashed,
+    /// A pair in use that was cut, and whose clean-up is still to be done.
+    Cut,
+    /// A pair in use that was about to grow.
+    HalfGrown,
+}
+
+/// What somebody did to the files since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quirk {
+    /// Nothing.
+    None,
+    /// Removed the reflection file.
+    NoReflection,
+    /// Removed the home file.
+    NoHome,
+    /// Put another file in the home file's place.
+    Replaced,
+    /// Renamed the home file; its pair is none of our business.
+    Renamed,
+    /// Put the reflection file of another file in the place.
+    Swapped,
+    /// Damaged both superblocks.
+    Corrupt,
+    /// Damaged a log entry so that it says more than there is.
+    LogOverflow,
+    /// Cut the reflection file.
+    CutReflection,
+    /// Cut the home file.
+    CutHome,
+    /// Changed the home file, or at least its times.
+    Changed,
+    /// Started the machine anew.
+    Restarted,
+    /// Put a file of their own in the reflection file's place.
+    Foreign,
+    /// Used a newer version.
+    Newer,
+    /// Died in a spatial close, after everything had come home.
+    Emptied,
+}
+
+/// The files before the first call, and what they hold.
+#[derive(Clone)]
+pub struct Start {
+    kind: Kind,
+    pair: Pair,
+    /// The file's bytes by both files.
+    pub model: Vec<u8>,
+}
+
+/// Bytes that look like nothing else, none of them zero.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| rng.u8(1..)).collect()
+}
+
+fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0).expect("read everything");
+    bytes
+}
+
+/// Writes in all ways, so that a good part of the bytes is in the reflection file only.
+fn write_all(file: &AtomicMappedFile) {
+    for (offset, len) in
+        [(0, 8192), (100, 50), (9000, 700), (20_000, 20_000), (262_000, 300), (262_100, 30_000)]
+    {
+        file.write_at(&bytes(offset, len), offset).expect("write");
+    }
+}
+
+impl Start {
+    /// Makes it by the crate itself, in a scratch place. Nothing fails meanwhile.
+    pub fn new(kind: Kind, ground: &Ground, place: &Place) -> Start {
+        let options = || ground.options().deploy(DeployPolicy::Manual);
+        let plain = |bytes: &[u8]| {
+            Contents::of(bytes).write(&place.home()).expect("write");
+        };
+        let home = bytes(1, LEN as usize);
+        let simple = |bytes: Vec<u8>| Start { kind, pair: Pair::plain(&bytes), model: bytes };
+        match kind {
+            Kind::Nothing | Kind::Empty => simple(Vec::new()),
+            Kind::Plain => simple(home),
+            Kind::Sparse => {
+                let mut sparse = vec![0; LEN as usize];
+                sparse[50_000..54_000].copy_from_slice(&home[..4000]);
+                simple(sparse)
+            }
+            Kind::Large => simple(bytes(2, LARGE as usize)),
+            Kind::Closed => {
+                plain(&home);
+                let file = options().open(place.home()).expect("open");
+                write_all(&file);
+                let model = read_all(&file);
+                file.close(CloseMode::Fast).expect("close");
+                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+            }
+            Kind::Crashed => {
+                plain(&home);
+                let file = options().open(place.home()).expect("open");
+                write_all(&file);
+                let mut model = read_all(&file);
+                let mut pair = Pair::capture(place).expect("capture");
+                leave_entries(&mut pair, &mut model);
+                Start { kind, pair, model }
+            }
+            Kind::Cut => {
+                plain(&home);
+                let recorder = Recorder::new();
+                let file = options().open_recorded(&recorder, place.home()).expect("open");
+                write_all(&file);
+                recorder.fail_next(call::SET_LEN, 1, libc::EIO);
+                file.set_len(150_001).expect("the cut itself succeeds");
+                assert!(!recorder.heal(), "the clean-up fails");
+                let model = read_all(&file);
+                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+            }
+            Kind::HalfGrown => {
+                plain(&home);
+                let recorder = Recorder::new();
+                let file = options().open_recorded(&recorder, place.home()).expect("open");
+                write_all(&file);
+                recorder.fail_next(call::SET_LEN, 2, libc::EIO);
+                file.set_len(LONGER).expect_err("the second file does not grow");
+                let model = read_all(&file);
+                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+            }
+        }
+    }
+
+    /// Puts the files into a place, and does to them what somebody did. False: this file system has
+    /// no attributes, without which it would not be noticed.
+    pub fn put(&self, place: &Place, quirk: Quirk) -> bool {
+        if self.kind == Kind::Nothing {
+            return true;
+        }
+        if quirk == Quirk::NoReflection && !self.pair.marked {
+            return false;
+        }
+        let change = |superblock: &mut Superblock| match quirk {
+            Quirk::Swapped => superblock.identity.inode ^= 0x1000,
+            Quirk::Restarted => {
+                superblock.boot_id = [0x5a; 16];
+                superblock.identity.device += 1;
+            }
+            Quirk::Emptied => superblock.state = State::Emptied,
+            _ => {}
+        };
+        self.pair.restore(place, change).expect("make the pair");
+        let home = place.home();
+        let reflection = place.reflection().expect("the home file is there");
+        let open = |path: &PathBuf| File::options().write(true).open(path).expect("open");
+        match quirk {
+            Quirk::None | Quirk::Swapped | Quirk::Restarted | Quirk::Emptied => {}
+            Quirk::NoReflection => fs::remove_file(&reflection).expect("remove"),
+            Quirk::NoHome => fs::remove_file(&home).expect("remove"),
+            Quirk::Replaced => {
+                let away = place.folder.with_extension("away");
+                let _of_the_last_run = fs::remove_file(&away);
+                fs::rename(&home, away).expect("rename");
+                fs::write(&home, bytes(7, 5000)).expect("write");
+            }
+            Quirk::Renamed => fs::rename(&home, place.folder.join("renamed")).expect("rename"),
+            Quirk::Corrupt => {
+                for at in layout::SUPERBLOCKS {
+                    open(&reflection).write_all_at(&[0xaa; 8], at + 200).expect("write");
+                }
+            }
+            Quirk::LogOverflow => {
+                let file = open(&reflection);
+                for (lane, bytes) in overflowing_entries(&self.pair) {
+                    file.write_all_at(&bytes, layout::undo_entry(lane)).expect("write");
+                }
+            }
+            Quirk::CutReflection => {
+                let file = open(&reflection);
+                let len = file.metadata().expect("stat").len();
+                file.set_len(len - 2 * PAGE).expect("cut");
+            }
+            Quirk::CutHome => open(&home).set_len(self.model.len() as u64 - 1).expect("cut"),
+            Quirk::Changed => {
+                let later = SystemTime::now() + Duration::from_secs(3);
+                open(&home).set_modified(later).expect("touch");
+            }
+            Quirk::Foreign => fs::write(&reflection, b"notes of somebody").expect("write"),
+            Quirk::Newer => {
+                for at in layout::SUPERBLOCKS {
+                    open(&reflection).write_all_at(&[77], at + 8).expect("write");
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The seed of the entries of the session that the pair was left in.
+fn seed_of(pair: &Pair) -> Seed {
+    let last = pair.superblocks().into_iter().map(|(_, s)| s).max_by_key(|s| s.session);
+    let last = last.expect("a superblock");
+    Seed::new(&last.uuid, last.session)
+}
+
+/// Leaves entries of every kind in lanes that are empty, as operations that were under way would,
+/// and notes what recovery makes of them.
+fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
+    let seed = seed_of(pair);
+    let reflection = pair.reflection.as_mut().expect("in use");
+    let is_empty = |lane: &LaneIndex| {
+        [layout::redo_entry(*lane, 0), layout::redo_entry(*lane, 1), layout::undo_entry(*lane)]
+            .iter()
+            .all(|at| reflection.word(*at) == 0)
+    };
+    let lanes: Vec<LaneIndex> =
+        (0..layout::PRIVATE_LANES as u16).map(LaneIndex).filter(is_empty).take(5).collect();
+    let sequence = Sequence::FIRST;
+    let slot = |page: PageIndex, slice: u64| page.0 * PAGE + slice * 64;
+    let validity = |reflection: &Contents, page: PageIndex| {
+        let region = reflection.word(layout::region_word(RegionIndex(page.0 / 64)));
+        let bit = region >> (page.0 % 64) & 1;
+        reflection.word(layout::slice_word(page)) ^ 0u64.wrapping_sub(bit)
+    };
+
+    // Recorded and not stored in place: recovery stores it.
+    let (page, offset, payload) = (PageIndex(3), 100, bytes(11, 50));
+    let sides = validity(reflection, page);
+    let entry =
+        RedoBytes::<128>::encode(seed.redo(lanes[0], 1), sequence, page, offset, sides, &payload);
+    reflection.put(layout::redo_entry(lanes[0], sequence.position()), entry.as_slice());
+    let at = (page.0 * PAGE) as usize + offset;
+    model[at..at + payload.len()].copy_from_slice(&payload);
+
+    // Words that were stored by operations that had not ended: recovery takes them back.
+    let mut half_done = |word: WordId, mask: u64| {
+        let at = match word {
+            WordId::Slice(page) => layout::slice_word(page),
+            WordId::Region(region) => layout::region_word(region),
+        };
+        let now = reflection.word(at);
+        reflection.put(at, &(now ^ mask).to_le_bytes());
+        OldBits { word, mask, old: now & mask }
+    };
+    let inline = vec![
+        half_done(WordId::Slice(PageIndex(5)), 0xF0),
+        half_done(WordId::Region(RegionIndex(0)), 0x300),
+    ];
+    let spilled = half_done(WordId::Slice(PageIndex(70)), !0);
+    let undo = Undo { sequence, body: UndoBody::Inline(inline) };
+    reflection.put(layout::undo_entry(lanes[1]), &undo.encode(seed.undo(lanes[1])));
+
+    let mut put_spilled = |lane: LaneIndex, offset: u64, bytes: &[u8], is_undo: bool| {
+        let spill = Spill::of(seed.undo(lane), sequence, offset, bytes);
+        let body =
+            if is_undo { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) };
+        reflection.put(layout::LOG_AREA + offset, bytes);
+        reflection.put(layout::undo_entry(lane), &Undo { sequence, body }.encode(seed.undo(lane)));
+    };
+    let mut records = Vec::new();
+    spilled.encode_to(&mut records);
+    put_spilled(lanes[2], 3 * layout::LOG_EXTENT, &records, true);
+
+    // Committed by its entry, not yet in its slots: recovery puts it there.
+    let (page, slices) = (PageIndex(15), bytes(12, 128));
+    let logged = SpilledPage { page, mask: 0b110, slices: slices.clone() };
+    let mut encoded = Vec::new();
+    logged.encode_to(&mut encoded);
+    put_spilled(lanes[3], 4 * layout::LOG_EXTENT, &encoded, false);
+    let at = slot(page, 1) as usize;
+    model[at..at + 128].copy_from_slice(&slices);
+
+    // Torn: nothing was stored yet.
+    reflection.put(layout::undo_entry(lanes[4]), &[0x77; 40]);
+}
+
+/// Two entries that together say more than the log area holds.
+fn overflowing_entries(pair: &Pair) -> Vec<(LaneIndex, Vec<u8>)> {
+    let seed = seed_of(pair);
+    let sequence = Sequence::FIRST;
+    // The larger one comes second: nothing large is read before the sum is known.
+    [(LaneIndex(70), 64), (LaneIndex(71), layout::LOG_AREA_LEN)]
+        .into_iter()
+        .map(|(lane, len)| {
+            let mut spill = Spill::of(seed.undo(lane), sequence, 0, &[]);
+            spill.len = len;
+            let body = UndoBody::SpilledUndo(spill);
+            (lane, Undo { sequence, body }.encode(seed.undo(lane)))
+        })
+        .collect()
+}
+
+// ---- what is called ----------------------------------------------------------------------------------
+
+/// What an open comes to if nothing fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// The file, with all bytes by both files.
+    Whole,
+    /// The home file's bytes as they are.
+    HomeBytes,
+    /// A new file of so many zeroes.
+    New(u64),
+    /// A refusal.
+    Refused(Mismatch),
+}
+
+/// How a file is opened.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Creates, with this length.
+    pub create: Option<u64>,
+    /// What to do in a mismatch.
+    pub wish: OnMismatch,
+    /// When slices come home.
+    pub policy: DeployPolicy,
+    /// How a drop closes.
+    pub on_drop: CloseMode,
+    /// What it comes to.
+    pub expected: Opened,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Opens.
+    Open(Opening),
+    /// Writes so many bytes at an offset.
+    Write(u64, usize),
+    /// Writes ranges in one transaction.
+    Tx(Vec<(u64, usize)>),
+    /// Reads one place and writes another, in one transaction.
+    Update(u64, u64),
+    /// Reads so many bytes at an offset.
+    Read(u64, usize),
+    /// Views a range, and writes a range meanwhile.
+    View(Range<u64>, Option<(u64, usize)>),
+    /// Brings a range home, and punches.
+    Deploy(Range<u64>),
+    /// Changes the length.
+    SetLen(u64),
+    /// Syncs.
+    Sync,
+    /// Makes another handle, reads by it, drops it.
+    TryClone,
+    /// Closes.
+    Close(CloseMode),
+    /// Drops the last handle.
+    Drop,
+}
+
+/// Why a call did not do what it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// It returned this.
+    Error(Error),
+    /// It returned something wrong.
+    Wrong(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+/// The first difference between two byte strings, in words.
+pub fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("{} bytes instead of {}", found.len(), expected.len()));
+    }
+    let differ = || found.iter().zip(expected).enumerate().filter(|(_, (a, b))| a != b);
+    let (first, (is, was)) = differ().next()?;
+    Some(format!("{} bytes differ, the first at {first}: {is:#x} for {was:#x}", differ().count()))
+}
+
+fn same(found: &[u8], expected: &[u8], what: &str) -> Result<(), Failure> {
+    match difference(found, expected) {
+        None => Ok(()),
+        Some(difference) => Err(Failure::Wrong(format!("{what}: {difference}"))),
+    }
+}
+
+/// What the calls work on.
+pub struct Bench {
+    /// Where the files are.
+    pub place: Place,
+    /// On what.
+    pub ground: Ground,
+    /// Sees every system call, and makes them fail.
+    pub recorder: Recorder,
+    /// The file while it is open.
+    pub file: Option<AtomicMappedFile>,
+    /// What a planted fault keeps open.
+    pub held: Vec<File>,
+    /// What it holds, or will hold once it is opened.
+    pub model: Vec<u8>,
+}
+
+impl Op {
+    /// A word for messages and tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Open(Opening { expected: Opened::New(_), .. }) => "create",
+            Op::Open(_) => "open",
+            Op::Write(..) => "write",
+            Op::Tx(_) | Op::Update(..) => "transaction",
+            Op::Read(..) => "read",
+            Op::View(..) => "view",
+            Op::Deploy(_) => "deploy",
+            Op::SetLen(_) => "set_len",
+            Op::Sync => "sync",
+            Op::TryClone => "try_clone",
+            Op::Close(CloseMode::Fast) => "fast close",
+            Op::Close(CloseMode::Spatial) => "spatial close",
+            Op::Drop => "drop",
+        }
+    }
+
+    /// The bytes that a range is written with by the call number `n`.
+    fn data(n: usize, at: u64, len: usize) -> Vec<u8> {
+        bytes(1000 * (n as u64 + 1) + at, len)
+    }
+
+    /// Calls it. `n` is its number in the scenario.
+    pub fn perform(&self, n: usize, bench: &mut Bench) -> Result<(), Failure> {
+        if let Op::Open(how) = self {
+            let mut options = bench.ground.options().deploy(how.policy);
+            options = options.on_mismatch(how.wish).close_on_drop(how.on_drop);
+            if let Some(len) = how.create {
+                options = options.create(true).len(len);
+            }
+            if let Some(dir) = &bench.place.elsewhere {
+                options = options.reflection_dir(dir);
+            }
+            let file = options.open_recorded(&bench.recorder, bench.place.home())?;
+            bench.file = Some(file);
+            return Ok(());
+        }
+        if let Op::Close(mode) = self {
+            return Ok(bench.file.take().expect("it is open").close(*mode)?);
+        }
+        if let Op::Drop = self {
+            drop(bench.file.take());
+            return Ok(());
+        }
+        let (file, model) = (bench.file.as_ref().expect("it is open"), &bench.model);
+        match self {
+            Op::Open(_) | Op::Close(_) | Op::Drop => unreachable!("done above"),
+            Op::Write(at, len) => file.write_at(&Op::data(n, *at, *len), *at)?,
+            Op::Tx(parts) => {
+                let mut tx = file.begin();
+                for (at, len) in parts {
+                    tx.write_at(&Op::data(n, *at, *len), *at)?;
+                }
+                tx.commit()?;
+            }
+            Op::Update(from, to) => file.transact(|tx| {
+                let read: u64 = tx.load(*from)?;
+                tx.store(*to, &read)
+            })?,
+            Op::Read(at, len) => {
+                let mut found = vec![0; *len];
+                file.read_at(&mut found, *at)?;
+                same(&found, &model[*at as usize..*at as usize + len], "read")?;
+            }
+            Op::View(range, write) => {
+                let then = &model[range.start as usize..range.end as usize];
+                let view = file.view(range.clone())?;
+                same(&view.to_vec()?, then, "view")?;
+                if let Some((at, len)) = write {
+                    let result = file.write_at(&Op::data(n, *at, *len), *at);
+                    same(&view.to_vec()?, then, "view, after a write")?;
+                    result?;
+                }
+            }
+            Op::Deploy(range) => {
+                file.deploy(range.clone())?;
+            }
+            Op::SetLen(len) => file.set_len(*len)?,
+            Op::Sync => file.sync()?,
+            Op::TryClone => {
+                let other = file.try_clone()?;
+                let mut found = vec![0; 100];
+                other.read_at(&mut found, 50)?;
+                same(&found, &model[50..150], "read by another handle")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What it makes of the file's bytes. `home` are the home file's.
+    pub fn apply(&self, n: usize, model: &mut Vec<u8>, home: impl FnOnce() -> Vec<u8>) {
+        let mut write = |at: u64, len: usize| {
+            model[at as usize..at as usize + len].copy_from_slice(&Op::data(n, at, len));
+        };
+        match self {
+            Op::Write(at, len) | Op::View(_, Some((at, len))) => write(*at, *len),
+            Op::Tx(parts) => parts.iter().for_each(|(at, len)| write(*at, *len)),
+            Op::Update(from, to) => {
+                let word = model[*from as usize..*from as usize + 8].to_vec();
+                model[*to as usize..*to as usize + 8].copy_from_slice(&word);
+            }
+            Op::SetLen(len) => model.resize(*len as usize, 0),
+            Op::Open(how) => match how.expected {
+                Opened::New(len) => *model = vec![0; len as usize],
+                Opened::HomeBytes => *model = home(),
+                Opened::Whole | Opened::Refused(_) => {}
+            },
+            Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::Sync | Op::TryClone => {}
+            Op::Close(_) | Op::Drop => {}
+        }
+    }
+}
+
+/// A state to begin with, and calls.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// For messages.
+    pub name: String,
+    /// How the files are before.
+    pub kind: Kind,
+    /// What somebody did to them since.
+    pub quirk: Quirk,
+    /// The reflection file lies in another folder.
+    pub elsewhere: bool,
+    /// Calls that this system does not have.
+    pub lacking: &'static [&'static str],
+    /// The calls.
+    pub ops: Vec<Op>,
+}
+
+fn opening(expected: Opened) -> Opening {
+    Opening {
+        create: None,
+        wish: OnMismatch::Refuse,
+        policy: DeployPolicy::Manual,
+        on_drop: CloseMode::Spatial,
+        expected,
+    }
+}
+
+fn open() -> Op {
+    Op::Open(opening(Opened::Whole))
+}
+
+fn create(len: u64) -> Op {
+    Op::Open(Opening { create: Some(len), ..opening(Opened::New(len)) })
+}
+
+/// All of them, for a medium.
+pub fn all(medium: Medium) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, kind: Kind, ops: Vec<Op>| {
+        let (name, elsewhere) = (name.to_owned(), name.starts_with("elsewhere"));
+        all.push(Scenario { name, kind, quirk: Quirk::None, elsewhere, lacking: &[], ops });
+    };
+    let fast = || Op::Close(CloseMode::Fast);
+    let spatial = || Op::Close(CloseMode::Spatial);
+    let small = || Op::Write(10_000, 100);
+    // Two pages, a part of each; and whole pages, which move by their region's word.
+    let over = || Op::Write(8_100, 400);
+    let whole = || Op::Write(16 * PAGE, 9 * PAGE as usize);
+    let everything = || Op::Read(0, LEN as usize);
+
+    add("create", Kind::Nothing, vec![create(LEN), small(), spatial()]);
+    add("create, empty", Kind::Nothing, vec![create(0), Op::SetLen(5000), fast()]);
+    add(
+        "give an empty file a length",
+        Kind::Empty,
+        vec![Op::Open(Opening { create: Some(LEN), ..opening(Opened::New(LEN)) }), small()],
+    );
+    add("open a plain file", Kind::Plain, vec![open(), everything(), Op::Drop]);
+    add("open after a fast close", Kind::Closed, vec![open(), everything(), fast()]);
+    add("open after a crash", Kind::Crashed, vec![open(), everything()]);
+    add("open after a cut", Kind::Cut, vec![open(), Op::SetLen(LEN), Op::Read(0, LEN as usize)]);
+    add("open after half a growth", Kind::HalfGrown, vec![open(), Op::SetLen(LONGER), small()]);
+
+    add("first writes", Kind::Plain, vec![open(), small(), over(), whole(), everything()]);
+    add(
+        "first writes of a session",
+        Kind::Closed,
+        vec![open(), small(), over(), whole(), Op::Write(300_000, 3), everything()],
+    );
+    add(
+        "first writes into a hole",
+        Kind::Sparse,
+        vec![
+            open(),
+            Op::Read(300_000, 5000),
+            Op::Write(300_010, 20),
+            Op::Write(50_010, 20),
+            Op::Update(50_000, 200_000),
+            everything(),
+        ],
+    );
+    let pages = |step: u64| (0..90).map(|n| (n * PAGE + step, 24)).collect::<Vec<_>>();
+    add(
+        "a transaction that spills",
+        Kind::Closed,
+        vec![open(), Op::Tx(pages(70)), Op::Tx(vec![(5, 10), (300_000, 9000)]), everything()],
+    );
+    add(
+        "views",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::View(0..30_000, None),
+            Op::View(0..9000, Some((100, 50))),
+            Op::View(0..9000, Some((4000, 500))),
+            Op::View(20_000..70_000, Some((19_000, 60_000))),
+            everything(),
+        ],
+    );
+    add(
+        "views of holes",
+        Kind::Sparse,
+        vec![
+            open(),
+            Op::View(300_000..310_000, None),
+            Op::View(48_000..60_000, Some((50_000, 100))),
+        ],
+    );
+    add(
+        "a large logged write",
+        Kind::Large,
+        vec![open(), Op::Write(0, 100), Op::View(0..1000, Some((0, 1_300_000))), Op::Read(0, 5000)],
+    );
+    add(
+        "deploy",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::Deploy(0..LEN),
+            whole(),
+            Op::Deploy(4096..200_000),
+            Op::Deploy(0..LEN),
+            small(),
+        ],
+    );
+    let with = |policy| Op::Open(Opening { policy, ..opening(Opened::Whole) });
+    add(
+        "deployment after writes",
+        Kind::Plain,
+        vec![with(DeployPolicy::Eager), small(), over(), whole()],
+    );
+    let scattered = (0..20).map(|n| (40_960 + n * 192, 64)).collect();
+    add(
+        "deployment for readers",
+        Kind::Closed,
+        vec![
+            with(DeployPolicy::Lazy),
+            Op::Tx(scattered),
+            Op::Read(40_960, 4096),
+            Op::Read(40_960, 4096),
+        ],
+    );
+    add(
+        "lengths",
+        Kind::Closed,
+        vec![
+            open(),
+            Op::SetLen(130_001),
+            Op::SetLen(LONGER),
+            Op::Write(LONGER - 5000, 5000),
+            Op::SetLen(0),
+            Op::SetLen(LEN),
+            small(),
+        ],
+    );
+    add(
+        "lengths after writes",
+        Kind::Plain,
+        vec![open(), whole(), over(), Op::SetLen(20 * PAGE + 7), Op::SetLen(LEN), everything()],
+    );
+    add("sync", Kind::Plain, vec![open(), small(), Op::Sync, over(), Op::Sync, Op::Read(0, 9000)]);
+    add("fast close", Kind::Plain, vec![open(), small(), whole(), fast(), open(), over(), fast()]);
+    add("spatial close", Kind::Closed, vec![open(), small(), over(), whole(), spatial(), open()]);
+    add(
+        "drop",
+        Kind::Closed,
+        vec![
+            Op::Open(Opening { on_drop: CloseMode::Fast, ..opening(Opened::Whole) }),
+            over(),
+            Op::Drop,
+            open(),
+            whole(),
+            Op::Drop,
+        ],
+    );
+    add("another handle", Kind::Plain, vec![open(), Op::TryClone, small(), Op::TryClone]);
+
+    for (name, kind) in [("elsewhere: create", Kind::Nothing), ("elsewhere: plain", Kind::Plain)] {
+        let first = if kind == Kind::Nothing { create(LEN) } else { open() };
+        add(name, kind, vec![first, over(), fast(), open(), over(), spatial()]);
+    }
+    for (name, lacking) in [
+        ("no fallocate", &[call::ALLOCATE][..]),
+        ("no holes", &[call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE][..]),
+        ("no attributes", &[call::GET_XATTR, call::SET_XATTR, call::REMOVE_XATTR][..]),
+    ] {
+        all.push(Scenario {
+            name: name.to_owned(),
+            kind: Kind::Sparse,
+            quirk: Quirk::None,
+            elsewhere: false,
+            lacking,
+            ops: vec![
+                open(),
+                over(),
+                Op::View(8_000..9_000, Some((8_100, 50))),
+                Op::SetLen(LONGER),
+                Op::Deploy(0..LONGER),
+                Op::SetLen(LEN),
+                fast(),
+                open(),
+                Op::Update(8_100, 300_000),
+                spatial(),
+            ],
+        });
+    }
+    mismatches(medium, &mut all);
+    all
+}
+
+/// Every mismatch, with every wish.
+fn mismatches(medium: Medium, all: &mut Vec<Scenario>) {
+    use Mismatch as M;
+    let table: &[(Quirk, Kind, Mismatch, Option<Opened>)] = &[
+        (Quirk::NoReflection, Kind::Closed, M::ReflectionGone, None),
+        (Quirk::Replaced, Kind::Closed, M::HomeReplaced, None),
+        (Quirk::Swapped, Kind::Closed, M::Swapped, None),
+        (Quirk::Corrupt, Kind::Crashed, M::Corrupt, None),
+        (Quirk::LogOverflow, Kind::Crashed, M::Corrupt, None),
+        (Quirk::CutReflection, Kind::Closed, M::ReflectionTruncated, None),
+        (Quirk::CutHome, Kind::Crashed, M::HomeTruncated, None),
+        (Quirk::Changed, Kind::Closed, M::HomeChanged, Some(Opened::Whole)),
+        (Quirk::Restarted, Kind::Crashed, M::Restarted, Some(Opened::Whole)),
+        (Quirk::Foreign, Kind::Plain, M::Foreign, None),
+        (Quirk::Newer, Kind::Closed, M::Newer { version: 77 }, None),
+    ];
+    let mut push = |quirk: Quirk, kind, how: Opening, then: Vec<Op>| {
+        let name = format!("{quirk:?}, {:?}", how.wish);
+        let mut ops = vec![Op::Open(how)];
+        ops.extend(then);
+        let (elsewhere, lacking) = (false, &[][..]);
+        all.push(Scenario { name, kind, quirk, elsewhere, lacking, ops });
+    };
+    for &(quirk, kind, why, trusted) in table {
+        let is_kept = matches!(why, M::Foreign | M::Newer { .. });
+        let is_none = why == M::Restarted && medium == Medium::Dax;
+        for wish in [OnMismatch::Refuse, OnMismatch::Discard, OnMismatch::Trust] {
+            let expected = match wish {
+                _ if is_none => Opened::Whole,
+                OnMismatch::Discard if !is_kept => Opened::HomeBytes,
+                OnMismatch::Trust => trusted.unwrap_or(Opened::Refused(why)),
+                _ => Opened::Refused(why),
+            };
+            let then = match expected {
+                Opened::Refused(_) => Vec::new(),
+                _ => vec![Op::Write(100, 50)],
+            };
+            push(quirk, kind, Opening { wish, ..opening(expected) }, then);
+        }
+    }
+    for (wish, expected) in [
+        (OnMismatch::Refuse, Opened::Refused(M::HomeGone)),
+        (OnMismatch::Trust, Opened::Refused(M::HomeGone)),
+        (OnMismatch::Discard, Opened::New(777)),
+    ] {
+        let how = Opening { create: Some(777), wish, ..opening(expected) };
+        push(Quirk::NoHome, Kind::Closed, how, Vec::new());
+    }
+    for wish in [OnMismatch::Refuse, OnMismatch::Discard] {
+        let how = Opening { create: Some(777), wish, ..opening(Opened::New(777)) };
+        push(Quirk::Renamed, Kind::Closed, how, vec![Op::Write(100, 50)]);
+    }
+    push(Quirk::Emptied, Kind::Closed, opening(Opened::HomeBytes), vec![Op::Write(100, 50)]);
+}

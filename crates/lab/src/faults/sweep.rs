@@ -1,0 +1,716 @@
+//! How does a scenario go when one of its system calls fails? The run, and the sweep over all places.
+//!
+//! Owns: which call fails and how (a [`Plan`]), the run of a scenario with it, and the looks at the state
+//! afterwards. What must be seen in them is the `judge`'s.
+
+use super::files::{Pair, Place, Snapshot, is_marked};
+use super::judge::{self, Called};
+use super::plants::Plant;
+use super::scenarios::{
+    self, Bench, Failure, Ground, Op, Opened, Opening, Quirk, Scenario, Start, difference,
+};
+use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::{Fault, Recorder, What};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch};
+use std::collections::BTreeMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// Which call fails, and how. Calls are counted from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// None.
+    Nothing,
+    /// The n-th of all, once.
+    Once(usize, i32),
+    /// The n-th of all and every one after it.
+    Lasting(usize, i32),
+    /// The n-th of its name and every one of that name after it; `all` is its number among all.
+    LastingNamed {
+        /// The name.
+        call: &'static str,
+        /// The number by name.
+        nth: usize,
+        /// The number among all.
+        all: usize,
+        /// The error.
+        code: i32,
+    },
+    /// The n-th read or write moves at most so many bytes.
+    Short {
+        /// Read or write.
+        call: &'static str,
+        /// The number by name.
+        nth: usize,
+        /// The number among all.
+        all: usize,
+        /// Bytes.
+        most: usize,
+    },
+    /// The same, and its continuation fails.
+    Torn {
+        /// Read or write.
+        call: &'static str,
+        /// The number by name.
+        nth: usize,
+        /// The number among all.
+        all: usize,
+        /// Bytes.
+        most: usize,
+        /// The error.
+        code: i32,
+    },
+}
+
+impl Plan {
+    fn arm(self, recorder: &Recorder) {
+        match self {
+            Plan::Nothing => {}
+            Plan::Once(nth, code) => recorder.fail_next("any", nth, code),
+            Plan::Lasting(nth, code) => recorder.fail_from("any", nth, code),
+            Plan::LastingNamed { call, nth, code, .. } => recorder.fail_from(call, nth, code),
+            Plan::Short { call, nth, most, .. } => {
+                recorder.fail_next(call, nth, Fault::Short(most));
+            }
+            Plan::Torn { call, nth, most, code, .. } => {
+                recorder.fail_next(call, nth, Fault::Short(most));
+                recorder.fail_next(call, nth + 1, code);
+            }
+        }
+    }
+
+    /// The number of the first call that fails, among all.
+    fn place(self) -> Option<usize> {
+        match self {
+            Plan::Nothing => None,
+            Plan::Once(nth, _) | Plan::Lasting(nth, _) => Some(nth),
+            Plan::LastingNamed { all, .. } | Plan::Short { all, .. } | Plan::Torn { all, .. } => {
+                Some(all)
+            }
+        }
+    }
+
+    fn code(self) -> i32 {
+        match self {
+            Plan::Nothing | Plan::Short { .. } => 0,
+            Plan::Once(_, code) | Plan::Lasting(_, code) => code,
+            Plan::LastingNamed { code, .. } | Plan::Torn { code, .. } => code,
+        }
+    }
+
+    fn lasts(self) -> bool {
+        matches!(self, Plan::Lasting(..) | Plan::LastingNamed { .. })
+    }
+
+    /// Whether nobody may notice.
+    fn is_invisible(self) -> bool {
+        matches!(self, Plan::Nothing | Plan::Short { .. }) || self.code() == libc::EINTR
+    }
+}
+
+/// The calls of a run in which nothing fails: the number of the operation, and the call.
+pub type Baseline = Vec<(usize, Called)>;
+
+/// What a run has come to.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// What must not be.
+    pub violations: Vec<String>,
+    /// Copies of the files that were opened as after a crash.
+    pub recoveries: u64,
+}
+
+/// A scenario on a ground, ready to be run again and again.
+pub struct Subject<'a> {
+    /// What is run.
+    pub scenario: &'a Scenario,
+    /// On what.
+    pub ground: &'a Ground,
+    /// How the files are before.
+    pub start: &'a Start,
+    /// The places of the calls; empty until they are known.
+    pub baseline: Baseline,
+    /// A bad way of handling failures, for the judge's own test.
+    pub plant: Option<Plant>,
+}
+
+impl Subject<'_> {
+    /// Runs the scenario without a failure and notes its calls. `None`: it cannot be run here.
+    pub fn calibrate(&mut self, base: &Path) -> Option<Report> {
+        let mut run = Run::new(self, Plan::Nothing, base)?;
+        run.all();
+        let (calls, report) = (std::mem::take(&mut run.calls), std::mem::take(&mut run.report));
+        drop(run);
+        self.baseline = calls;
+        Some(report)
+    }
+
+    /// Runs the scenario with a failure.
+    pub fn run(&self, plan: Plan, base: &Path) -> Report {
+        let Some(mut run) = Run::new(self, plan, base) else { return Report::default() };
+        run.all();
+        run.report
+    }
+
+    /// The plans: for each call from the operation `first` on. `turn` is where turns begin.
+    pub fn plans(&self, breadth: &Breadth, first: usize, turn: usize) -> Vec<Plan> {
+        let mut plans = Vec::new();
+        let mut by_name: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for (n, (op, called)) in self.baseline.iter().enumerate() {
+            let (all, call) = (n + 1, called.call);
+            let nth = *by_name.entry(call).and_modify(|count| *count += 1).or_insert(1);
+            if *op < first {
+                continue;
+            }
+            plans.push(Plan::Once(all, libc::EIO));
+            let named = |code: &i32| Plan::LastingNamed { call, nth, all, code: *code };
+            let mut more: Vec<Plan> = Vec::new();
+            more.extend(breadth.once.iter().map(|code| Plan::Once(all, *code)));
+            more.extend(breadth.lasting.iter().map(|code| Plan::Lasting(all, *code)));
+            more.extend(breadth.lasting.iter().map(named));
+            if HAS_FALLBACK.contains(&call) && !breadth.once.is_empty() {
+                more.push(Plan::Once(all, libc::EOPNOTSUPP));
+                more.push(named(&libc::EOPNOTSUPP));
+            }
+            if [call::READ, call::WRITE].contains(&call) {
+                let less = breadth.short.iter().copied().filter(|n| (*n as u64) < called.moved);
+                for most in less {
+                    more.push(Plan::Short { call, nth, all, most });
+                    more.push(Plan::Torn { call, nth, all, most, code: libc::EIO });
+                }
+            }
+            match breadth.turns {
+                true if more.is_empty() => {}
+                true => plans.push(more[(n + turn) % more.len()]),
+                false => plans.append(&mut more),
+            }
+        }
+        plans
+    }
+}
+
+/// Calls that some systems do not have, and that are done without there.
+const HAS_FALLBACK: [&str; 6] =
+    [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR, call::MAP];
+
+/// With what every call is made to fail, besides EIO once.
+#[derive(Clone, Debug)]
+pub struct Breadth {
+    /// Once. If there is any, EOPNOTSUPP as well where there is another way.
+    pub once: &'static [i32],
+    /// From this call on, all; and from this call on, those of its name.
+    pub lasting: &'static [i32],
+    /// Bytes of short reads and writes.
+    pub short: &'static [usize],
+    /// Of all this one at each call, in turns.
+    pub turns: bool,
+}
+
+struct Run<'a> {
+    subject: &'a Subject<'a>,
+    plan: Plan,
+    base: PathBuf,
+    /// Taken while it runs; forgotten after a panic, which may have left locks closed.
+    bench: Bench,
+    /// The home file's bytes at the beginning, and everything else.
+    home_bytes: Vec<u8>,
+    bystanders: Option<Snapshot>,
+    /// The policy and the wish of the last open.
+    policy: DeployPolicy,
+    wish: OnMismatch,
+    /// The failure is over, or was never to be.
+    is_over: bool,
+    calls: Baseline,
+    report: Report,
+}
+
+/// How it goes on after an operation.
+enum Next {
+    Go,
+    Stop,
+}
+
+impl<'a> Run<'a> {
+    fn new(subject: &'a Subject<'a>, plan: Plan, base: &Path) -> Option<Run<'a>> {
+        let scenario = subject.scenario;
+        let place = Place::new(&base.join("run"), scenario.elsewhere);
+        if !subject.start.put(&place, scenario.quirk) {
+            return None;
+        }
+        let home_bytes = fs::read(place.home()).unwrap_or_default();
+        let bystanders = (scenario.quirk == Quirk::Renamed).then(|| place.snapshot());
+        let bench = Bench {
+            place,
+            ground: subject.ground.clone(),
+            recorder: Recorder::new(),
+            file: None,
+            held: Vec::new(),
+            model: subject.start.model.clone(),
+        };
+        Some(Run {
+            subject,
+            plan,
+            base: base.to_owned(),
+            bench,
+            home_bytes,
+            bystanders,
+            policy: DeployPolicy::Manual,
+            wish: OnMismatch::Refuse,
+            is_over: plan.is_invisible(),
+            calls: Vec::new(),
+            report: Report::default(),
+        })
+    }
+
+    fn violation(&mut self, what: &str) {
+        let Subject { scenario, ground, baseline, .. } = self.subject;
+        let at = match self.plan.place().and_then(|nth| Some((nth, baseline.get(nth - 1)?))) {
+            Some((nth, (op, called))) => {
+                let name = scenario.ops[*op].name();
+                format!("{:?}, call {nth} ({} in {name}, operation {op})", self.plan, called.call)
+            }
+            None => format!("{:?}", self.plan),
+        };
+        self.report.violations.push(format!("{} on {}: {at}: {what}", scenario.name, ground.name));
+    }
+
+    fn rearm(&self) {
+        self.bench.recorder.heal();
+        for call in self.subject.scenario.lacking {
+            self.bench.recorder.fail_from(call, 1, libc::EOPNOTSUPP);
+        }
+    }
+
+    fn all(&mut self) {
+        self.rearm();
+        self.plan.arm(&self.bench.recorder);
+        let ops = &self.subject.scenario.ops;
+        for (n, op) in ops.iter().enumerate() {
+            match catch_unwind(AssertUnwindSafe(|| self.operate(n, op))) {
+                Ok(Next::Go) => {}
+                Ok(Next::Stop) => return,
+                Err(_) => {
+                    self.violation("panicked");
+                    // Its locks may be held for ever: dropping it would wait for them.
+                    std::mem::forget(self.bench.file.take());
+                    return;
+                }
+            }
+        }
+        if let Err(_panicked) = catch_unwind(AssertUnwindSafe(|| self.finish())) {
+            self.violation("panicked while it was closed and opened again");
+            std::mem::forget(self.bench.file.take());
+        }
+    }
+
+    /// Whether the failure comes in this operation or has come before.
+    fn has_begun(&self, n: usize) -> bool {
+        let baseline = &self.subject.baseline;
+        let first = self.plan.place().and_then(|nth| baseline.get(nth - 1));
+        !self.plan.is_invisible() && first.is_some_and(|(op, _)| *op <= n)
+    }
+
+    /// One operation, and once more if it has failed as it was made to.
+    fn operate(&mut self, n: usize, op: &Op) -> Next {
+        if let Op::Open(how) = op {
+            (self.policy, self.wish) = (how.policy, how.wish);
+        }
+        loop {
+            let fails = !self.is_over && self.has_begun(n);
+            let before = (fails && matches!(op, Op::Open(_))).then(|| self.bench.place.snapshot());
+            let shrinks = matches!(op, Op::SetLen(len) if *len < self.bench.model.len() as u64);
+            let mut result = op.perform(n, &mut self.bench);
+            let events = self.bench.recorder.take();
+            let failed = self.note(n, &events);
+            if let Some(plant) = self.subject.plant {
+                result = self.tamper(plant, n, op, result);
+            }
+            let expected_refusal = match op {
+                Op::Open(Opening { expected: Opened::Refused(why), .. }) => Some(*why),
+                _ => None,
+            };
+            let error = match (result, expected_refusal) {
+                (Err(Failure::Wrong(what)), _) => {
+                    self.violation(&what);
+                    return Next::Stop;
+                }
+                (Ok(()), Some(why)) => {
+                    self.violation(&format!("opened, and not refused as {why:?}"));
+                    return Next::Stop;
+                }
+                (Err(Failure::Error(Error::Mismatch { why, .. })), Some(expected))
+                    if why == expected =>
+                {
+                    if let Some(before) = &before {
+                        self.compare(before, "refused, but");
+                    }
+                    return Next::Stop;
+                }
+                (Ok(()), None) => {
+                    let home = || self.home_bytes.clone();
+                    op.apply(n, &mut self.bench.model, home);
+                    if fails && !failed.is_empty() {
+                        return self.look_after_success(op, &failed, shrinks);
+                    }
+                    return Next::Go;
+                }
+                (Err(Failure::Error(error)), _) => error,
+            };
+            if !fails {
+                self.violation(&format!("failed, though nothing has failed under it: {error:?}"));
+                return Next::Stop;
+            }
+            self.is_over = true;
+            self.rearm();
+            self.judge_error(n, op, &error, &failed);
+            match self.look_after_failure(op, &failed, before.as_ref()) {
+                // Once more: it must succeed now.
+                Next::Go => {}
+                Next::Stop => return Next::Stop,
+            }
+        }
+    }
+
+    /// Notes the calls of an operation. Returns the names of those that were made to fail.
+    fn note(
+        &mut self,
+        n: usize,
+        events: &[atomic_mmap::testing::recorder::Event],
+    ) -> Vec<&'static str> {
+        let mut failed = Vec::new();
+        for event in events {
+            if self.plan == Plan::Nothing
+                && let Some(called) = judge::called(&event.what, &self.bench.place)
+            {
+                self.calls.push((n, called));
+            }
+            if let What::Failed(call) = event.what {
+                failed.push(call);
+            }
+        }
+        if self.is_over || !self.has_begun(n) {
+            return Vec::new();
+        }
+        let first = self.plan.place().and_then(|nth| self.subject.baseline.get(nth - 1));
+        let Some((op, called)) = first else { return Vec::new() };
+        match self.plan {
+            // Only there; what else has failed would have failed anyway.
+            Plan::Once(..) | Plan::Torn { .. } if *op == n => vec![called.call],
+            Plan::Once(..) | Plan::Torn { .. } => Vec::new(),
+            Plan::LastingNamed { call, .. } => {
+                failed.retain(|name| *name == call);
+                failed
+            }
+            _ => failed,
+        }
+    }
+
+    fn tamper(
+        &mut self,
+        plant: Plant,
+        n: usize,
+        op: &Op,
+        result: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let first = self.plan.place().and_then(|nth| self.subject.baseline.get(nth - 1));
+        let injected = first.filter(|(op, _)| *op == n && self.plan != Plan::Nothing);
+        let injected = injected.map(|(_, called)| (called.call, self.plan.code()));
+        let is_first = !self.is_over || self.plan.code() == libc::EINTR;
+        plant.tamper(op, result, &mut self.bench, injected.filter(|_| is_first))
+    }
+
+    fn judge_error(&mut self, _n: usize, op: &Op, error: &Error, failed: &[&str]) {
+        let baseline = &self.subject.baseline;
+        let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
+        // What lasts may have been absorbed there and returned later.
+        let at = at.map(|(_, called)| called).filter(|_| !self.plan.lasts());
+        if let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place) {
+            self.violation(&format!("the wrong error: {why}"));
+        }
+        if matches!(error, Error::NoSpace { .. })
+            && failed.iter().all(|call| *call == call::ALLOCATE)
+            && !judge::may_lack_space(op)
+        {
+            self.violation("says that there is no space, and needs none");
+        }
+    }
+
+    /// The operation has returned `Ok` although something failed under it.
+    fn look_after_success(&mut self, op: &Op, failed: &[&'static str], shrinks: bool) -> Next {
+        let code = self.plan.code();
+        let natural = |call: &str| self.plan.lasts() && [call::MAP, call::REMOVE].contains(&call);
+        let lacking = self.subject.scenario.lacking;
+        for call in failed {
+            if !natural(call)
+                && !lacking.contains(call)
+                && !judge::may_be_absorbed(op, self.policy, call, code, shrinks, lacking)
+            {
+                self.violation(&format!("returned Ok although {call} has failed"));
+                return Next::Stop;
+            }
+        }
+        if self.bench.file.is_none() {
+            // Closed or dropped. The end looks at what was left.
+            return Next::Go;
+        }
+        if judge::poisons(op, self.subject.ground.medium(), failed) {
+            self.is_over = true;
+            self.rearm();
+            return self.look_at_poisoned();
+        }
+        // What lasts goes on with the next operation; looks are not to be disturbed.
+        let is_over = std::mem::replace(&mut self.is_over, true);
+        self.rearm();
+        self.look_at_handle("after Ok");
+        self.look_at_copy("after Ok");
+        if self.plan.lasts() && !is_over {
+            self.is_over = false;
+            match self.plan {
+                Plan::Lasting(_, code) => self.bench.recorder.fail_from("any", 1, code),
+                Plan::LastingNamed { call, code, .. } => {
+                    self.bench.recorder.fail_from(call, 1, code);
+                }
+                _ => {}
+            }
+        }
+        Next::Go
+    }
+
+    /// The operation has failed as it was made to.
+    fn look_after_failure(
+        &mut self,
+        op: &Op,
+        failed: &[&'static str],
+        before: Option<&Snapshot>,
+    ) -> Next {
+        match op {
+            Op::Open(how) => {
+                self.look_after_failed_open(how, failed, before.expect("taken"));
+                Next::Go
+            }
+            Op::Close(_) => {
+                self.look_at_copy("after a failed close");
+                self.finish();
+                Next::Stop
+            }
+            _ if judge::poisons(op, self.subject.ground.medium(), failed) => {
+                self.look_at_poisoned()
+            }
+            _ => {
+                self.look_at_handle("after the failure");
+                self.look_at_copy("after the failure");
+                Next::Go
+            }
+        }
+    }
+
+    fn compare(&mut self, before: &Snapshot, when: &str) {
+        for change in self.bench.place.snapshot().changes(before) {
+            self.violation(&format!("{when} {change}"));
+        }
+    }
+
+    fn look_after_failed_open(&mut self, how: &Opening, failed: &[&str], before: &Snapshot) {
+        // Who cannot be removed stays; who cannot be locked may be somebody else's.
+        let undoing = [call::REMOVE, call::LOCK, call::STAT, call::SET_LEN];
+        let cannot_undo = self.plan.lasts() && failed.iter().any(|call| undoing.contains(call));
+        let is_pair = before.has_reflection();
+        if judge::leaves_all_as_it_was(how, is_pair) {
+            if !cannot_undo {
+                self.compare(before, "the failed open left something:");
+            }
+            return;
+        }
+        let (now, then) = (self.bench.place.snapshot(), before);
+        for change in now.changes(then) {
+            // What is in the two files is looked at below.
+            let is_new = change.contains("left behind");
+            let is_discarded = change.ends_with("is gone") && how.expected != Opened::Whole;
+            if is_new && !cannot_undo || change.ends_with("is gone") && !is_discarded {
+                self.violation(&format!("the failed open left something: {change}"));
+            }
+        }
+        match how.expected {
+            Opened::Whole => self.look_at_copy("after a failed open"),
+            Opened::HomeBytes => {
+                let found = fs::read(self.bench.place.home()).unwrap_or_default();
+                if let Some(difference) = difference(&found, &self.home_bytes) {
+                    self.violation(&format!("the failed open, in the home file: {difference}"));
+                }
+            }
+            Opened::New(_) | Opened::Refused(_) => {}
+        }
+    }
+
+    fn is_poisoned(&self) -> bool {
+        let file = self.bench.file.as_ref().expect("it is open");
+        let is_poisoned = matches!(file.read_at(&mut [0], 0), Err(Error::Poisoned { .. }));
+        self.subject.plant.map_or(is_poisoned, |plant| plant.tamper_poison(is_poisoned))
+    }
+
+    /// The handle holds everything.
+    fn look_at_handle(&mut self, when: &str) {
+        if self.is_poisoned() {
+            return self.violation(&format!("{when}: the handle is poisoned, and must not be"));
+        }
+        let file = self.bench.file.as_ref().expect("it is open");
+        match read_all(file) {
+            Ok(found) => {
+                if let Some(difference) = difference(&found, &self.bench.model) {
+                    self.violation(&format!("{when}, by the handle: {difference}"));
+                }
+            }
+            Err(error) => self.violation(&format!("{when}, by the handle: {error:?}")),
+        }
+        // Of what was just looked at, nothing is to be found in the next trace.
+        self.bench.recorder.take();
+    }
+
+    /// What the death of the process would leave holds everything.
+    fn look_at_copy(&mut self, when: &str) {
+        let pair = match Pair::capture(&self.bench.place) {
+            Ok(pair) => pair,
+            Err(error) => return self.violation(&format!("{when}: cannot be copied: {error}")),
+        };
+        let place = Place::new(&self.base.join("copy"), self.subject.scenario.elsewhere);
+        pair.restore(&place, |_| {}).expect("copy the pair");
+        self.report.recoveries += 1;
+        let file = match self.options(&place).close_on_drop(CloseMode::Fast).open(place.home()) {
+            Ok(file) => file,
+            Err(error) => return self.violation(&format!("{when}, after a crash: {error:?}")),
+        };
+        match read_all(&file) {
+            Ok(found) => {
+                if let Some(difference) = difference(&found, &self.bench.model) {
+                    self.violation(&format!("{when}, after a crash: {difference}"));
+                }
+            }
+            Err(error) => self.violation(&format!("{when}, after a crash: {error:?}")),
+        }
+    }
+
+    /// Options as the scenario's, on the machine itself.
+    fn options(&self, place: &Place) -> atomic_mmap::Options {
+        let medium = self.subject.ground.medium();
+        let options = AtomicMappedFile::options().medium(medium).deploy(DeployPolicy::Manual);
+        let options = options.on_mismatch(self.wish);
+        match &place.elsewhere {
+            Some(dir) => options.reflection_dir(dir),
+            None => options,
+        }
+    }
+
+    /// The handle is to be poisoned: every call says so, and opening again finds everything.
+    fn look_at_poisoned(&mut self) -> Next {
+        if !self.is_poisoned() {
+            self.violation("the handle is not poisoned, and must be");
+            return Next::Stop;
+        }
+        let file = self.bench.file.take().expect("it is open");
+        let home = self.bench.place.home().to_string_lossy().into_owned();
+        let results = [
+            ("read", file.read_at(&mut [0], 0)),
+            ("write", file.write_at(&[1], 0)),
+            ("transact", file.transact(|tx| tx.write_at(&[1], 0))),
+            ("view", file.view(0..1).map(drop)),
+            ("deploy", file.deploy(0..1).map(drop)),
+            ("sync", file.sync()),
+            ("set_len", file.set_len(1)),
+            ("try_clone", file.try_clone().map(drop)),
+            ("close", file.close(CloseMode::Spatial)),
+        ];
+        for (name, result) in results {
+            match result {
+                Err(error @ Error::Poisoned { .. }) if error.to_string().contains(&home) => {}
+                other => self.violation(&format!("{name} of a poisoned handle: {other:?}")),
+            }
+        }
+        self.look_at_copy("poisoned");
+        self.finish();
+        Next::Stop
+    }
+
+    /// Closes what is open, opens it again, closes it for good: everything is there each time, and in
+    /// the end nothing is left but a plain file.
+    fn finish(&mut self) {
+        self.is_over = true;
+        self.rearm();
+        if let Some(file) = &self.bench.file {
+            match read_all(file) {
+                Ok(found) => {
+                    if let Some(difference) = difference(&found, &self.bench.model) {
+                        self.violation(&format!("in the end, by the handle: {difference}"));
+                    }
+                }
+                Err(error) => self.violation(&format!("in the end, by the handle: {error:?}")),
+            }
+        }
+        if let Some(file) = self.bench.file.take()
+            && let Err(error) = file.close(CloseMode::Fast)
+        {
+            self.violation(&format!("the last close: {error:?}"));
+        }
+        let place = self.bench.place.clone();
+        let file = match self.options(&place).open(place.home()) {
+            Ok(file) => file,
+            Err(error) => return self.violation(&format!("opened again: {error:?}")),
+        };
+        match read_all(&file) {
+            Ok(found) => {
+                if let Some(difference) = difference(&found, &self.bench.model) {
+                    self.violation(&format!("opened again: {difference}"));
+                }
+            }
+            Err(error) => self.violation(&format!("opened again: {error:?}")),
+        }
+        if let Err(error) = file.close(CloseMode::Spatial) {
+            self.violation(&format!("the very last close: {error:?}"));
+        }
+        match fs::read(place.home()) {
+            Ok(found) => {
+                if let Some(difference) = difference(&found, &self.bench.model) {
+                    self.violation(&format!("the plain file: {difference}"));
+                }
+            }
+            Err(error) => self.violation(&format!("the plain file: {error}")),
+        }
+        if is_marked(&place.home()) {
+            self.violation("the plain file is marked");
+        }
+        let mut allowed = vec![place.home()];
+        if let Some(bystanders) = self.bystanders.take() {
+            let now = place.snapshot();
+            for change in now.changes(&bystanders) {
+                if !change.starts_with(&*place.home().to_string_lossy()) {
+                    self.violation(&format!("a bystander: {change}"));
+                }
+            }
+            allowed.extend(bystanders.paths());
+        }
+        for name in place.names() {
+            if !allowed.contains(&name) {
+                self.violation(&format!("{} was left behind", name.display()));
+            }
+        }
+    }
+}
+
+fn read_all(file: &AtomicMappedFile) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Puts the scenarios of a ground and their states together, once.
+pub fn starts(ground: &Ground, scenarios: &[Scenario], base: &Path) -> BTreeMap<String, Start> {
+    let mut starts = BTreeMap::new();
+    for scenario in scenarios {
+        let key = format!("{:?}", scenario.kind);
+        if !starts.contains_key(&key) {
+            let place = Place::new(&base.join("start"), false);
+            starts.insert(key, scenarios::Start::new(scenario.kind, ground, &place));
+        }
+    }
+    starts
+}
