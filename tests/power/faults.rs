@@ -52,8 +52,11 @@ pub const FAULTS: [Fault; 13] = [
     Fault::NoWipe,
 ];
 
+/// By thread.
+type Operations = Vec<(usize, Op)>;
+
 /// Sequences that need a rule of which no step can be left out of a trace.
-pub const SCRIPTS: [fn(&Place) -> Vec<(usize, Op)>; 3] = [
+pub const SCRIPTS: [fn(&Place) -> Operations; 3] = [
     // A live entry names a slot that logged data goes to.
     |place| {
         let (at, page) = (place.hot * PAGE + place.slice * 64, place.hot * PAGE);

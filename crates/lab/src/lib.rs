@@ -6,10 +6,12 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`mutants`] | would anybody notice a bug in the engine? |
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
 //! | [`report`] | what has the lab found? |
 
+pub mod mutants;
 pub mod part;
 pub mod progress;
 pub mod report;
