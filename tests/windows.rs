@@ -9,7 +9,7 @@
 mod common;
 
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::{FileId, call};
+use atomic_mmap::testing::{FileId, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error};
 use common::{Ground, Scratch, Watch, assert_same};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -342,6 +342,42 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
             } else {
                 let _either_way = a.goes_on();
             }
+        });
+    }
+}
+
+/// A reader has looked where the slices are; then they come home, and somebody writes to the slots that
+/// are free now. Without a new version the reader would take what is half written for what it looked for.
+#[test]
+fn a_read_of_a_page_that_comes_home_and_is_written_meanwhile_is_of_one_state() {
+    const PAGES: u64 = 600;
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        file.transact(|tx| {
+            tx.write_at(&[1; 30], 64)?;
+            tx.write_at(&[1; 30], 98)
+        })
+        .expect("write");
+        // Every other one, so that the writer below copies page by page.
+        for n in (1..PAGES).step_by(2) {
+            file.write_at(&[1; PAGE as usize], n * PAGE).expect("write");
+        }
+        let before = read(&file, 0, 256).expect("read");
+        std::thread::scope(|scope| {
+            let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, 0, 256));
+            file.deploy(0..PAGE).expect("deploy");
+            let data = vec![9; (PAGES * PAGE) as usize - 64];
+            let file = &file;
+            let writer = scope.spawn(move || file.write_at(&data, 64).expect("write"));
+            // It has copied to the page, and goes on with the others.
+            let first = layout::reflection(64);
+            let has_copied = |what: &What| matches!(what, What::Copy { file: FileId::Reflection, offset, .. } if *offset == first);
+            let _in_time = reader.happens(|| recorder.take().iter().any(|e| has_copied(&e.what)));
+            let found = reader.goes_on().expect("read");
+            writer.join().expect("no panic");
+            let is_new = found[64..].iter().all(|byte| *byte == 9);
+            assert!(found == before || is_new, "{}: torn", ground.medium);
         });
     }
 }
