@@ -312,3 +312,84 @@ fn what_a_session_has_not_touched_comes_home_when_it_is_closed() {
         assert_same(&plain, &expected, &format!("{}", ground.medium));
     }
 }
+
+/// What a cut leaves in words and mirrors shows when the same places are written again.
+#[test]
+fn what_is_written_after_a_cut_and_a_growth_is_there_when_the_file_is_opened_again() {
+    const PAGE: u64 = 4096;
+    const REGION: u64 = 64 * PAGE;
+    const LEN: u64 = 8 << 20;
+    // Two pages by their region's word, and a part of one by its own.
+    let before = [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE, 2), (at + 9 * PAGE, 1)]);
+    // The same two, and the one among others by its region's word: what its own says must be nothing.
+    let after = [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE, 2), (at + 8 * PAGE, 3)]);
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let file = ground.options().create(true).len(LEN).open(&path).expect("open");
+        for (at, pages) in before.concat() {
+            let but = if pages == 1 { 1000 } else { 0 };
+            file.write_at(&vec![1; (pages * PAGE - but) as usize], at).expect("write");
+        }
+        file.set_len(PAGE + 100).expect("shrink");
+        file.set_len(LEN).expect("grow");
+        let mut expected = vec![0; LEN as usize];
+        for (at, pages) in after.concat() {
+            let place = at as usize..(at + pages * PAGE) as usize;
+            expected[place.clone()].fill(7);
+            file.write_at(&expected[place], at).expect("write");
+        }
+        assert_same(&read_all(&file), &expected, &format!("{}", ground.medium));
+        file.close(CloseMode::Fast).expect("close");
+        let file = ground.options().open(&path).expect("open again");
+        assert_same(&read_all(&file), &expected, &format!("{}, opened again", ground.medium));
+    }
+}
+
+#[test]
+fn a_second_view_of_a_page_that_was_written_since_the_first_has_the_new_bytes() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let options = ground.options().create(true).len(4096);
+        let file = options.open(scratch.file("state.dat")).expect("open");
+        let first = file.view(0..64).expect("view");
+        file.write_at(&[1; 64], 0).expect("write");
+        let second = file.view(0..64).expect("view");
+        assert_eq!(first.to_vec().expect("read"), [0; 64]);
+        assert_eq!(second.to_vec().expect("read"), [1; 64]);
+    }
+}
+
+#[test]
+fn pieces_of_one_slice_are_put_together() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let options = ground.options().create(true).len(4096);
+        let file = options.open(scratch.file("state.dat")).expect("open");
+        let both = file.transact(|tx| {
+            tx.write_at(&[1; 9], 100)?;
+            tx.write_at(&[2; 9], 115)
+        });
+        both.expect("write");
+        let mut expected = [0; 4096];
+        expected[100..109].fill(1);
+        expected[115..124].fill(2);
+        assert_same(&read_all(&file), &expected, &format!("{}", ground.medium));
+    }
+}
+
+#[test]
+fn deploying_gives_no_space_back_that_a_view_keeps_in_use() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let options = ground.options().create(true).len(4 << 20);
+        let file = options.open(scratch.file("state.dat")).expect("open");
+        let view = file.view(0..64).expect("view");
+        file.write_at(&[1; 64], 0).expect("write");
+        file.deploy(0..4 << 20).expect("deploy");
+        let mut found = [0; 64];
+        file.read_at(&mut found, 0).expect("read");
+        assert_eq!(found, [1; 64]);
+        assert_eq!(view.to_vec().expect("read"), [0; 64]);
+    }
+}

@@ -274,7 +274,17 @@ fn a_home_file_that_is_gone_is_not_made_anew() {
 #[test]
 fn a_reflection_file_of_another_file_is_known_for_that() {
     for ground in media() {
-        for pair in [Pair::closed(&ground), Pair::crashed(&ground)] {
+        for (pair, keeps_its_mark) in [
+            (Pair::closed(&ground), true),
+            (Pair::crashed(&ground), true),
+            (Pair::crashed(&ground), false),
+        ] {
+            if !keeps_its_mark {
+                // As on a file system without attributes.
+                let home = File::open(&pair.home).expect("open");
+                let platform = Recorder::new().platform();
+                platform.remove_xattr(&home, "user.atomic_mmap").expect("remove the mark");
+            }
             let other = pair.scratch.file("other.dat");
             fs::write(&other, home_bytes()).expect("write");
             let file = ground.options().open(&other).expect("open");
@@ -759,6 +769,36 @@ fn a_write_that_no_log_could_hold_is_refused_and_changes_nothing() {
 }
 
 // ---- transactions --------------------------------------------------------------------------------
+
+/// A write in every way that there is, to what a transaction has read.
+#[test]
+fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
+    for ground in media() {
+        let pair = Pair::new(&ground);
+        let file = pair.open().expect("open");
+        let view = file.view(40 * 4096..41 * 4096).expect("view");
+        file.write_at(&[1; 4096], 40 * 4096).expect("away from the view");
+        type Write<'a> = (&'a str, u64, &'a dyn Fn(u64));
+        let of = |len: usize| move |file: &AtomicMappedFile, at| file.write_at(&vec![2; len], at);
+        let ways: [Write<'_>; 6] = [
+            ("a few bytes", 0, &|at| of(8)(&file, at).expect("write")),
+            ("a part of a page", 4096, &|at| of(2000)(&file, at).expect("write")),
+            ("pages", 8192, &|at| of(3 * 4096)(&file, at).expect("write")),
+            ("a region's lock", 65_536, &|at| of(65_536)(&file, at).expect("write")),
+            ("over pages", 36_000, &|at| of(5000)(&file, at).expect("write")),
+            ("under a view", 40 * 4096, &|at| of(600)(&file, at).expect("write")),
+        ];
+        for (way, at, write) in ways {
+            let mut tx = file.begin();
+            tx.load::<u64>(at).expect("load");
+            tx.store(20 * 4096, &1u64).expect("store");
+            write(at);
+            let result = tx.commit();
+            assert!(result.is_err_and(|e| e.is_conflict()), "{way} on {}", ground.medium);
+        }
+        drop(view);
+    }
+}
 
 #[test]
 fn a_transaction_that_has_read_what_others_changed_conflicts() {

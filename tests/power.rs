@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | `POWER_SEED` | where the choices begin | a fixed number |
 //! | `POWER_IMAGES` | images of each test | about 3,000 of all tests together |
+//! | `POWER_SCRIPT` | only the sequence of this number, of those that need the rules most | all |
 //! | `POWER_RUN` | only the run of this number, with all of the images | all runs |
 //!
 //! A violation names the seed and the run. The run's operations follow from the two; which images are
@@ -34,7 +35,7 @@ mod rng;
 mod run;
 
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium};
-use faults::{FAULTS, Fault};
+use faults::{FAULTS, Fault, SCRIPTS};
 use files::{Folder, materialize};
 use media::{Choice, Contents, Image};
 use ops::{Effect, Model, Op, Place, fill};
@@ -60,6 +61,9 @@ enum Kind {
     /// The power goes again while an image is being recovered, and again.
     Recovery,
 }
+
+/// The operations to begin with, by thread.
+type Script<'a> = &'a dyn Fn(&Place) -> Vec<(usize, Op)>;
 
 #[derive(Default, Debug)]
 struct Report {
@@ -329,7 +333,7 @@ fn crash(
 }
 
 /// Runs and crashes until there are enough images, or a violation.
-fn explore(kind: Kind, images: u64, script_of: Option<Fault>, fault: Option<Fault>) -> Report {
+fn explore(kind: Kind, images: u64, script: Script<'_>, fault: Option<Fault>) -> Report {
     let seed = number("POWER_SEED").unwrap_or(SEED);
     let only = number("POWER_RUN");
     let folder = Folder::new();
@@ -338,7 +342,7 @@ fn explore(kind: Kind, images: u64, script_of: Option<Fault>, fault: Option<Faul
     for n in only.unwrap_or(0).. {
         let mut rng = base.fork(n);
         let mut plan = plan(kind, &mut rng);
-        let script = script_of.map(|fault| fault.script(&plan.place)).unwrap_or_default();
+        let script = script(&plan.place);
         if !script.is_empty() {
             plan = Plan { sessions: 2, ops: script.len() as u64, crowd: 0, script, ..plan };
         }
@@ -372,7 +376,7 @@ fn explore(kind: Kind, images: u64, script_of: Option<Fault>, fault: Option<Faul
 fn run_all(kind: Kind, default: u64) {
     let images = number("POWER_IMAGES").unwrap_or(default);
     let start = std::time::Instant::now();
-    let report = explore(kind, images, None, None);
+    let report = explore(kind, images, &|_| Vec::new(), None);
     println!(
         "{kind:?}: {} runs, {} images ({} with operations in flight), {:?}, {:?}",
         report.runs,
@@ -404,14 +408,18 @@ fn crashes_while_recovering() {
     run_all(Kind::Recovery, 500);
 }
 
-/// The operations by which faults are found, without the faults.
+/// The operations that need the rules most, without any fault.
 #[test]
 fn what_needs_each_rule() {
     let images = number("POWER_IMAGES").unwrap_or(150);
-    for fault in FAULTS {
+    let of_faults = FAULTS.map(|fault| move |place: &Place| fault.script(place));
+    let scripts: Vec<Script<'_>> = of_faults.iter().map(|script| script as Script<'_>).collect();
+    let scripts = scripts.into_iter().chain(SCRIPTS.iter().map(|script| script as Script<'_>));
+    for (n, script) in scripts.enumerate() {
+        let is_wanted = number("POWER_SCRIPT").is_none_or(|only| only == n as u64);
         // Those that chance finds by itself have none.
-        if !fault.script(&Place::random(&mut Rng::new(SEED))).is_empty() {
-            let report = explore(Kind::ByTurns, images, Some(fault), None);
+        if is_wanted && !script(&Place::random(&mut Rng::new(SEED))).is_empty() {
+            let report = explore(Kind::ByTurns, images, script, None);
             assert!(report.violations.is_empty(), "\n{}", report.violations.join("\n"));
         }
     }
@@ -423,12 +431,9 @@ fn planted_faults_are_found() {
     let mut missed = Vec::new();
     for fault in FAULTS {
         let start = std::time::Instant::now();
-        let report = explore(
-            Kind::ByTurns,
-            number("POWER_FAULT_IMAGES").unwrap_or(2000),
-            Some(fault),
-            Some(fault),
-        );
+        let images = number("POWER_FAULT_IMAGES").unwrap_or(2000);
+        let script = |place: &Place| fault.script(place);
+        let report = explore(Kind::ByTurns, images, &script, Some(fault));
         println!(
             "{fault:?}: {} after {} images, {:?}",
             if report.violations.is_empty() { "missed" } else { "found" },

@@ -542,6 +542,20 @@ mod tests {
     }
 
     #[test]
+    fn every_flipped_bit_of_an_undo_entry_is_noticed() {
+        let seed = seed().undo(LaneIndex(0));
+        let word = WordId::Slice(PageIndex(3));
+        let body = UndoBody::Inline(vec![OldBits { word, mask: 6, old: 2 }]);
+        let entry = Undo { sequence: Sequence(3), body }.encode(seed);
+        for bit in 0..entry.len() * 8 {
+            let mut place = [0xEE; UNDO_ENTRY_LEN];
+            place[..entry.len()].copy_from_slice(&entry);
+            place[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Undo::decode(seed, &place), Found::Torn, "bit {bit}");
+        }
+    }
+
+    #[test]
     fn undo_entries_come_back() {
         let seed = seed().undo(LaneIndex(1));
         let records: Vec<OldBits> = (0..UNDO_INLINE as u64)

@@ -410,7 +410,7 @@ mod tests {
                         let held = lock_page(&r.word, &r.pages[n]);
                         held.close();
                         let value = r.values[n].load(Ordering::Relaxed);
-                        std::thread::yield_now();
+                        std::hint::spin_loop();
                         r.values[n].store(value + 1, Ordering::Relaxed);
                     }
                 });
@@ -421,7 +421,7 @@ mod tests {
                     held.close();
                     for value in &r.values {
                         let v = value.load(Ordering::Relaxed);
-                        std::thread::yield_now();
+                        std::hint::spin_loop();
                         value.store(v + 1, Ordering::Relaxed);
                     }
                 }

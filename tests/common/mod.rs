@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Environment variable that chooses the folder on a disk. Default: the system's temporary folder.
 const FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_DIR";
+/// Environment variable that chooses the folder in memory. Default: `/dev/shm`.
+const RAM_FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_RAM_DIR";
 /// Environment variable by which a child process learns what it is to do.
 const ROLE_VARIABLE: &str = "ATOMIC_MMAP_TEST_ROLE";
 /// Environment variable by which a child process learns where.
@@ -29,10 +31,16 @@ impl Ground {
     /// A new scratch folder.
     pub fn scratch(&self) -> Scratch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = self.base.join(format!("atomic-mmap-test-{}-{n}", std::process::id()));
-        fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        Scratch(path)
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = self.base.join(format!("atomic-mmap-test-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Scratch(path),
+                // Left by a process of that number that was killed.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("{}: {e}", path.display()),
+            }
+        }
     }
 
     /// Options with the medium forced.
@@ -81,6 +89,9 @@ pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
 
 /// A folder in RAM where there is one.
 pub fn ram_folder() -> PathBuf {
+    if let Some(chosen) = std::env::var_os(RAM_FOLDER_VARIABLE) {
+        return chosen.into();
+    }
     let shm = Path::new("/dev/shm");
     if shm.is_dir() { shm.to_owned() } else { disk_folder() }
 }

@@ -52,6 +52,46 @@ pub const FAULTS: [Fault; 13] = [
     Fault::NoWipe,
 ];
 
+/// By thread.
+type Operations = Vec<(usize, Op)>;
+
+/// Sequences that need a rule of which no step can be left out of a trace.
+pub const SCRIPTS: [fn(&Place) -> Operations; 3] = [
+    // A live entry names a slot that logged data goes to.
+    |place| {
+        let (at, page) = (place.hot * PAGE + place.slice * 64, place.hot * PAGE);
+        let flip = Op::Tx { parts: vec![(at, 9), (at + 64, 9)], reads: false };
+        vec![
+            (0, Op::View(page, page + PAGE)),
+            (0, flip.clone()),
+            (0, Op::Write(at, 64)),
+            (0, flip.clone()),
+            (0, Op::Write(at, 64)),
+            (1, flip),
+        ]
+    },
+    // A live entry names a slot that is punched, and that another thread uses again.
+    |place| {
+        let at = place.hot * PAGE + place.slice * 64;
+        let flip = Op::Tx { parts: vec![(at, 9), (at + 30, 9)], reads: false };
+        let deploy = Op::Deploy(place.origin, place.first_len);
+        vec![(1, flip.clone()), (1, Op::Write(at, 64)), (1, deploy), (2, flip)]
+    },
+    // Nothing else happens between a cut and a growth.
+    |place| {
+        let (at, page) = (place.hot * PAGE + place.slice * 64, place.hot * PAGE);
+        let flip = Op::Tx { parts: vec![(at, 9), (at + 30, 9)], reads: false };
+        vec![
+            (1, flip),
+            (1, Op::Write(at, 64)),
+            (1, Op::SetLen((page + 1).max(place.origin + 1))),
+            (1, Op::SetLen(place.first_len)),
+            (2, Op::Write(at, 64)),
+            (1, Op::Write(place.other_page(), 64)),
+        ]
+    },
+];
+
 impl Fault {
     /// Operations that need the step, where chance seldom chooses such.
     pub fn script(self, place: &Place) -> Vec<(usize, Op)> {

@@ -20,10 +20,18 @@ pub struct Folder(PathBuf);
 impl Folder {
     pub fn new() -> Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("/dev/shm/atomic-mmap-power-{}-{n}", std::process::id()));
-        fs::create_dir(&path).expect("a folder in memory");
-        Folder(path)
+        let shm =
+            std::env::var_os("ATOMIC_MMAP_TEST_RAM_DIR").map_or("/dev/shm".into(), PathBuf::from);
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = shm.join(format!("atomic-mmap-power-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Folder(path),
+                // Left by a process of that number that was killed.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("{}: {e}", path.display()),
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {

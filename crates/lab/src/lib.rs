@@ -9,6 +9,7 @@
 //! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
 //! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
 //! | [`machine`] | what does a machine remember after a loss of power? |
+//! | [`mutants`] | would anybody notice a bug in the engine? |
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
 //! | [`quiet`] | how is the code under test kept from printing its panics? |
@@ -21,6 +22,7 @@ pub mod death;
 pub mod faults;
 pub mod images;
 pub mod machine;
+pub mod mutants;
 pub mod part;
 pub mod progress;
 pub mod quiet;

@@ -11,6 +11,7 @@ type Run = fn(&Settings, &Progress) -> Outcome;
 const PARTS: &[(&str, &str, Run)] = &[
     ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
+    ("mutants", "would anybody notice a bug in the engine?", lab::mutants::run),
     (
         "faults",
         "does every failing system call end in the right error, with nothing lost?",

@@ -1,0 +1,530 @@
+//! Would anybody notice a bug? Every planted bug, and what notices it first.
+//!
+//! The bugs are in `atomic-mmap` itself (`src/mutant.rs`, feature `mutants`), one line each. For each
+//! this file says by what it is killed: tests of the crate, or parts of the lab, run as a process of
+//! their own with the bug planted by the environment. A killer that fails, panics, is ended by a signal
+//! or hangs has noticed the bug. Each is run without any bug first, and must pass.
+//!
+//! A bug that changes nothing that could be observed is no bug: those are listed with a proof.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `LAB_MUTANTS` | only the bugs whose names contain this |
+
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::testing::mutants::{self, Mutant};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Environment variable that chooses some of the bugs.
+const SOME: &str = "LAB_MUTANTS";
+/// A killer with a bug planted that takes this much longer than without one, hangs.
+const PATIENCE: u32 = 6;
+/// But not before this.
+const AT_LEAST: Duration = Duration::from_secs(8);
+/// Without a bug nothing takes so long.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What notices a bug.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Killer {
+    /// The tests of a test binary of the crate whose names contain the second text. The third one is for
+    /// the environment: `NAME=value`, or nothing.
+    Test(&'static str, &'static str, &'static [&'static str]),
+    /// A part of the lab itself, and more words for its command line.
+    #[allow(dead_code, reason = "the parts that kill are listed as they come")]
+    Lab(&'static [&'static str]),
+}
+
+impl fmt::Display for Killer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Killer::Test(binary, filter, environment) => {
+                write!(f, "{binary}: {filter}")?;
+                environment.iter().try_for_each(|setting| write!(f, ", {setting}"))
+            }
+            Killer::Lab(words) => write!(f, "lab {}", words.join(" ")),
+        }
+    }
+}
+
+/// What becomes of a bug.
+enum Fate {
+    /// Killed by one of these: tried in this order.
+    KilledBy(Vec<Killer>),
+    /// It changes nothing that anybody could observe: the proof.
+    Equivalent(&'static str),
+    /// Nothing here notices it yet: what could.
+    Survives(&'static str),
+}
+
+const fn test(binary: &'static str, filter: &'static str) -> Killer {
+    Killer::Test(binary, filter, &[])
+}
+
+/// Crash images of random operations. Those of one thread first: they are cheaper.
+const IMAGES: [Killer; 3] = [
+    test("power", "one_thread"),
+    test("power", "two_threads_by_turns"),
+    test("power", "threads_at_the_same_time"),
+];
+const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
+
+/// Crash images of operations that need one rule.
+const fn script(settings: &'static [&'static str]) -> Killer {
+    Killer::Test("power", "what_needs_each_rule", settings)
+}
+
+fn fate(mutant: Mutant) -> Fate {
+    use Fate::{Equivalent, Survives};
+    use Mutant::*;
+    let by = |killer: Killer| Fate::KilledBy(vec![killer]);
+    let by_any = |killers: &[Killer]| Fate::KilledBy(killers.to_vec());
+    match mutant {
+        // ---- steps of the commit ways -----------------------------------------------------------
+        RedoNotDrained | RedoInPlaceBeforeDrain => {
+            by(test("drains", "a_small_write_takes_one_drain"))
+        }
+        RedoLastNotFlushed | RedoNotNoted | RedoNotedForOtherSide => {
+            by(test("drains", "what_a_small_write_stored_in_place"))
+        }
+        LaneNotDrainedAtEnd => by(test("drains", "a_thread_that_ends")),
+        FailedCopyNotDrained => by(test("drains", "an_operation_that_fails_half_way")),
+        FlipNoDrainBeforeWord
+        | FlipNoDrainAfterWord
+        | FlipWordBeforeData
+        | UndoNoDrainBeforeWords
+        | UndoNoDrainBeforeEnd
+        | UndoNoDrainAfterEnd
+        | RegionWordStored
+        | RegionWordNotFlushed => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
+        LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd | LoggedNoDrainAfterEnd => {
+            by(test("drains", "a_write_to_a_page_that_a_view_pins"))
+        }
+        DeployNoDrainBeforeWords | DeployNoDrainAfterWords => {
+            by(test("drains", "a_deployment_takes_two_drains"))
+        }
+        SequenceStands | RedoOnePosition | RedoLaneNotNoted | UndoNotWritten | UndoNotEnded
+        | UndoEndsBeforeWords | UndoSpillNotWritten | LoggedNotEnded | NoClear | FlipNoClear
+        | DeployNoClear | ClearedStaysNoted | CutNoClear | CloseSettlesNothing => by_any(&IMAGES),
+        RedoPageNotNoted | RedoOverOtherLane | LoggedNoClear | PagesNoClear | SettleNoFlush
+        | ClearNotFlushed | RegionForgetsNamed | OneSequenceForBoth => by_any(&BY_TURNS),
+        ClearToZero => by(script(&["POWER_SCRIPT=8"])),
+        SettleNoDrain => by(script(&["POWER_SCRIPT=5"])),
+        PunchNoDrain => by(script(&["POWER_SCRIPT=14", "POWER_IMAGES=400"])),
+        LaneTakenTwice => by(test("atomic_mmap", "more_threads_than_lanes")),
+        RedoInSharedLane => by(test("threads", "no_increment_of_more_threads")),
+        ClearFlushedIfDone => Survives(
+            "crash images of two threads inside one operation each: the owner stores a newer entry \
+             between the look at the record and the compare-and-swap",
+        ),
+
+        // ---- what is written, and where -----------------------------------------------------------
+        PartTakenForWhole => by(test("atomic_mmap", "an_unaligned_block_is_a_region_word")),
+        SecondPartNotMoved => by(test("atomic_mmap", "parts_that_share_a_page")),
+        FlipNotPublished | SecondPartFromValidSlot => by(test("boundaries", "pieces_of_one_slice")),
+        CompletedFromFreeSlot
+        | CopyJoinsSuperchunks
+        | ReadJoinsChunks
+        | RegionBitIgnored
+        | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
+        RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
+        LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
+        LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
+
+        // ---- space ----------------------------------------------------------------------------------
+        RedoHomeNotAllocated
+        | RedoLaneNotAllocated
+        | RegionWordsNotAllocated
+        | UndoSpillNotAllocated
+        | FlipReflectionNotAllocated
+        | FlipHomeNotAllocated
+        | DeployHomeNotAllocated
+        | PunchNoClear
+        | PunchedStaysAllocated
+        | ClearAllAtHomeOnly
+        | GrowChunkNotExtended
+        | CutStaysAllocated
+        | PiecesNotAllocated
+        | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
+        RecoverNotAllocated => by(test("allocation", "what_is_recovered_is_not_stored")),
+        HolesUpToOldLength => by(test("regressions", "a_chunk_is_not_taken_for_allocated")),
+        HolesLoaded => by(test("space", "a_full_disk_is_an_error_on_persistent_memory")),
+        PunchValidSlots => by(test("boundaries", "deploying_gives_no_space_back")),
+        PunchNoWait => by(test("windows", "nothing_is_punched_under_who_reads")),
+
+        // ---- locks, versions, transactions ------------------------------------------------------------
+        ClosedIsOpen | ClosedIsStill => by(test("atomic_mmap", "a_release_changes_the_version")),
+        PagesNotAwaited => by(test("atomic_mmap", "who_locks_a_region_waits")),
+        PagesKeptWhileWaiting => by(test("atomic_mmap", "who_waits_for_a_page_gives")),
+        RegionNotLookedAtAfterPage => {
+            Survives("a scheduler of the lock alone (loom): two loads and two stores must cross")
+        }
+        NoFenceBeforeMarks => {
+            Survives("a model of weak memory (loom): a store must pass a later load")
+        }
+        NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
+        PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
+        RegionNotSummed => by(test("windows", "a_read_over_pages_whose_region_is_written")),
+        RedoNotClosed | FlipNotClosed | PagesNotClosed | LoggedNotClosed | NoNewVersion
+        | MarksNotChecked => by(test("errors", "whatever_way_a_write_goes")),
+        EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
+        MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
+        NotClosedBeforeMarks => by(test("windows", "who_sees_a_commit_sees")),
+        DeployNotClosed => by(test("windows", "a_read_of_a_page_that_comes_home")),
+        RegionNotLookedAtAgain => {
+            by(test("windows", "a_read_of_a_page_whose_region_is_written_meanwhile"))
+        }
+        PageNotLookedAtAgain => by(test("windows", "a_read_of_a_page_that_is_written_meanwhile")),
+        RegionMirrorStored => by(test("races", "writers_of_neighbouring_blocks")),
+        CutMarksHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
+        HeldMarksHold => Equivalent(
+            "Be A the commit whose look at x passes although B holds x. A has closed its words before, \
+             so B has not closed x at that moment, and publishes after it. If B has read anything that \
+             A writes and B does not, B closes before its own look as well: of two closings with a full \
+             fence before each look one is seen, so not both pass. If it has not, A comes before B: \
+             whoever sees B and then looks at A's words finds them closed until A is published, and \
+             whoever has read them before finds its marks void.",
+        ),
+        // ---- views ------------------------------------------------------------------------------------
+        FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
+        RedoOverView | DeployOverView | PinAway => {
+            by(test("boundaries", "a_second_view_of_a_page"))
+        }
+        PinNotCounted | PinNotGivenBack | ShrinkUnderView => {
+            by(test("errors", "a_view_keeps_its_bytes"))
+        }
+        PinWhileResizing | ResizingNotLocked => by(test("windows", "a_view_that_is_being_made")),
+
+        // ---- the length ---------------------------------------------------------------------------------
+        LengthNotCheckedAgain => by_any(&[
+            test("threads", "the_length_changes"),
+            test("regressions", "a_write_over_a_view_that_races_with_set_len"),
+        ]),
+        PartsWhileResizing => by(test("windows", "a_write_in_pieces_on_both_sides")),
+        ShrinkBoundaryNotLocked => by(test("windows", "a_write_in_one_piece_over_the_new_end")),
+        NoWaitForPinned | ReadUnpinned => by_any(&[
+            test("windows", "nothing_is_cut_off_under_who_reads"),
+            test("windows", "a_region_that_is_being_touched"),
+        ]),
+        CutNotLocked => by(test("windows", "nothing_is_cut_off_under_who_writes")),
+        CutNoWaitForTouches => by(test("windows", "a_region_that_is_being_touched")),
+        CutNoWaitForReaders | FlushLastUnpinned => Survives(
+            "a scheduler of the whole engine: a shrink must cut a page off between a lane's look at its \
+             record and its flush of the line, where no system call can be held up",
+        ),
+        GrowHighWaterNotRaised
+        | GrowHighWaterNotDrained
+        | GrowLengthBeforeFiles
+        | GrowFilesNotSynced
+        | GrowLengthNotDrained => by(test("steps", "a_growth_raises_the_mark")),
+        ShrinkLengthNotDrained
+        | CutNoDrainAfterClear
+        | CutZeroesNotDrained
+        | CutFilesNotSynced
+        | CutHighWaterNotDrained
+        | CutHighWaterFirst => by(test("steps", "a_shrink_counts_first")),
+        CutRegionMirrorStays | CutSliceMirrorsStay | SliceWordsNotZeroed | RegionWordNotCut
+        | RegionWordsNotZeroed => by(test("boundaries", "what_is_written_after_a_cut")),
+        HomeNotCut | RestOfPageNotZeroed => by(test("boundaries", "bytes_that_a_shrink_cuts_off")),
+        NoCatchingUp => by(test("regressions", "a_close_that_catches_up")),
+
+        // ---- closing --------------------------------------------------------------------------------------
+        FastHomeNotSynced
+        | FastReflectionNotSynced
+        | CloseNotDrained
+        | SessionStands
+        | WipeBeforeSession
+        | WipeNotDrained => by(test("steps", "a_pair_that_is_closed_fast")),
+        SpatialHomeNotSynced
+        | SpatialNotEmptied
+        | SpatialMarkRemovedLast
+        | SpatialMarkNotSynced
+        | SpatialFolderNotSynced
+        | EndNotSynced
+        | SuperblockOverNewer => by(test("steps", "a_spatial_close_completes")),
+        SpatialLeavesPinned => by(test("regressions", "a_leaked_view")),
+        RegionWordsNotVisited | SliceWordsNotVisited => {
+            by(test("boundaries", "what_a_session_has_not_touched"))
+        }
+
+        // ---- opening --------------------------------------------------------------------------------------
+        MadeNotSynced | MadeFolderNotSynced | OpenNotMarked => {
+            by(test("steps", "a_pair_is_whole_and_named"))
+        }
+        DiscardMarkLast | ChangedHomeTaken => by(test("steps", "what_is_discarded")),
+        OpenNotCleanedUp
+        | OpenHighWaterFirst
+        | OpenZeroesNotDrained
+        | OpenHighWaterNotDrained
+        | RecoverNotDrained
+        | RecoverNoDrainBeforeLogged
+        | SessionNotSynced => by(test("steps", "opening_cleans_up")),
+        RestartNotNoticed => by(test("errors", "a_crash_before_the_machine_was_restarted")),
+        AnotherFileTaken => by(test("errors", "a_reflection_file_of_another_file")),
+        ShortReflectionTaken => by(test("errors", "a_reflection_file_that_was_cut_off")),
+        ShortHomeTaken => by(test("errors", "a_home_file_that_was_cut_off")),
+        NotRecovered
+        | RecoverNoRedo
+        | RecoverNothingTakenBack
+        | RecoverTakesBackAll
+        | RecoverRegionIgnored
+        | RecoverIntoMovedSlots
+        | RecoverNewerFirst
+        | WipeNoTombstones => by_any(&IMAGES),
+        RecoverLoggedNotValid => by_any(&BY_TURNS),
+        WipeNothing => by(script(&["POWER_SCRIPT=12"])),
+        RecoverTombstoneIgnored => by(test("atomic_mmap", "every_combination_of_redo_entries")),
+        RecoverLoggedFirst => by(script(&["POWER_SCRIPT=13", "POWER_IMAGES=2500"])),
+        RecoverIntoFreeSlots => Equivalent(
+            "But for the space that a store to it may take: a slot that is not valid is read by nobody. It becomes valid by a flip, which copies to \
+             all of it before, by a deployment, which does the same, or by logged data, which recovery \
+             stores after the redo entries. `docs/model/engine_commit.py` has it among its harmless \
+             changes (replay_into_invalid_slot).",
+        ),
+        RecoverPastLength => Equivalent(
+            "An entry over what lies past the length is there only as long as the files still reach \
+             over it: a shrink cuts them after it has cleared such redo entries and drained, and after \
+             operations in flight have ended theirs, by their locks. So the stores are possible, and \
+             what they leave is zeroed before the pair is open: the high-water mark is still up.",
+        ),
+
+        // ---- the format -------------------------------------------------------------------------------------
+        SequenceDoesNotWrap => by(test("atomic_mmap", "sequences_wrap")),
+        SeedWithoutSession | SeedWithoutPlace => {
+            by(test("atomic_mmap", "entries_of_other_sessions_lanes_and_positions"))
+        }
+        TombstoneIsTorn => by(test("atomic_mmap", "a_cleared_entry_says_its_number")),
+        RedoSumNotChecked => by(test("atomic_mmap", "every_flipped_bit_of_an_entry")),
+        UndoSumNotChecked => by(test("atomic_mmap", "every_flipped_bit_of_an_undo_entry")),
+        SpillSumNotChecked => by(test("atomic_mmap", "undo_entries_come_back")),
+        SuperblockSumNotChecked => by(test("atomic_mmap", "superblock::tests::every_flipped_bit")),
+        OlderSuperblockCounts => by(test("atomic_mmap", "the_newer_whole_copy_counts")),
+    }
+}
+
+/// How a killer ended, and after how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Passed,
+    Failed,
+    Hung,
+}
+
+/// Where the killers are, and how long each takes without a bug.
+struct Killers {
+    binaries: HashMap<String, PathBuf>,
+    /// For all files of the killers: who is ended does not clean up any more.
+    scratch: tempfile::TempDir,
+    /// Of the crate: tests find their data from here.
+    folder: PathBuf,
+    normal: Mutex<HashMap<Killer, Duration>>,
+}
+
+impl Killers {
+    /// Builds the tests of the crate with everything that can be planted, unless they are there.
+    fn build() -> io::Result<Killers> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"])
+            .current_dir(&folder)
+            .stderr(Stdio::inherit())
+            .output()?;
+        if !output.status.success() {
+            return Err(io::Error::other("the tests cannot be built"));
+        }
+        // One line for each artifact: a test's has the path of an executable.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let executables = text.lines().filter_map(|line| {
+            let (_, rest) = line.split_once("\"executable\":\"")?;
+            Some(PathBuf::from(rest.split_once('"')?.0))
+        });
+        let binaries = executables
+            .filter_map(|path| {
+                let name = path.file_stem()?.to_str()?.rsplit_once('-')?.0.to_owned();
+                Some((name, path))
+            })
+            .collect();
+        let shm = Path::new("/dev/shm");
+        let scratch = if shm.is_dir() { tempfile::tempdir_in(shm)? } else { tempfile::tempdir()? };
+        Ok(Killers { binaries, scratch, folder, normal: Mutex::default() })
+    }
+
+    fn command(&self, killer: Killer) -> io::Result<Command> {
+        let command = match killer {
+            Killer::Test(binary, filter, environment) => {
+                let path = self.binaries.get(binary);
+                let path = path.ok_or_else(|| io::Error::other(format!("no tests {binary}")))?;
+                let mut command = Command::new(path);
+                command.args([filter, "--test-threads=2"]);
+                command.envs(environment.iter().filter_map(|setting| setting.split_once('=')));
+                command
+            }
+            Killer::Lab(words) => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(words);
+                command
+            }
+        };
+        Ok(command)
+    }
+
+    fn run(&self, killer: Killer, mutant: Option<Mutant>) -> io::Result<(End, Duration)> {
+        let mut command = self.command(killer)?;
+        match mutant {
+            Some(mutant) => command.env(mutants::VARIABLE, mutant.name()),
+            None => command.env_remove(mutants::VARIABLE),
+        };
+        command.current_dir(&self.folder).env_remove(SOME);
+        // All of them in memory: no bug here needs a disk to be noticed.
+        for variable in ["ATOMIC_MMAP_TEST_RAM_DIR", "ATOMIC_MMAP_TEST_DIR"] {
+            command.env(variable, self.scratch.path());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // With children of its own, which have to go with it.
+        command.process_group(0);
+        let start = Instant::now();
+        let normal =
+            self.normal.lock().unwrap_or_else(PoisonError::into_inner).get(&killer).copied();
+        let limit = match (mutant, normal) {
+            (Some(_), Some(normal)) => (normal * PATIENCE).max(AT_LEAST),
+            _ => LONGEST,
+        };
+        let end = match wait(&mut command.spawn()?, limit)? {
+            None => End::Hung,
+            Some(status) if status.success() => End::Passed,
+            Some(_) => End::Failed,
+        };
+        let took = start.elapsed();
+        if mutant.is_none() {
+            let mut normal = self.normal.lock().unwrap_or_else(PoisonError::into_inner);
+            normal.insert(killer, took);
+        }
+        Ok((end, took))
+    }
+}
+
+/// Waits for the child; when the time is over, ends it with its children.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > limit {
+            // SAFETY: no precondition; the group is this child's, which was not waited for yet.
+            unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Does `work` for all of `items`, on all processors.
+fn for_all<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// Plants every bug, and prints the list of what notices it.
+pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("mutants");
+    let some = std::env::var(SOME).unwrap_or_default();
+    let chosen: Vec<Mutant> =
+        mutants::ALL.iter().copied().filter(|mutant| mutant.name().contains(&some)).collect();
+    let killers = match Killers::build() {
+        Ok(killers) => killers,
+        Err(error) => {
+            outcome.skipped = Some(error.to_string());
+            return outcome;
+        }
+    };
+    let violations = Mutex::new(Vec::new());
+    let violation = |text: String| {
+        violations.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    };
+    // Without a bug, everything passes.
+    let mut all: Vec<Killer> = Vec::new();
+    for mutant in &chosen {
+        if let Fate::KilledBy(by) = fate(*mutant) {
+            let new: Vec<Killer> = by.into_iter().filter(|killer| !all.contains(killer)).collect();
+            all.extend(new);
+        }
+    }
+    for_all(&all, |killer| {
+        progress.tick(format_args!("without a bug: {killer}"));
+        match killers.run(*killer, None) {
+            Ok((End::Passed, _)) => {}
+            Ok((end, _)) => violation(format!("{killer}: {end:?} without a bug")),
+            Err(error) => violation(format!("{killer}: {error}")),
+        }
+    });
+    let (done, killed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let lines = Mutex::new(Vec::new());
+    for_all(&chosen, |mutant| {
+        let what = match fate(*mutant) {
+            Fate::KilledBy(by) => match first_to_notice(&killers, *mutant, &by) {
+                Ok(Some(what)) => {
+                    killed.fetch_add(1, Ordering::Relaxed);
+                    what
+                }
+                Ok(None) => "SURVIVES".into(),
+                Err(error) => {
+                    violation(format!("{}: {error}", mutant.name()));
+                    "not run".into()
+                }
+            },
+            Fate::Equivalent(proof) => format!("equivalent: {proof}"),
+            Fate::Survives(needs) => format!("SURVIVES, needs {needs}"),
+        };
+        let line = format!("{:32} {:22} {what}", mutant.name(), mutant.file());
+        lines.lock().unwrap_or_else(PoisonError::into_inner).push((*mutant as u16, line));
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        progress.tick(format_args!("{done} of {} bugs", chosen.len()));
+    });
+    let mut lines = lines.into_inner().unwrap_or_else(PoisonError::into_inner);
+    lines.sort();
+    println!("{:32} {:22} noticed by", "planted bug", "in");
+    lines.iter().for_each(|(_, line)| println!("{line}"));
+    let is_equivalent = |mutant: &&Mutant| matches!(fate(**mutant), Fate::Equivalent(_));
+    let equivalent = chosen.iter().filter(is_equivalent).count();
+    outcome.planted = (chosen.len() - equivalent) as u64;
+    outcome.killed = killed.into_inner();
+    outcome.runs = format!(
+        "{} planted one at a time, {equivalent} of them proven to change nothing; {} killers",
+        chosen.len(),
+        all.len()
+    );
+    outcome.violations = violations.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcome
+}
+
+fn first_to_notice(killers: &Killers, mutant: Mutant, by: &[Killer]) -> io::Result<Option<String>> {
+    for killer in by {
+        let (end, took) = killers.run(*killer, Some(mutant))?;
+        if end != End::Passed {
+            let hangs = if end == End::Hung { " (hangs)" } else { "" };
+            return Ok(Some(format!("{killer}{hangs}, {:.1} s", took.as_secs_f64())));
+        }
+    }
+    Ok(None)
+}
