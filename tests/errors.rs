@@ -283,7 +283,9 @@ fn a_reflection_file_of_another_file_is_known_for_that() {
                 // As on a file system without attributes.
                 let home = File::open(&pair.home).expect("open");
                 let platform = Recorder::new().platform();
-                platform.remove_xattr(&home, "user.atomic_mmap").expect("remove the mark");
+                platform
+                    .remove_xattr(&home.try_clone().expect("a handle").into(), "user.atomic_mmap")
+                    .expect("remove the mark");
             }
             let other = pair.scratch.file("other.dat");
             fs::write(&other, home_bytes()).expect("write");
