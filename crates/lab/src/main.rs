@@ -8,7 +8,11 @@ use std::process::ExitCode;
 type Run = fn(&Settings, &Progress) -> Outcome;
 
 /// The parts, in the order in which `all` runs them.
-const PARTS: &[(&str, &str, Run)] = &[];
+const PARTS: &[(&str, &str, Run)] = &[
+    ("loom", "do the protocols hold in every execution?", lab::loom::run),
+    ("schedules", "do workloads hold under chosen schedules?", lab::schedules::run),
+    ("histories", "is what threads see explained by some order?", lab::histories::run),
+];
 
 const HELP: &str = "\
 usage: lab <part>|all [--quick] [--seed N]
