@@ -15,6 +15,7 @@
 
 use super::stats::{Block, Stats};
 use crate::format::entry::Sequence;
+#[cfg(not(loom))]
 use crate::format::layout::{LANE_COUNT, PRIVATE_LANES};
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
@@ -24,6 +25,13 @@ use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
 use std::sync::Weak;
+
+/// One lane of each kind: two threads are enough to compete for it, and every word costs an
+/// explorer of executions.
+#[cfg(loom)]
+const PRIVATE_LANES: usize = 1;
+#[cfg(loom)]
+const LANE_COUNT: usize = 2;
 
 /// What a live redo entry says: who looks holds the lock of the page that it names.
 #[derive(Clone, Copy, Debug)]

@@ -30,6 +30,8 @@ mod deploy;
 pub(crate) mod lanes;
 mod live;
 mod log_area;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod plan;
 pub(crate) mod read;
 mod resize;

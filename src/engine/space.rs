@@ -14,7 +14,7 @@ use crate::bitmap::Side;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::planted;
-use crate::primitive::{AtomicU8, Ordering};
+use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex};
 use std::io;
@@ -31,6 +31,24 @@ pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::
     }
 }
 
+/// Runs `allocate` unless `flag` is known, one caller at a time: who finds the flag finds the storage
+/// as well. `allocate` gets all that is known, and notes the flag itself, last.
+#[inline]
+pub(super) fn unless_known(
+    allocating: &Mutex<()>,
+    state: &AtomicU8,
+    flag: u8,
+    allocate: impl FnOnce(u8) -> Result<()>,
+) -> Result<()> {
+    if state.load(Ordering::Acquire) & flag != 0 {
+        return Ok(());
+    }
+    let _one_at_a_time = allocating.lock();
+    let known = state.load(Ordering::Acquire);
+    // Somebody may have been faster.
+    if known & flag == 0 { allocate(known) } else { Ok(()) }
+}
+
 impl Engine {
     pub(super) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
@@ -45,10 +63,9 @@ impl Engine {
             Side::Home => known::HOME,
             Side::Reflection => known::REFLECTION,
         };
-        if self.chunk_state(chunk).load(Ordering::Acquire) & flag != 0 {
-            return Ok(());
-        }
-        self.allocate_slots(lane, side, chunk, flag, range)
+        unless_known(&self.allocating, self.chunk_state(chunk), flag, |known| {
+            self.allocate_slots(lane, side, chunk, known, flag, range)
+        })
     }
 
     #[cold]
@@ -57,16 +74,11 @@ impl Engine {
         lane: &Lane,
         side: Side,
         chunk: ChunkIndex,
+        known: u8,
         flag: u8,
         needed: Range<u64>,
     ) -> Result<()> {
-        let _one_at_a_time = self.allocating.lock();
         let state = self.chunk_state(chunk);
-        let known = state.load(Ordering::Acquire);
-        if known & flag != 0 {
-            // Somebody was faster.
-            return Ok(());
-        }
         if known & known::PIECEWISE == 0 {
             let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
             let (file, at) = self.slot(side, chunk.start());
@@ -99,16 +111,16 @@ impl Engine {
     #[inline]
     pub(super) fn ensure_slice_word(&self, page: PageIndex) -> Result<()> {
         let chunk = ChunkIndex::of(page.start());
-        if self.chunk_state(chunk).load(Ordering::Acquire) & known::SLICE_WORDS != 0
-            || planted!(SliceWordsNotAllocated)
-        {
+        if planted!(SliceWordsNotAllocated) {
             return Ok(());
         }
-        let _one_at_a_time = self.allocating.lock();
-        let at = layout::slice_word(PageIndex::of(chunk.start()));
-        self.allocate_reflection(at, PAGE as u64)?;
-        self.chunk_state(chunk).fetch_or(known::SLICE_WORDS, Ordering::Release);
-        Ok(())
+        let state = self.chunk_state(chunk);
+        unless_known(&self.allocating, state, known::SLICE_WORDS, |_| {
+            let at = layout::slice_word(PageIndex::of(chunk.start()));
+            self.allocate_reflection(at, PAGE as u64)?;
+            state.fetch_or(known::SLICE_WORDS, Ordering::Release);
+            Ok(())
+        })
     }
 
     /// Makes sure that the region words of superchunk `n` are allocated.

@@ -289,6 +289,9 @@ impl Patience {
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom_models;
+
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;

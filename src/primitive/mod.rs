@@ -15,6 +15,8 @@
 //!
 //! May import nothing from the crate.
 
+#[cfg(all(test, loom))]
+pub mod explore;
 #[cfg(any(loom, shuttle))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]

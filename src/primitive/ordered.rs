@@ -3,6 +3,10 @@
 //! - loom takes a sequentially consistent access for one that acquires and releases. Here a fence
 //!   before and after it gives back what that leaves out (and orders a little more than the language
 //!   does: what depends on the difference is not found).
+//! - loom keeps one last access to each word, to find what it has to try in another order. A thread
+//!   that loads a word and then stores to it hides another thread's load before: the store is never
+//!   tried before that load. So each load here begins with a store to a second word, which nobody reads:
+//!   that makes loads of one word depend on each other, and orders nothing.
 //! - [`weakened`] runs a model with some kind of order missing everywhere: a model that passes then,
 //!   too, does not depend on that order, or does not look. Each model is run so, to know that it can
 //!   fail.
@@ -33,6 +37,7 @@ std::thread_local! {
     static MISSING: Cell<Missing> = const { Cell::new(Missing::Nothing) };
 }
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for models"))]
 /// Runs `model` with orders of one kind missing.
 pub fn weakened<R>(missing: Missing, model: impl FnOnce() -> R) -> R {
     struct Restore(Missing);
@@ -87,24 +92,31 @@ macro_rules! atomic {
     ($name:ident, $value:ty, $($fetch:ident)*) => {
         /// As its namesake in [`std::sync::atomic`].
         #[derive(Debug)]
-        pub struct $name(loom_atomic::$name);
+        pub struct $name {
+            word: loom_atomic::$name,
+            looks: loom_atomic::AtomicBool,
+        }
 
         #[allow(dead_code, reason = "each has what any of them needs")]
         impl $name {
             pub fn new(value: $value) -> Self {
-                $name(loom_atomic::$name::new(value))
+                $name {
+                    word: loom_atomic::$name::new(value),
+                    looks: loom_atomic::AtomicBool::new(false),
+                }
             }
 
             pub fn load(&self, by: Ordering) -> $value {
-                with_fences(by, || self.0.load(order(by)))
+                self.looks.store(true, Ordering::Relaxed);
+                with_fences(by, || self.word.load(order(by)))
             }
 
             pub fn store(&self, value: $value, by: Ordering) {
-                with_fences(by, || self.0.store(value, order(by)));
+                with_fences(by, || self.word.store(value, order(by)));
             }
 
             pub fn swap(&self, value: $value, by: Ordering) -> $value {
-                with_fences(by, || self.0.swap(value, order(by)))
+                with_fences(by, || self.word.swap(value, order(by)))
             }
 
             pub fn compare_exchange(
@@ -114,11 +126,11 @@ macro_rules! atomic {
                 by: Ordering,
                 failing: Ordering,
             ) -> Result<$value, $value> {
-                with_fences(by, || self.0.compare_exchange(old, new, order(by), order(failing)))
+                with_fences(by, || self.word.compare_exchange(old, new, order(by), order(failing)))
             }
 
             $(pub fn $fetch(&self, value: $value, by: Ordering) -> $value {
-                with_fences(by, || self.0.$fetch(value, order(by)))
+                with_fences(by, || self.word.$fetch(value, order(by)))
             })*
         }
 

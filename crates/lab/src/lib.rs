@@ -14,13 +14,20 @@
 //! | [`progress`] | how far are we? |
 //! | [`quiet`] | how is the code under test kept from printing its panics? |
 //! | [`report`] | what has the lab found? |
+//! | [`checker`] | what does a model checker in a process of its own say? |
+//! | [`histories`] | is what threads see explained by some order? |
+//! | [`loom`] | do the protocols hold in every execution? |
 //! | [`schedules`] | is every schedule of several threads atomic, and a crash in the middle of one? |
+//! | [`scratch`] | where do a part's files lie? |
 //! | `death` | what does the death of the process leave of the file? (Linux) |
 
+pub mod checker;
 #[cfg(target_os = "linux")]
 pub mod death;
 pub mod faults;
+pub mod histories;
 pub mod images;
+pub mod loom;
 pub mod machine;
 pub mod mutants;
 pub mod part;
@@ -28,6 +35,7 @@ pub mod progress;
 pub mod quiet;
 pub mod report;
 pub mod schedules;
+pub mod scratch;
 
 /// The workspace's folder: where the lab was built.
 pub fn root() -> std::path::PathBuf {

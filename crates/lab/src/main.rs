@@ -11,6 +11,8 @@ type Run = fn(&Settings, &Progress) -> Outcome;
 const PARTS: &[(&str, &str, Run)] = &[
     ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
+    ("loom", "do the protocols hold in every execution?", lab::loom::run),
+    ("histories", "is what threads see explained by some order?", lab::histories::run),
     ("mutants", "would anybody notice a bug in the engine?", lab::mutants::run),
     (
         "faults",

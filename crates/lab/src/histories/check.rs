@@ -1,0 +1,352 @@
+//! Is there an order of the operations that explains what each has read?
+//!
+//! Owns: the checker of linearizability (Wing and Gong's search, just in time as Lowe does it). It
+//! goes through calls and returns by time and keeps every *configuration* that explains all that has
+//! returned so far: which of the operations that are under way have happened, and what the cells hold.
+//! An operation is made to happen no earlier than a return forces it to, so that a history of any
+//! length costs what its threads do at once, and configurations that are alike are one. May import
+//! `history`.
+//!
+//! An operation that only reads happens as soon as it can: it changes nothing, so nothing is lost by
+//! that, and most choices go away.
+
+use super::history::{Cell, History, Moment, Operation, TORN, Value};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Operations that may be under way at once.
+const AT_ONCE: usize = 64;
+
+/// More configurations than this at one return: the history has too many operations under way to be
+/// decided.
+const CONFIGURATIONS: usize = 1 << 20;
+
+/// What has happened so far, in one explanation.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Configuration {
+    /// Which of the operations that are under way have happened: bit = place.
+    happened: u64,
+    cells: Box<[Value]>,
+}
+
+/// How a configuration came about: the one before, and the operation that happened.
+type Origin = Option<usize>;
+
+struct Search<'a> {
+    history: &'a History,
+    /// The operation in each place.
+    under_way: [Option<usize>; AT_ONCE],
+    /// Configurations, and the last step of the way to each.
+    alive: HashMap<Configuration, Origin>,
+    /// Operation and the step before it.
+    steps: Vec<(usize, Origin)>,
+}
+
+/// Checks a history. The error tells which return cannot be explained, and all that is needed to see
+/// why.
+///
+/// # Errors
+/// If no order explains the history.
+pub fn check(history: &History) -> Result<(), String> {
+    let Err(first) = search(history) else { return Ok(()) };
+    Err(describe(&shortened(history, first), history))
+}
+
+/// Whether some order explains the history.
+pub fn is_linearizable(history: &History) -> bool {
+    search(history).is_ok()
+}
+
+/// The operation whose return cannot be explained, and the explanations of what came before.
+struct Stuck {
+    operation: usize,
+    before: Vec<Explanation>,
+}
+
+/// An order of operations, and what the cells hold after it.
+struct Explanation {
+    order: Vec<usize>,
+    cells: Box<[Value]>,
+}
+
+fn search(history: &History) -> Result<(), Stuck> {
+    // Returns and calls by time; no two are at one moment.
+    let mut events: Vec<(Moment, bool, usize)> = Vec::new();
+    for (n, operation) in history.operations.iter().enumerate() {
+        events.push((operation.call, false, n));
+        events.extend(operation.ret.map(|ret| (ret, true, n)));
+    }
+    events.sort_unstable();
+    let first = Configuration { happened: 0, cells: history.initial.clone().into() };
+    let mut search = Search {
+        history,
+        under_way: [None; AT_ONCE],
+        alive: HashMap::from([(first, None)]),
+        steps: Vec::new(),
+    };
+    for (_, is_return, operation) in events {
+        if is_return {
+            search.returns(operation)?;
+        } else {
+            search.calls(operation);
+        }
+    }
+    Ok(())
+}
+
+impl Search<'_> {
+    fn calls(&mut self, operation: usize) {
+        let place = self.under_way.iter().position(Option::is_none);
+        let place = place.expect("more operations at once than threads");
+        self.under_way[place] = Some(operation);
+    }
+
+    fn returns(&mut self, operation: usize) -> Result<(), Stuck> {
+        let place = self.under_way.iter().position(|o| *o == Some(operation)).expect("was called");
+        let mut left: Vec<(Configuration, Origin)> =
+            self.alive.iter().map(|(c, &origin)| (c.clone(), origin)).collect();
+        let mut seen: HashMap<Configuration, Origin> = HashMap::new();
+        let mut after: HashMap<Configuration, Origin> = HashMap::new();
+        while let Some((mut configuration, mut origin)) = left.pop() {
+            self.let_reads_happen(&mut configuration, &mut origin);
+            if seen.contains_key(&configuration) {
+                continue;
+            }
+            seen.insert(configuration.clone(), origin);
+            assert!(seen.len() < CONFIGURATIONS, "too many operations at once to be decided");
+            if configuration.happened >> place & 1 == 1 {
+                configuration.happened &= !(1 << place);
+                after.entry(configuration).or_insert(origin);
+                continue;
+            }
+            for next in 0..AT_ONCE {
+                let Some(n) = self.under_way[next] else { continue };
+                if configuration.happened >> next & 1 == 0
+                    && let Some(cells) = apply(&self.history.operations[n], &configuration.cells)
+                {
+                    let happened = configuration.happened | 1 << next;
+                    left.push((Configuration { happened, cells }, self.step(n, origin)));
+                }
+            }
+        }
+        if after.is_empty() {
+            let before = self.alive.iter().map(|(c, &origin)| self.explain(c, origin)).collect();
+            return Err(Stuck { operation, before });
+        }
+        self.under_way[place] = None;
+        self.alive = after;
+        Ok(())
+    }
+
+    /// Makes every operation happen that only reads and finds what it has read.
+    fn let_reads_happen(&mut self, configuration: &mut Configuration, origin: &mut Origin) {
+        for place in 0..AT_ONCE {
+            let Some(n) = self.under_way[place] else { continue };
+            let operation = &self.history.operations[n];
+            if configuration.happened >> place & 1 == 0
+                && operation.writes.is_empty()
+                && finds(operation, &configuration.cells)
+            {
+                configuration.happened |= 1 << place;
+                *origin = self.step(n, *origin);
+            }
+        }
+    }
+
+    fn step(&mut self, operation: usize, before: Origin) -> Origin {
+        self.steps.push((operation, before));
+        Some(self.steps.len() - 1)
+    }
+
+    fn explain(&self, configuration: &Configuration, mut origin: Origin) -> Explanation {
+        let mut order = Vec::new();
+        while let Some(step) = origin {
+            order.push(self.steps[step].0);
+            origin = self.steps[step].1;
+        }
+        order.reverse();
+        Explanation { order, cells: configuration.cells.clone() }
+    }
+}
+
+fn finds(operation: &Operation, cells: &[Value]) -> bool {
+    operation.reads.iter().all(|&(cell, value)| cells[cell] == value)
+}
+
+/// What the cells hold after the operation, if it finds what it has read.
+fn apply(operation: &Operation, cells: &[Value]) -> Option<Box<[Value]>> {
+    finds(operation, cells).then(|| {
+        let mut cells: Box<[Value]> = cells.into();
+        for &(cell, value) in &operation.writes {
+            cells[cell] = value;
+        }
+        cells
+    })
+}
+
+/// A part of the history that cannot be explained either: what was called after the failing return is
+/// gone, and so is every operation that only reads and without which it fails as well. (An
+/// operation that writes is never left out: without it, somebody would read what nobody wrote.)
+fn shortened(history: &History, stuck: Stuck) -> (History, Stuck) {
+    let end = history.operations[stuck.operation].ret.unwrap_or(Moment::MAX);
+    let mut short = history.clone();
+    short.operations.retain(|o| o.call < end);
+    for operation in &mut short.operations {
+        operation.ret = operation.ret.filter(|&ret| ret <= end);
+    }
+    let mut n = short.operations.len();
+    while n > 0 {
+        n -= 1;
+        if short.operations[n].writes.is_empty() {
+            let read = short.operations.remove(n);
+            if search(&short).is_ok() {
+                short.operations.insert(n, read);
+            }
+        }
+    }
+    let stuck = search(&short).err().unwrap_or(stuck);
+    (short, stuck)
+}
+
+/// Operations that are shown of those before the one that fails.
+const SHOWN: usize = 16;
+
+fn describe((short, stuck): &(History, Stuck), whole: &History) -> String {
+    let failing = &short.operations[stuck.operation];
+    let mut text = format!(
+        "no order of {} operations explains this one (moments count calls and returns):\n  {failing}\n",
+        whole.operations.len()
+    );
+    for &(cell, value) in &failing.reads {
+        let by: Vec<String> = whole
+            .operations
+            .iter()
+            .filter(|o| o.writes.contains(&(cell, value)))
+            .map(|o| o.to_string())
+            .collect();
+        let wrote = match &by[..] {
+            _ if value == TORN => "bytes of several values".to_owned(),
+            [] if short.initial.get(cell) == Some(&value) => "there from the beginning".to_owned(),
+            [] => "written by nobody".to_owned(),
+            some => format!("written by {}", some.join(" and ")),
+        };
+        let name = Operation { reads: vec![(cell, value)], writes: Vec::new(), ..failing.clone() };
+        let name = name.to_string();
+        let name = name.split(" r ").nth(1).unwrap_or_default();
+        let name = name.split(" #").next().unwrap_or_default();
+        let _ = writeln!(text, "  found {name}: {wrote}");
+    }
+    let mut before: Vec<usize> =
+        (0..short.operations.len()).filter(|&n| n != stuck.operation).collect();
+    before.sort_by_key(|&n| short.operations[n].ret.unwrap_or(Moment::MAX));
+    let hidden = before.len().saturating_sub(SHOWN);
+    let _ = writeln!(text, "what came before or meanwhile ({hidden} earlier ones not shown):");
+    for &n in &before[hidden..] {
+        let _ = writeln!(text, "  {}", short.operations[n]);
+    }
+    let cells: Vec<Cell> = failing.reads.iter().map(|&(cell, _)| cell).collect();
+    let _ = writeln!(text, "{} explanations of that; the first ones:", stuck.before.len());
+    for explanation in stuck.before.iter().take(3) {
+        let held: Vec<(Cell, Value)> = cells.iter().map(|&c| (c, explanation.cells[c])).collect();
+        let last = explanation.order.iter().rev().take(4).rev();
+        let last: Vec<String> = last.map(|&n| short.operations[n].to_string()).collect();
+        let held = Operation { reads: held, writes: Vec::new(), what: "", ..failing.clone() };
+        let held = held.to_string();
+        let held = held.split(" r ").nth(1).unwrap_or_default();
+        let _ = writeln!(text, "  holding {held} after ... | {}", last.join(" | "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries every order: for short histories, the definition itself.
+    fn by_definition(history: &History) -> bool {
+        fn go(history: &History, done: u32, cells: &[Value]) -> bool {
+            let all = &history.operations;
+            let is_left = |n: usize| done >> n & 1 == 0;
+            let mut left = (0..all.len()).filter(|&n| is_left(n));
+            if left.clone().all(|n| all[n].ret.is_none()) {
+                return true;
+            }
+            left.any(|n| {
+                // Nobody who is left has returned before this one was called.
+                let may_be_next = (0..all.len())
+                    .filter(|&m| is_left(m))
+                    .all(|m| all[m].ret.is_none_or(|ret| ret > all[n].call));
+                may_be_next
+                    && apply(&all[n], cells).is_some_and(|cells| go(history, done | 1 << n, &cells))
+            })
+        }
+        go(history, 0, &history.initial)
+    }
+
+    /// A short random history: some can be explained, some cannot.
+    fn random_history(rng: &mut fastrand::Rng) -> History {
+        let mut history = History::of_zeroes(2);
+        let mut moments: Vec<Moment> = (1..=16).collect();
+        rng.shuffle(&mut moments);
+        for thread in 0..rng.usize(2..7) {
+            let (a, b) = (moments.pop().expect("enough"), moments.pop().expect("enough"));
+            let some = |rng: &mut fastrand::Rng| -> Vec<(Cell, Value)> {
+                (0..2).filter_map(|cell| rng.bool().then(|| (cell, rng.u64(0..3)))).collect()
+            };
+            history.operations.push(Operation {
+                thread,
+                what: "",
+                call: a.min(b),
+                ret: (rng.u32(0..6) != 0).then_some(a.max(b)),
+                reads: if rng.bool() { some(rng) } else { Vec::new() },
+                writes: if rng.bool() { some(rng) } else { Vec::new() },
+            });
+        }
+        history
+    }
+
+    #[test]
+    fn it_says_what_the_definition_says_of_short_histories() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut counts = [0; 2];
+        for _ in 0..20_000 {
+            let history = random_history(&mut rng);
+            let expected = by_definition(&history);
+            assert_eq!(is_linearizable(&history), expected, "{history:#?}");
+            counts[usize::from(expected)] += 1;
+        }
+        assert!(counts.iter().all(|&n| n > 2_000), "too many of one kind: {counts:?}");
+    }
+
+    #[test]
+    fn a_long_history_is_decided_quickly_and_one_changed_value_is_found() {
+        let mut rng = fastrand::Rng::with_seed(2);
+        let mut history = History::of_zeroes(4);
+        let mut cells = [0; 4];
+        // Four operations at a time are under way, and happen in some order among them.
+        for round in 0..250 {
+            let base = round * 8;
+            for thread in 0..4 {
+                let cell = rng.usize(0..4);
+                let reads = vec![(cell, cells[cell])];
+                let value = round * 4 + thread as u64 + 1;
+                let writes = if rng.bool() { vec![(cell, value)] } else { Vec::new() };
+                writes.iter().for_each(|&(cell, value)| cells[cell] = value);
+                history.operations.push(Operation {
+                    thread,
+                    what: "",
+                    call: base + thread as u64,
+                    ret: Some(base + 7 - thread as u64),
+                    reads,
+                    writes,
+                });
+            }
+        }
+        assert_eq!(check(&history), Ok(()));
+        let n = (600..1000).find(|&n| history.operations[n].reads[0].1 > 500).expect("one");
+        history.operations[n].reads[0].1 = 3;
+        let message = check(&history).expect_err("a value from long ago");
+        assert!(message.contains("no order of 1000 operations"), "{message}");
+        assert!(message.lines().count() < 40, "{message}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Is what threads see of the real crate explained by some order of their operations?
+//!
+//! Owns: the part `histories`. Threads read, write, exchange, run transactions, take views and bring
+//! pages home, over ranges that overlap; what each found is written down with the moments of call
+//! and return, and the checker looks for an order. It is known to look: histories that no order
+//! explains are rejected ([`known`]).
+//!
+//! | module | question |
+//! |---|---|
+//! | [`history`] | what was done by whom, and what came of it? |
+//! | [`check`] | is there an order that explains it? |
+//! | [`known`] | does the checker see what it is for? |
+//! | [`record`] | what do threads do to a file, and how is it written down? |
+
+pub mod check;
+pub mod history;
+pub mod known;
+pub mod record;
+
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium};
+use history::{History, Operation, Value};
+use record::{CELL_COUNT, FILE_LEN, Mix, Recorder};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const THREADS: usize = 4;
+/// Operations of a thread in one history.
+const OPERATIONS: usize = 60;
+/// How long it goes on: quick, and long.
+const QUICK: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(1800);
+/// After so many violations there is nothing more to learn from further ones.
+const ENOUGH: usize = 3;
+
+/// Runs the part.
+pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("histories");
+    look_at_the_checker(&mut outcome);
+    let time = if settings.quick { QUICK } else { LONG };
+    let counts = record_for(settings, time, &mut outcome.violations, |counts| {
+        progress.tick(format_args!("{} histories, {}", counts.histories, counts.operations));
+    });
+    outcome.runs = format!("{} histories of {} operations", counts.histories, counts.operations);
+    outcome
+}
+
+/// Runs it for a short while. The first violation, if there is one: for those who planted a bug.
+pub fn quick_check(settings: &Settings, time: Duration) -> Option<String> {
+    let mut violations = Vec::new();
+    record_for(settings, time, &mut violations, |_| ());
+    violations.into_iter().next()
+}
+
+fn look_at_the_checker(outcome: &mut Outcome) {
+    for (name, history) in known::bad() {
+        outcome.planted += 1;
+        if check::check(&history).is_err() {
+            outcome.killed += 1;
+        } else {
+            outcome.violations.push(format!("the checker accepts {name}"));
+        }
+    }
+    for (name, history) in known::good() {
+        if let Err(message) = check::check(&history) {
+            outcome.violations.push(format!("the checker rejects {name}: {message}"));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    histories: u64,
+    operations: u64,
+}
+
+/// A file, and how it is used.
+#[derive(Clone, Copy)]
+struct Setting {
+    medium: Medium,
+    policy: DeployPolicy,
+}
+
+const SETTINGS: [Setting; 4] = [
+    Setting { medium: Medium::Dax, policy: DeployPolicy::Lazy },
+    Setting { medium: Medium::Ram, policy: DeployPolicy::Lazy },
+    Setting { medium: Medium::Dax, policy: DeployPolicy::Eager },
+    Setting { medium: Medium::Ram, policy: DeployPolicy::Manual },
+];
+
+/// Histories that are recorded on one file before the next one is made.
+const HISTORIES_A_FILE: u64 = 100;
+
+fn record_for(
+    settings: &Settings,
+    time: Duration,
+    violations: &mut Vec<String>,
+    mut tick: impl FnMut(&Counts),
+) -> Counts {
+    let end = Instant::now() + time;
+    let mut counts = Counts::default();
+    let mut rng = settings.rng("histories");
+    let scratch = crate::scratch::Scratch::in_memory("histories");
+    for n in 0.. {
+        if Instant::now() >= end || violations.len() >= ENOUGH {
+            break;
+        }
+        let setting = SETTINGS[n % SETTINGS.len()];
+        let path = scratch.path().join(format!("{n}.dat"));
+        let found = record_file(setting, &path, &mut rng, end, &mut counts);
+        let _gone_with_the_folder_otherwise = std::fs::remove_file(&path);
+        match found {
+            Ok(found) => violations.extend(found.map(|text| {
+                let Setting { medium, policy } = setting;
+                format!("seed {}, {medium:?}, {policy:?}: {text}", settings.seed)
+            })),
+            // A build without the instructions for it has no `Dax`.
+            Err(Error::UnsupportedMedium { .. }) => {}
+            Err(error) => violations.push(format!("{:?}: {error}", setting.medium)),
+        }
+        tick(&counts);
+    }
+    counts
+}
+
+/// Records histories of one file. The first one that no order explains.
+fn record_file(
+    setting: Setting,
+    path: &Path,
+    rng: &mut fastrand::Rng,
+    end: Instant,
+    counts: &mut Counts,
+) -> Result<Option<String>, Error> {
+    let file = AtomicMappedFile::options()
+        .create(true)
+        .len(FILE_LEN)
+        .medium(setting.medium)
+        .deploy(setting.policy)
+        .close_on_drop(CloseMode::Fast)
+        .open(path)?;
+    let recorder = Recorder::new(file);
+    let mut initial: Vec<Value> = vec![0; CELL_COUNT];
+    let mut next_value = 1;
+    for _ in 0..HISTORIES_A_FILE {
+        if Instant::now() >= end {
+            break;
+        }
+        let history = record_once(&recorder, initial, &mut next_value, rng)?;
+        counts.histories += 1;
+        counts.operations += history.operations.len() as u64;
+        if let Err(message) = check::check(&history) {
+            return Ok(Some(message));
+        }
+        // What everything ended with, the next one begins with.
+        initial = history.initial;
+        if let Some(last) = history.operations.last() {
+            last.reads.iter().for_each(|&(cell, value)| initial[cell] = value);
+        }
+    }
+    recorder.into_file().close(CloseMode::Spatial)?;
+    Ok(None)
+}
+
+fn record_once(
+    recorder: &Recorder,
+    initial: Vec<Value>,
+    next_value: &mut Value,
+    rng: &mut fastrand::Rng,
+) -> Result<History, Error> {
+    let first = rng.usize(0..CELL_COUNT);
+    let cells = (first, (first + rng.usize(0..4)).min(CELL_COUNT - 1));
+    let cells = if rng.u32(0..3) == 0 { (0, CELL_COUNT - 1) } else { cells };
+    let mix = Mix { cells, operations: OPERATIONS };
+    let mut results: Vec<Result<Vec<Operation>, Error>> = Vec::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let first_value = *next_value;
+                // As many as a thread can use up at most.
+                *next_value += (OPERATIONS * 3 * CELL_COUNT) as u64;
+                let mut rng = rng.fork();
+                scope.spawn(move || recorder.work(thread, mix, first_value, &mut rng))
+            })
+            .collect();
+        results = threads.into_iter().map(|t| t.join().expect("a worker panicked")).collect();
+    });
+    let mut history = History { initial, operations: Vec::new() };
+    for result in results {
+        history.operations.extend(result?);
+    }
+    history.operations.push(recorder.read_all(THREADS)?);
+    Ok(history)
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_see_has_an_order() {
+        let settings = Settings { seed: 1, quick: true, seconds: None };
+        assert_eq!(quick_check(&settings, Duration::from_secs(4)), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! Every execution of small programs over lanes, page states and what is known of allocations.
+
+use super::lanes::{LaneKeeper, Lanes, next_file_number};
+use super::space::unless_known;
+use super::state::{RegionState, State, known};
+use crate::bitmap::Side;
+use crate::lock::{Held, lock_page};
+use crate::primitive::explore::{Preemptions, holds, is_found, needs};
+use crate::primitive::ordered::Missing;
+use crate::primitive::{AtomicU8, AtomicU64, Mutex, Ordering, fence};
+use crate::units::{LaneIndex, PAGES_PER_REGION, PageIndex, RegionIndex};
+use ::loom::thread;
+use std::sync::{Arc, Weak};
+
+// ---- lanes -----------------------------------------------------------------------------------
+
+struct Keeper {
+    lanes: Lanes,
+    drained: AtomicU64,
+}
+
+impl LaneKeeper for Keeper {
+    fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    fn before_release(&self, _lane: LaneIndex) {
+        self.drained.store(1, Ordering::Relaxed);
+    }
+}
+
+fn new_keeper() -> (Arc<Keeper>, Weak<dyn LaneKeeper>) {
+    let keeper = Arc::new(Keeper { lanes: Lanes::new(), drained: AtomicU64::new(0) });
+    let weak: Weak<Keeper> = Arc::downgrade(&keeper);
+    (keeper, weak)
+}
+
+/// Two threads with one private lane between them: the number of an entry in a lane is given out once,
+/// and who gets the lane second finds it drained.
+fn two_threads_one_lane() {
+    let (keeper, weak) = new_keeper();
+    let file = next_file_number();
+    let operate = {
+        let (keeper, weak) = (Arc::clone(&keeper), weak);
+        move || {
+            let lane = keeper.lanes.mine(file, &weak);
+            let number = lane.next_undo().bits();
+            let is_second = number != crate::format::entry::Sequence::FIRST.bits();
+            if lane.is_private() && is_second {
+                assert_eq!(keeper.drained.load(Ordering::Relaxed), 1, "handed on undrained");
+            }
+            (lane.index(), number)
+        }
+    };
+    let threads = [thread::spawn(operate.clone()), thread::spawn(operate)];
+    let [first, second] = threads.map(|thread| thread.join().unwrap());
+    assert_ne!(first, second, "one number for two entries");
+}
+
+#[test]
+fn a_lane_belongs_to_one_thread_and_is_handed_on_drained() {
+    holds("lane claim", Preemptions(3), two_threads_one_lane);
+    needs("lane claim", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
+        two_threads_one_lane();
+    });
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum LeftOut {
+    Nothing,
+    Pin,
+    Wait,
+}
+
+const GONE: u64 = 9;
+
+/// Somebody touches and reads what somebody else cuts off.
+fn pin_against_cut(left_out: LeftOut) {
+    let (keeper, weak) = new_keeper();
+    let file = next_file_number();
+    let len = Arc::new(AtomicU64::new(1));
+    let bytes = Arc::new(AtomicU64::new(0));
+    let touched = Arc::new(AtomicU64::new(0));
+    let reader = thread::spawn({
+        let (keeper, len, bytes, touched) =
+            (Arc::clone(&keeper), Arc::clone(&len), Arc::clone(&bytes), Arc::clone(&touched));
+        move || {
+            let lane = keeper.lanes.mine(file, &weak);
+            let _pinned = (left_out != LeftOut::Pin).then(|| lane.pin());
+            let in_range = len.load(Ordering::Relaxed) == 1;
+            if in_range {
+                touched.store(1, Ordering::Relaxed);
+                assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read what was cut off");
+            }
+            in_range
+        }
+    });
+    len.store(0, Ordering::Relaxed);
+    if left_out != LeftOut::Wait {
+        keeper.lanes.wait_for_pinned();
+    }
+    let sees_touched = touched.load(Ordering::Relaxed) == 1;
+    bytes.store(GONE, Ordering::Relaxed);
+    if reader.join().unwrap() {
+        assert!(sees_touched, "what was touched before the cut is not seen by who cuts");
+    }
+}
+
+#[test]
+fn nothing_is_cut_off_under_who_is_pinned() {
+    holds("lane pin", Preemptions(3), || pin_against_cut(LeftOut::Nothing));
+    let kinds = [Missing::SeqCst, Missing::Release, Missing::Acquire];
+    needs("lane pin", &kinds, Preemptions(3), || pin_against_cut(LeftOut::Nothing));
+    is_found("lane pin, not pinned", Preemptions(3), || pin_against_cut(LeftOut::Pin));
+    is_found("lane pin, no wait", Preemptions(3), || pin_against_cut(LeftOut::Wait));
+}
+
+/// A lane's owner notes one entry over another while somebody asks for the first one's page.
+fn record_of_an_entry() {
+    let (keeper, _weak) = new_keeper();
+    let index = LaneIndex(0);
+    keeper.lanes[index].note(0, PageIndex(7), 70, 71, 72);
+    let owner = thread::spawn({
+        let keeper = Arc::clone(&keeper);
+        move || keeper.lanes[index].note(0, PageIndex(8), 80, 81, 82)
+    });
+    for (page, numbers) in [(7, (70, 71, 72)), (8, (80, 81, 82))] {
+        if let Some(entry) = keeper.lanes[index].live(index, 0, PageIndex(page)) {
+            assert_eq!((entry.header, entry.slices, entry.sides), numbers);
+        }
+    }
+    owner.join().unwrap();
+}
+
+#[test]
+fn a_record_is_never_seen_with_another_entrys_slices() {
+    let kinds = [Missing::Release, Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
+    holds("entry record", Preemptions(3), record_of_an_entry);
+    needs("entry record", &kinds, Preemptions(3), record_of_an_entry);
+}
+
+// ---- page and region states ------------------------------------------------------------------
+
+fn new_region() -> Arc<RegionState> {
+    Arc::new(RegionState::new(0, &[0; PAGES_PER_REGION]))
+}
+
+/// A word and its two slots.
+#[derive(Default)]
+struct Slots([AtomicU64; 2]);
+
+impl Slots {
+    fn of(&self, side: Side) -> &AtomicU64 {
+        &self.0[usize::from(side == Side::Reflection)]
+    }
+}
+
+/// A flip of a page, by its own word or by its region's, beside a reader.
+fn flip(by_region_word: bool, looks_again: bool) {
+    let region = new_region();
+    let slots = Arc::new(Slots::default());
+    let writer = thread::spawn({
+        let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
+        move || {
+            let held = lock_page(&region.lock, &region.pages[0].lock);
+            let free = region.validity(0).targets().side(0);
+            slots.of(free).store(1, Ordering::Relaxed);
+            held.close();
+            if by_region_word {
+                region.flip_region_bits(1);
+            } else {
+                region.pages[0].set_slice_word(1);
+            }
+        }
+    });
+    let read = || {
+        let versions = (region.lock.begin()?, region.pages[0].lock.begin()?);
+        let valid = region.validity(0).side(0);
+        let value = slots.of(valid).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let still = region.lock.is_still(versions.0) && region.pages[0].lock.is_still(versions.1);
+        (still || !looks_again).then_some((valid, value))
+    };
+    let first = read();
+    let second = read();
+    for (valid, value) in [first, second].into_iter().flatten() {
+        assert_eq!(value, u64::from(valid == Side::Reflection), "the slot of another state");
+    }
+    if let (Some((_, first)), Some((_, second))) = (first, second) {
+        assert!(first <= second, "went back");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
+    // Unlocking need not release here: what is published is one word, and closing has a fence.
+    let kinds = [Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
+    for by_region_word in [false, true] {
+        let name = if by_region_word { "region word" } else { "slice word" };
+        holds(name, Preemptions(2), move || flip(by_region_word, true));
+        needs(name, &kinds, Preemptions(2), move || flip(by_region_word, true));
+        let once = format!("{name}, one look");
+        is_found(&once, Preemptions(2), move || flip(by_region_word, false));
+    }
+}
+
+/// Writers of two pages flip bits of one region word.
+fn neighbours(in_one_step: bool) {
+    let region = new_region();
+    let flip = move |region: &RegionState, n: usize| {
+        let held = lock_page(&region.lock, &region.pages[n].lock);
+        held.close();
+        if in_one_step {
+            region.flip_region_bits(1 << n);
+        } else {
+            let mask = region.region_word() ^ 1 << n;
+            region.flip_region_bits(region.region_word() ^ mask);
+        }
+    };
+    let other = thread::spawn({
+        let region = Arc::clone(&region);
+        move || flip(&region, 1)
+    });
+    flip(&region, 0);
+    other.join().unwrap();
+    assert_eq!(region.region_word(), 0b11);
+}
+
+#[test]
+fn flips_of_neighbours_are_both_there() {
+    holds("neighbours", Preemptions(3), || neighbours(true));
+    is_found("neighbours, in two steps", Preemptions(3), || neighbours(false));
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum View {
+    AsItIs,
+    PinsWithoutLock,
+    ReadsUnpinned,
+    NotLookedAt,
+}
+
+/// A view of a page whose slice is at home, beside a writer that stores in place if nobody pins.
+fn view_against_writer(kind: View) {
+    let region = new_region();
+    let home = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let writer = thread::spawn({
+        let (region, home) = (Arc::clone(&region), Arc::clone(&home));
+        move || {
+            let held = lock_page(&region.lock, &region.pages[0].lock);
+            if kind == View::NotLookedAt || !region.pages[0].is_pinned() {
+                held.close();
+                home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+            }
+        }
+    });
+    let page = &region.pages[0];
+    {
+        let _held: Option<Held<'_>> =
+            (kind != View::PinsWithoutLock).then(|| lock_page(&region.lock, &page.lock));
+        page.pin();
+    }
+    if kind == View::ReadsUnpinned {
+        page.unpin();
+    }
+    let [a, b] = [0, 1].map(|n| home[n].load(Ordering::Relaxed));
+    assert_eq!(a, b, "a view that changes");
+    if kind != View::ReadsUnpinned {
+        page.unpin();
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn what_a_view_pins_does_not_change() {
+    holds("view pin", Preemptions(3), || view_against_writer(View::AsItIs));
+    needs("view pin", &[Missing::Release], Preemptions(3), || {
+        view_against_writer(View::AsItIs);
+    });
+    for (name, kind) in [
+        ("view pin without the lock", View::PinsWithoutLock),
+        ("view read unpinned", View::ReadsUnpinned),
+        ("view pin not looked at", View::NotLookedAt),
+    ] {
+        is_found(name, Preemptions(3), move || view_against_writer(kind));
+    }
+}
+
+/// Two threads are the first in a region.
+fn first_touch(of_one_state: bool) {
+    // Short: every region of a superchunk has a word here.
+    let states = [Arc::new(State::new(1)), Arc::new(State::new(1))];
+    let touch = |state: &State, words: u64| {
+        let region = RegionIndex(0);
+        if state.touched(region).is_none() {
+            state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION]));
+        }
+        let touched = state.touched(region).expect("just touched");
+        touched.flip_region_bits(1 << 8);
+        (std::ptr::from_ref(touched).addr(), touched.pages[3].slice_word())
+    };
+    let other = thread::spawn({
+        let state = Arc::clone(&states[usize::from(!of_one_state)]);
+        move || touch(&state, 5)
+    });
+    let mine = touch(&states[0], 5);
+    assert_eq!(mine, other.join().unwrap());
+    let region = states[0].touched(RegionIndex(0)).expect("touched");
+    assert_eq!(region.region_word(), 5, "a flip was lost");
+}
+
+#[test]
+fn who_comes_first_to_a_region_and_who_comes_second_have_one_state() {
+    holds("first touch", Preemptions(2), || first_touch(true));
+    is_found("first touch of two", Preemptions(2), || first_touch(false));
+}
+
+// ---- allocation ------------------------------------------------------------------------------
+
+/// Two threads are the first to store to a chunk.
+fn first_allocation(note_before: bool) {
+    let state = Arc::new(AtomicU8::new(0));
+    let allocating = Arc::new(Mutex::new(()));
+    let allocated = Arc::new(AtomicU64::new(0));
+    let store = {
+        let (state, allocating, allocated) =
+            (Arc::clone(&state), Arc::clone(&allocating), Arc::clone(&allocated));
+        move || {
+            let done = unless_known(&allocating, &state, known::HOME, |_| {
+                if note_before {
+                    state.fetch_or(known::HOME, Ordering::Release);
+                }
+                allocated.store(allocated.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                state.fetch_or(known::HOME, Ordering::Release);
+                Ok(())
+            });
+            assert!(done.is_ok());
+            assert_eq!(allocated.load(Ordering::Relaxed), 1, "a store to a hole, or twice");
+        }
+    };
+    let other = thread::spawn(store.clone());
+    store();
+    other.join().unwrap();
+}
+
+#[test]
+fn a_chunk_is_allocated_once_and_before_anybody_stores_to_it() {
+    holds("first allocation", Preemptions(3), || first_allocation(false));
+    needs("first allocation", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
+        first_allocation(false);
+    });
+    is_found("first allocation noted before", Preemptions(3), || first_allocation(true));
+}
