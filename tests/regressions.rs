@@ -42,7 +42,7 @@ fn plays_the_child_if_it_is_one() {
 
 /// Where the files are in memory, so that nothing waits for a disk.
 fn grounds() -> Vec<Ground> {
-    [Some(common::ram()), common::dax()].into_iter().flatten().collect()
+    common::media_in_memory()
 }
 
 /// A new file of `len` zero bytes.
