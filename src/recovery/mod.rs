@@ -66,6 +66,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if !platform.try_lock(&home.file).map_err(|e| Error::io("lock", path, e))? {
         return Err(busy(false));
     }
+    home.is_locked = true;
     // Anew: another process may have closed the file between the first look and the lock.
     let stat = opening.stat(&home.file, path)?;
     if home.is_new && stat.len == 0 {
@@ -178,6 +179,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     for undo in [&mut home.if_it_fails, &mut made].into_iter().flatten() {
         undo.keep();
     }
+    // From here on by closing the pair.
+    home.is_locked = false;
     Ok(Engine::new(Setup {
         platform,
         home: home_file,
@@ -247,11 +250,26 @@ impl Drop for UndoUnlessKept<'_> {
 
 /// The home file, open.
 struct HomeFile<'a> {
+    platform: &'a Platform,
     /// Set once the lock is held and the file was found to be empty: until then it may be, or
-    /// hold, somebody else's. First, so that it is dropped while the lock is held.
+    /// hold, somebody else's.
     if_it_fails: Option<UndoUnlessKept<'a>>,
     file: File,
     is_new: bool,
+    /// Whether the lock is held, and nobody else is to give it back.
+    is_locked: bool,
+}
+
+impl Drop for HomeFile<'_> {
+    fn drop(&mut self) {
+        // While the lock is held.
+        drop(self.if_it_fails.take());
+        if self.is_locked {
+            // Explicitly, not by closing the file: a process that another thread is starting may
+            // have inherited it, and keeps it open until its `exec`.
+            let _closing_the_file_unlocks_otherwise = self.platform.unlock(&self.file);
+        }
+    }
 }
 
 struct Opening<'a> {
@@ -307,7 +325,8 @@ impl<'a> Opening<'a> {
             other => other,
         }
         .map_err(self.io("open", self.path))?;
-        Ok(HomeFile { file, is_new, if_it_fails: None })
+        let platform = self.platform;
+        Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
 
     fn reflection_dir(&self) -> &Path {
