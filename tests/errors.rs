@@ -9,7 +9,7 @@ mod common;
 
 use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, Superblock};
 use atomic_mmap::testing::{call, layout, recorder::Recorder};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch, Options};
 use common::{Ground, Rng, Scratch, Snapshot, assert_same, media, read_all, role, run_child};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -26,8 +26,7 @@ fn plays_the_child_if_it_is_one() {
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["crash", medium] => {
             let medium = medium.parse().expect("a medium");
-            let options = AtomicMappedFile::options().medium(medium);
-            let file = options.open(&path).expect("open");
+            let file = common::options(medium).open(&path).expect("open");
             write_all(&file);
             common::crash();
         }
@@ -49,7 +48,10 @@ fn plays_the_child_if_it_is_one() {
             let file = AtomicMappedFile::create(&path, 10).expect("open");
             assert_eq!(file.medium().to_string(), medium);
         }
-        ["fork"] => use_after_fork(&path),
+        ["fork", medium] => {
+            let options = common::options(medium.parse().expect("a medium"));
+            use_after_fork(options, &path);
+        }
         #[cfg(target_os = "linux")]
         ["overlay"] => open_on_overlay(&path),
         _ => panic!("no role {role}"),
@@ -863,8 +865,8 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
 fn a_forked_child_can_do_nothing_with_the_handle_and_harms_nothing() {
     for ground in media() {
         let pair = Pair::new(&ground);
-        let mut child = common::child(CHILD, "fork", &pair.home);
-        common::run(child.env(atomic_mmap::MEDIUM_VARIABLE, ground.medium.to_string()));
+        let role = format!("fork {}", ground.medium);
+        common::run_child(CHILD, &role, &pair.home);
         assert!(pair.scratch.reflections().is_empty());
         let mut expected = pair.bytes.clone();
         expected[50_000..50_100].fill(4);
@@ -873,9 +875,9 @@ fn a_forked_child_can_do_nothing_with_the_handle_and_harms_nothing() {
 }
 
 /// In a process of its own, which has no other threads to speak of.
-fn use_after_fork(path: &Path) {
+fn use_after_fork(options: Options, path: &Path) {
     let folder = path.parent().expect("a folder");
-    let file = AtomicMappedFile::open(path).expect("open");
+    let file = options.open(path).expect("open");
     write_all(&file);
     let other = file.try_clone().expect("clone");
     let view = file.view(0..100).expect("view");

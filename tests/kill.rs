@@ -120,7 +120,7 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 fn options(medium: Medium) -> Options {
-    AtomicMappedFile::options().create(true).len(BASE_LEN).medium(medium)
+    common::options(medium).create(true).len(BASE_LEN)
 }
 
 /// What was acknowledged.

@@ -52,7 +52,7 @@ fn plays_the_child_if_it_is_one() {
 
 /// Where the files are in memory, so that nothing waits for a disk.
 fn grounds() -> Vec<Ground> {
-    [Some(common::ram()), common::dax()].into_iter().flatten().collect()
+    common::media_in_memory()
 }
 
 /// A new file of `len` zero bytes.
@@ -93,6 +93,34 @@ fn write_sevens(file: &AtomicMappedFile) {
 fn lengthen(path: &Path, len: u64) {
     let file = OpenOptions::new().write(true).open(path).expect("open");
     file.set_len(len).expect("change the length");
+}
+
+/// An open that was refused gave its lock back by closing the file. A process that another thread was
+/// starting just then had inherited the file, and kept it locked until its `exec`: for so long the next
+/// open of it was `Busy`. Found on an emulated machine ("a real DAX mount"), where that takes long.
+#[test]
+fn a_refused_open_leaves_no_lock_to_a_process_that_is_being_started() {
+    let _watch = Watch::start();
+    let ground = common::ram();
+    let scratch = closed_pair(&ground, LEN);
+    let path = scratch.file("state.dat");
+    OpenOptions::new().write(true).open(&path).expect("open").set_len(PAGE).expect("cut");
+    let end = Instant::now() + A_WHILE;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    // Nothing of that name: only the moment before `exec` counts.
+                    let started = std::process::Command::new("/no/such/program").spawn();
+                    assert!(started.is_err());
+                }
+            });
+        }
+        while Instant::now() < end {
+            let error = ground.options().open(&path).expect_err("cut");
+            assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
+        }
+    });
 }
 
 /// The second registration of a file was made before it was known that there is a first one, and

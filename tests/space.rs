@@ -15,9 +15,16 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 const CHILD: &str = "plays_the_child_on_a_small_file_system_if_it_is_one";
 const PAGE: u64 = 4096;
+/// Environment variable with a block device of persistent memory, which `lab/dax` has in its guest.
+const DEVICE_VARIABLE: &str = "ATOMIC_MMAP_TEST_PMEM";
+
+fn device() -> Option<PathBuf> {
+    std::env::var_os(DEVICE_VARIABLE).map(PathBuf::from)
+}
 
 /// A file system of a few megabytes.
 struct Small {
@@ -41,12 +48,20 @@ impl Small {
         Small { folder: folder.to_owned(), medium: Medium::PageCache }
     }
 
+    fn persistent(folder: &Path) -> Small {
+        let device = device().expect("a device");
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&device).arg("32m"));
+        let options = ["-t", "ext4", "-o", "dax=always"];
+        run(Command::new("mount").args(options).arg(&device).arg(folder));
+        Small { folder: folder.to_owned(), medium: Medium::Dax }
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     fn options(&self) -> Options {
-        AtomicMappedFile::options().create(true).medium(self.medium)
+        common::options(self.medium).create(true)
     }
 
     /// Fills what is free, but for about `but` bytes, with another file.
@@ -144,6 +159,7 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
     let Some((role, folder)) = role() else { return };
     let mount = |kind: &str, size: u64| match kind {
         "tmpfs" => Small::tmpfs(&folder, size),
+        "pmem" => Small::persistent(&folder),
         _ => Small::ext4(&folder),
     };
     match role.split(' ').collect::<Vec<_>>()[..] {
@@ -169,12 +185,16 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
 }
 
 fn check(role: &str) {
-    for kind in ["tmpfs", "ext4"] {
+    let kinds: &[&str] = if device().is_some() { &["pmem"] } else { &["tmpfs", "ext4"] };
+    for kind in kinds {
         check_on(&format!("{role} {kind}"));
     }
 }
 
 fn check_on(role: &str) {
+    // There is one device for all tests.
+    static DEVICE: Mutex<()> = Mutex::new(());
+    let _alone = device().map(|_| DEVICE.lock().unwrap_or_else(PoisonError::into_inner));
     let scratch = common::ram().scratch();
     let folder = scratch.file("small");
     fs::create_dir(&folder).expect("make a folder");
@@ -184,7 +204,9 @@ fn check_on(role: &str) {
 }
 
 fn fill_go_on_and_reopen(small: &Small, policy: DeployPolicy) {
-    let len = if small.medium == Medium::PageCache { 24 << 20 } else { 5 << 20 };
+    // More than there is, with the reflection file: those on ext4 are larger.
+    let is_ext4 = small.medium == Medium::PageCache || device().is_some();
+    let len = if is_ext4 { 24 << 20 } else { 5 << 20 };
     let path = small.file("state.dat");
     let mut model = vec![0; len as usize];
     let mut rng = Rng(len);
@@ -215,7 +237,8 @@ fn a_full_disk_is_an_error_that_changes_nothing_and_passes_when_there_is_space()
 
 #[test]
 fn a_full_disk_is_an_error_on_persistent_memory_as_well() {
-    if common::dax().is_some() {
+    // Where there is a device, it is what the test above is about.
+    if device().is_none() && common::dax().is_some() {
         check_on("dax");
     }
 }

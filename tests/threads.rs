@@ -20,7 +20,7 @@ const A_WHILE: Duration = Duration::from_millis(300);
 const MANY: u64 = 80;
 
 fn grounds() -> Vec<Ground> {
-    [common::dax(), Some(common::ram())].into_iter().flatten().collect()
+    common::media_in_memory()
 }
 
 fn new_file(ground: &Ground, len: u64, policy: DeployPolicy) -> (Scratch, AtomicMappedFile) {

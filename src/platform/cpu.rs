@@ -105,6 +105,7 @@ mod tests {
         assert_eq!(cpu.write_back.kind() == WriteBackKind::Clwb, has("clwb"));
         assert_eq!(cpu.wide.is_some(), has("avx512f"));
         assert_eq!(cpu.fast_string.is_some(), has("erms"));
-        assert_eq!(cpu.prefetch_write, has("3dnowprefetch"));
+        // Of every 64-bit AMD the kernel says so, whatever CPUID does (QEMU's emulation is one).
+        assert!(!cpu.prefetch_write || has("3dnowprefetch"));
     }
 }

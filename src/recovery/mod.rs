@@ -57,7 +57,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     }
     let mut home = opening.home_file()?;
     let (registration, stat) =
-        opening.take(&home).inspect_err(|error| opening.give_up(&home, error))?;
+        opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
     let busy = |in_this_process| Error::Busy { path: path.to_owned(), in_this_process };
     if home.is_new && stat.len == 0 {
         home.if_it_fails = Some(UndoUnlessKept::new(&platform, Step::Made(path.to_owned())));
@@ -183,6 +183,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     for undo in [&mut home.if_it_fails, &mut made].into_iter().flatten() {
         undo.keep();
     }
+    // From here on by closing the pair.
+    home.is_locked = false;
     Ok(Engine::new(Setup {
         platform,
         home: home_file,
@@ -250,11 +252,26 @@ impl Drop for UndoUnlessKept<'_> {
 
 /// The home file, open.
 struct HomeFile<'a> {
+    platform: &'a Platform,
     /// Set once the lock is held and the file was found to be empty: until then it may be, or
-    /// hold, somebody else's. First, so that it is dropped while the lock is held.
+    /// hold, somebody else's.
     if_it_fails: Option<UndoUnlessKept<'a>>,
     file: File,
     is_new: bool,
+    /// Whether the lock is held, and nobody else is to give it back.
+    is_locked: bool,
+}
+
+impl Drop for HomeFile<'_> {
+    fn drop(&mut self) {
+        // While the lock is held.
+        drop(self.if_it_fails.take());
+        if self.is_locked {
+            // Explicitly, not by closing the file: a process that another thread is starting may
+            // have inherited it, and keeps it open until its `exec`.
+            let _closing_the_file_unlocks_otherwise = self.platform.unlock(&self.file);
+        }
+    }
 }
 
 struct Opening<'a> {
@@ -286,7 +303,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Registers and locks the home file.
-    fn take(&self, home: &HomeFile<'_>) -> Result<(Registration, FileStat)> {
+    fn take(&self, home: &mut HomeFile<'_>) -> Result<(Registration, FileStat)> {
         let stat = self.stat(&home.file, self.path)?;
         if !stat.is_regular {
             return Err(Error::NotRegular { path: self.path.to_owned() });
@@ -296,6 +313,7 @@ impl<'a> Opening<'a> {
         if !self.platform.try_lock(&home.file).map_err(self.io("lock", self.path))? {
             return Err(busy(false));
         }
+        home.is_locked = true;
         // Anew: another process may have closed the file between the first look and the lock.
         Ok((registration, self.stat(&home.file, self.path)?))
     }
@@ -350,7 +368,8 @@ impl<'a> Opening<'a> {
             other => other,
         }
         .map_err(self.io("open", self.path))?;
-        Ok(HomeFile { file, is_new, if_it_fails: None })
+        let platform = self.platform;
+        Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
 
     fn reflection_dir(&self) -> &Path {

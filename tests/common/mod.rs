@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_DIR";
 /// Environment variable that chooses the folder in memory. Default: `/dev/shm`.
 const RAM_FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_RAM_DIR";
+/// Environment variable with a folder on real persistent memory, which `lab/dax` has in its guest.
+/// There no medium is forced: the tests run on what the system finds, which must be `Dax`.
+const PERSISTENT_VARIABLE: &str = "ATOMIC_MMAP_TEST_DAX";
 /// Environment variable by which a child process learns what it is to do.
 const ROLE_VARIABLE: &str = "ATOMIC_MMAP_TEST_ROLE";
 /// Environment variable by which a child process learns where.
@@ -43,9 +46,9 @@ impl Ground {
         }
     }
 
-    /// Options with the medium forced.
+    /// Options for this place.
     pub fn options(&self) -> Options {
-        AtomicMappedFile::options().medium(self.medium)
+        options(self.medium)
     }
 }
 
@@ -105,8 +108,29 @@ pub fn ram() -> Ground {
     Ground { base: ram_folder(), medium: Medium::Ram }
 }
 
-/// RAM treated as persistent memory. `None` on a build that cannot flush.
+/// Options with the medium forced, but for persistent memory where there is some: that is found.
+pub fn options(medium: Medium) -> Options {
+    let options = AtomicMappedFile::options();
+    let is_found = medium == Medium::Dax && persistent_folder().is_some();
+    if is_found { options } else { options.medium(medium) }
+}
+
+/// A folder on persistent memory, if this machine is said to have one.
+pub fn persistent_folder() -> Option<PathBuf> {
+    std::env::var_os(PERSISTENT_VARIABLE).map(PathBuf::from)
+}
+
+/// Persistent memory where there is some, and RAM treated as such elsewhere. `None` on a build that
+/// cannot flush.
 pub fn dax() -> Option<Ground> {
+    if let Some(base) = persistent_folder() {
+        let ground = Ground { base, medium: Medium::Dax };
+        let scratch = ground.scratch();
+        let file = ground.options().create(true).open(scratch.file("probe"));
+        let found = file.expect("open a file on persistent memory").medium();
+        assert_eq!(found, Medium::Dax, "{ground:?}");
+        return Some(ground);
+    }
     let ground = Ground { base: ram_folder(), medium: Medium::Dax };
     is_served(&ground).then_some(ground)
 }
@@ -117,9 +141,17 @@ pub fn page_cache() -> Option<Ground> {
     is_served(&ground).then_some(ground)
 }
 
-/// All of them.
+/// All of them; persistent memory alone where there is some.
 pub fn media() -> Vec<Ground> {
+    if persistent_folder().is_some() {
+        return dax().into_iter().collect();
+    }
     [Some(ram()), page_cache(), dax()].into_iter().flatten().collect()
+}
+
+/// Those of `media` that do not wait for a disk.
+pub fn media_in_memory() -> Vec<Ground> {
+    media().into_iter().filter(|ground| ground.medium != Medium::PageCache).collect()
 }
 
 fn is_served(ground: &Ground) -> bool {
