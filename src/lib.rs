@@ -37,7 +37,7 @@ pub use zerocopy;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::format::{entry, layout, superblock};
+    pub use crate::format::{entry, layout, marker, superblock};
     pub use crate::platform::recorder;
     pub use crate::platform::{FileId, call};
     pub use crate::raw::Raw;

@@ -6,10 +6,12 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`fuzzing`] | does anything go wrong whatever the bytes are? |
 //! | [`part`] | what does a part get, and what does it hand back? |
 //! | [`progress`] | how far are we? |
 //! | [`report`] | what has the lab found? |
 
+pub mod fuzzing;
 pub mod part;
 pub mod progress;
 pub mod report;
