@@ -1,6 +1,6 @@
-//! Does what once went wrong stay right? One test for each bug that a review found.
+//! Does what once went wrong stay right? One test for each bug that a review or a fuzzer found.
 //!
-//! How: each test does what the review's program did, and tells what came of it then. Where the bug
+//! How: each test does what the program did that found it, and tells what came of it then. Where the bug
 //! was a race, the test makes the window wide or goes through it often: on code that has the bug it
 //! fails almost always, on code that does not it never fails. Whatever once hung is watched.
 #![cfg(unix)]
@@ -8,14 +8,15 @@
 mod common;
 
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::{FileId, call};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, OnMismatch};
+use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, Superblock};
+use atomic_mmap::testing::{FileId, PageIndex, call, layout};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
 use common::{
     Ground, Rng, Scratch, Snapshot, Watch, assert_same, media, read_all, role, run_child,
 };
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -657,6 +658,85 @@ fn of_several_that_create_a_file_at_once_none_removes_it_under_the_one_that_has_
             assert_eq!(fs::metadata(&path).expect("still there").len(), PAGE);
             drop(opened);
             assert_eq!(fs::metadata(&path).expect("still there").len(), PAGE);
+        }
+    }
+}
+
+/// Who wanted the reflection file discarded and asked for too small a reservation got `TooLong`, and
+/// the reflection file was gone all the same, with the writes in it. Found by fuzzing (`open_bytes`).
+#[test]
+fn a_discard_that_is_refused_for_the_length_removes_nothing() {
+    for ground in media() {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        lengthen(&path, LEN + PAGE);
+        let before = Snapshot::of(scratch.path());
+        let options = ground.options().on_mismatch(OnMismatch::Discard).max_len(PAGE);
+        let error = options.open(&path).expect_err("longer than that");
+        assert!(matches!(error, Error::TooLong { .. }), "{error:?}");
+        before.assert_unchanged(scratch.path(), "too long");
+        // The pair is whole: who trusts it gets what was written.
+        let file = ground.options().on_mismatch(OnMismatch::Trust).open(&path).expect("open");
+        assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "trusted");
+    }
+}
+
+/// Words past the end of the file should be zero. If they are damaged, nothing says so; a spatial
+/// close found slices of pages that are not in the file left in the reflection file, and panicked.
+/// Found by fuzzing (`open_mutated`).
+#[test]
+fn damaged_words_past_the_end_do_not_make_a_close_panic() {
+    const END: u64 = LEN + PAGE;
+    for ground in media() {
+        let scratch = closed_pair(&ground, END);
+        let path = scratch.file("state.dat");
+        let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+        let file = OpenOptions::new().write(true).open(reflection).expect("open");
+        let past = PageIndex::of(END + 3 * PAGE);
+        file.write_all_at(&[1], layout::slice_word(past)).expect("write");
+        file.write_all_at(&[0xF0], layout::region_word(past.region())).expect("write");
+        drop(file);
+        let file = ground.options().open(&path).expect("open");
+        // Touches the region that the end cuts in two.
+        file.write_at(&[9; 100], LEN).expect("write");
+        let mut expected = read_all(&file);
+        file.close(CloseMode::Spatial).expect("close");
+        assert_same(&fs::read(&path).expect("read"), &expected, "closed");
+        let file = ground.options().open(&path).expect("open");
+        file.set_len(END + 8 * PAGE).expect("grow");
+        expected.resize((END + 8 * PAGE) as usize, 0);
+        assert_same(&read_all(&file), &expected, "longer");
+    }
+}
+
+/// A superblock is believed if its checksum is right, and so was the last session number that there
+/// is: the next one was counted up from it, which panicked, or wrapped to a session that is older than
+/// its predecessor. Found by fuzzing (`mismatch`).
+#[test]
+fn a_session_number_that_cannot_be_counted_up_from_is_taken_for_damage() {
+    for ground in media() {
+        for session in [u64::MAX, 1 << 63] {
+            let scratch = closed_pair(&ground, LEN);
+            let path = scratch.file("state.dat");
+            let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+            let file = OpenOptions::new().read(true).write(true).open(reflection).expect("open");
+            for at in layout::SUPERBLOCKS {
+                let mut bytes = [0; SUPERBLOCK_LEN];
+                file.read_exact_at(&mut bytes, at).expect("read");
+                let Copy::Valid(block) = Superblock::decode(&bytes) else {
+                    panic!("no superblock")
+                };
+                let block = Superblock { session, ..block };
+                file.write_all_at(&block.encode(), at).expect("write");
+            }
+            drop(file);
+            let before = Snapshot::of(scratch.path());
+            let error = ground.options().open(&path).expect_err("damaged");
+            let why = Mismatch::Corrupt;
+            assert!(matches!(&error, Error::Mismatch { why: w, .. } if *w == why), "{error:?}");
+            before.assert_unchanged(scratch.path(), "damaged");
+            let file = ground.options().on_mismatch(OnMismatch::Discard).open(&path);
+            drop(file.expect("the home file as it is"));
         }
     }
 }
