@@ -7,9 +7,10 @@
 
 mod common;
 
+use atomic_mmap::testing::entry::{Seed, Sequence, Spill, Undo, UndoBody};
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, Superblock};
-use atomic_mmap::testing::{FileId, PageIndex, call, layout};
+use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, State, Superblock};
+use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
 use common::{
     Ground, Rng, Scratch, Snapshot, Watch, assert_same, media, read_all, role, run_child,
@@ -33,12 +34,24 @@ const A_WHILE: Duration = Duration::from_millis(400);
 #[test]
 fn plays_the_child_if_it_is_one() {
     let Some((role, path)) = role() else { return };
-    assert_eq!(role, "busy");
-    let folder = path.parent().expect("a folder");
-    let before = Snapshot::of(folder);
-    let error = AtomicMappedFile::open(&path).expect_err("the parent has it open");
-    assert!(matches!(error, Error::Busy { in_this_process: false, .. }), "{error:?}");
-    before.assert_unchanged(folder, "busy");
+    match &role[..] {
+        "busy" => {
+            let folder = path.parent().expect("a folder");
+            let before = Snapshot::of(folder);
+            let error = AtomicMappedFile::open(&path).expect_err("the parent has it open");
+            assert!(matches!(error, Error::Busy { in_this_process: false, .. }), "{error:?}");
+            before.assert_unchanged(folder, "busy");
+        }
+        "peak" => {
+            let file = AtomicMappedFile::options().medium(Medium::Ram).open(&path).expect("open");
+            assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "read");
+            let status = fs::read_to_string("/proc/self/status").expect("status");
+            let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
+            let peak: u64 = line.split_whitespace().nth(1).expect("a number").parse().expect("one");
+            assert!(peak < 100 << 10, "{peak} KiB at most");
+        }
+        _ => panic!("no role {role}"),
+    }
 }
 
 /// Where the files are in memory, so that nothing waits for a disk.
@@ -738,5 +751,39 @@ fn a_session_number_that_cannot_be_counted_up_from_is_taken_for_damage() {
             let file = ground.options().on_mismatch(OnMismatch::Discard).open(&path);
             drop(file.expect("the home file as it is"));
         }
+    }
+}
+
+/// An undo entry says how much it has spilled, and its checksum can be right whoever wrote it: so much
+/// memory was taken before a byte of it was looked at, up to 256 MiB for a hole in a sparse file. Found
+/// by fuzzing (`open_mutated`).
+#[test]
+#[cfg(target_os = "linux")]
+fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
+    let ground = common::ram();
+    let zeroes = vec![0; layout::LOG_AREA_LEN as usize];
+    for (is_sum_right, is_undo) in [(false, true), (true, false)] {
+        let scratch = closed_pair(&ground, LEN);
+        let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+        let file = OpenOptions::new().read(true).write(true).open(reflection).expect("open");
+        let mut seed = None;
+        for at in layout::SUPERBLOCKS {
+            let mut bytes = [0; SUPERBLOCK_LEN];
+            file.read_exact_at(&mut bytes, at).expect("read");
+            let Copy::Valid(block) = Superblock::decode(&bytes) else { panic!("no superblock") };
+            // As if the process had died.
+            let block = Superblock { state: State::InUse, session: 9, ..block };
+            file.write_all_at(&block.encode(), at).expect("write");
+            seed = Some(Seed::new(&block.uuid, block.session));
+        }
+        let (lane, sequence) = (LaneIndex(3), Sequence::FIRST);
+        let seed = seed.expect("two superblocks").undo(lane);
+        let mut spill = Spill::of(seed, sequence, 0, if is_sum_right { &zeroes } else { b"" });
+        spill.len = layout::LOG_AREA_LEN;
+        let body =
+            if is_undo { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) };
+        let entry = Undo { sequence, body }.encode(seed);
+        file.write_all_at(&entry, layout::undo_entry(lane)).expect("write");
+        run_child(CHILD, "peak", scratch.file("state.dat"));
     }
 }
