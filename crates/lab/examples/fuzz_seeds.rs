@@ -84,7 +84,8 @@ fn main() {
             }
         }
     }
-    let others = mismatches(&folder) + operations(&folder, &base) + entries(&folder);
+    let others =
+        hostile(&folder) + mismatches(&folder) + operations(&folder, &base) + entries(&folder);
     println!("{} crash images, {others} others", counts[0] + counts[1]);
 }
 
@@ -190,8 +191,9 @@ fn patches(writer: &mut Writer, home: &Contents, reflection: &Contents) {
 fn mutated_seed(home: &Contents, reflection: &Contents, marked: bool, rng: &mut Rng) -> Vec<u8> {
     let mut reflection = reflection.clone();
     templates::rename(&mut reflection);
-    // Superblocks are repaired, for they are given another home file; entries need not be.
-    let flags = 1 | u8::from(marked) << 3;
+    // Superblocks are repaired, for they are given another home file. Entries need not be; where they
+    // are, torn ones become whole, and mutations of them stay so.
+    let flags = 1 | u8::from(rng.chance(50)) << 1 | u8::from(marked) << 3;
     let mut writer = Writer(vec![0, rng.below(256) as u8, 0, flags, 255]);
     for (place, at) in [Place::SuperblockA, Place::SuperblockB].into_iter().zip(layout::SUPERBLOCKS)
     {
@@ -213,6 +215,55 @@ fn bytes_seed(home: &Contents, reflection: &Contents, marked: bool, rng: &mut Rn
     let mut writer = Writer(vec![0, rng.below(256) as u8, begin]);
     patches(&mut writer, home, &reflection);
     writer.0
+}
+
+/// What no crash leaves, and somebody could write: entries that say the most that there is room to say.
+fn hostile(folder: &Path) -> usize {
+    let entry = |kind: u64, records: &[u64]| {
+        let header = 1 << 24 | kind << 16 | (records.len() / 3) as u64;
+        let words = [&[header, 0][..], records].concat();
+        words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let spill = layout::LOG_AREA_LEN;
+    let slice = 1u64 << 56;
+    let mut lanes: Vec<Vec<(u64, Vec<u8>)>> = Vec::new();
+    for kind in [sums::KIND_SPILLED_UNDO, sums::KIND_SPILLED_REDO] {
+        // All of the log area, a part of it, and more than there is by two.
+        lanes.push(vec![(0, entry(kind, &[0, spill, 0]))]);
+        lanes.push(vec![(7, entry(kind, &[spill - 4096, 4080, 0]))]);
+        lanes.push((0..2).map(|lane| (lane, entry(kind, &[4096, spill - 4096, 0]))).collect());
+    }
+    for mask in [u64::MAX, 1] {
+        let words: Vec<u64> = (0..84).flat_map(|n| [slice * (1 + n % 2) | n, mask, mask]).collect();
+        lanes.push(vec![(79, entry(sums::KIND_UNDO, &words))]);
+    }
+    let lengths = [300_000, 4097, 1, 0, 2 << 20];
+    let mut count = 0;
+    for (entries, len) in lanes.iter().zip(lengths.iter().cycle()) {
+        let mut writer = Writer(vec![0, 0xFE, 0, 3, 255]);
+        writer.number(Place::Lengths, *len);
+        writer.filled(Place::Pages, 0, *len, 3);
+        for (lane, bytes) in entries {
+            writer.literal(Place::Lanes, lane * 4096 + layout::UNDO_ENTRY as u64, bytes);
+        }
+        keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
+        count += 1;
+    }
+    // Long files, by the place's origins, with words set everywhere.
+    for origin in 0..4u8 {
+        for place in [Place::SliceWords, Place::RegionWords] {
+            let mut writer = Writer(vec![0x10, 0x3E, 0, 3, 255]);
+            let from = writer.0.len();
+            writer.number(Place::Lengths, 900_000);
+            writer.0[from] |= origin << 4;
+            let from = writer.0.len();
+            writer.literal(place, 0, &[0xA5; 24]);
+            writer.0[from] |= origin << 4;
+            keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
+            count += 1;
+        }
+    }
+    count
 }
 
 fn mismatches(folder: &Path) -> usize {

@@ -116,6 +116,9 @@ impl Contents {
         for n in numbers {
             let len = (self.len - n * P).min(P) as usize;
             let (one, two) = (self.bytes(n * P, len), other.bytes(n * P, len));
+            if one == two {
+                continue;
+            }
             if let Some(byte) = (0..len).find(|byte| one[*byte] != two[*byte]) {
                 let at = n * P + byte as u64;
                 return Some(format!("{} instead of {} at byte {at}", one[byte], two[byte]));

@@ -43,12 +43,13 @@ impl<'a> Input<'a> {
 /// a slot that was lost is noticed.
 pub fn filling(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8 | 1
-        })
-        .collect()
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&(state | 0x0101_0101_0101_0101).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
