@@ -39,7 +39,7 @@ pub use zerocopy;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::format::{entry, layout, superblock};
+    pub use crate::format::{entry, layout, marker, superblock};
     pub use crate::platform::{File, FileId, FileStat, OpenHow, call, machine, recorder};
     pub use crate::raw::Raw;
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};

@@ -1,21 +1,23 @@
-//! Does what once went wrong stay right? One test for each bug that a review found.
+//! Does what once went wrong stay right? One test for each bug that a review or a fuzzer found.
 //!
-//! How: each test does what the review's program did, and tells what came of it then. Where the bug
+//! How: each test does what the program did that found it, and tells what came of it then. Where the bug
 //! was a race, the test makes the window wide or goes through it often: on code that has the bug it
 //! fails almost always, on code that does not it never fails. Whatever once hung is watched.
 #![cfg(unix)]
 
 mod common;
 
+use atomic_mmap::testing::entry::{Seed, Sequence, Spill, Undo, UndoBody};
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::{FileId, call};
+use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, State, Superblock};
+use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
 use common::{
     Ground, Rng, Scratch, Snapshot, Watch, assert_same, media, read_all, role, run_child,
 };
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,21 +35,30 @@ const A_WHILE: Duration = Duration::from_millis(400);
 fn plays_the_child_if_it_is_one() {
     let Some((role, path)) = role() else { return };
     match role.split(' ').collect::<Vec<_>>()[..] {
-        ["busy"] => {}
-        ["map"] => return map_and_allocate(&path),
+        ["busy"] => {
+            let folder = path.parent().expect("a folder");
+            let before = Snapshot::of(folder);
+            let error = AtomicMappedFile::open(&path).expect_err("the parent has it open");
+            assert!(matches!(error, Error::Busy { in_this_process: false, .. }), "{error:?}");
+            before.assert_unchanged(folder, "busy");
+        }
+        ["map"] => map_and_allocate(&path),
         ["crash", medium] => {
             let options = AtomicMappedFile::options().medium(medium.parse().expect("a medium"));
             let file = options.open(&path).expect("open");
             file.write_at(&[2; 10_000], 100).expect("write");
             common::crash();
         }
+        ["peak"] => {
+            let file = AtomicMappedFile::options().medium(Medium::Ram).open(&path).expect("open");
+            assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "read");
+            let status = fs::read_to_string("/proc/self/status").expect("status");
+            let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
+            let peak: u64 = line.split_whitespace().nth(1).expect("a number").parse().expect("one");
+            assert!(peak < 100 << 10, "{peak} KiB at most");
+        }
         _ => panic!("no role {role}"),
     }
-    let folder = path.parent().expect("a folder");
-    let before = Snapshot::of(folder);
-    let error = AtomicMappedFile::open(&path).expect_err("the parent has it open");
-    assert!(matches!(error, Error::Busy { in_this_process: false, .. }), "{error:?}");
-    before.assert_unchanged(folder, "busy");
 }
 
 /// Where the files are in memory, so that nothing waits for a disk.
@@ -993,5 +1004,118 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
                 break;
             }
         }
+    }
+}
+
+/// Who wanted the reflection file discarded and asked for too small a reservation got `TooLong`, and
+/// the reflection file was gone all the same, with the writes in it. Found by fuzzing (`open_bytes`).
+#[test]
+fn a_discard_that_is_refused_for_the_length_removes_nothing() {
+    for ground in media() {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        lengthen(&path, LEN + PAGE);
+        let before = Snapshot::of(scratch.path());
+        let options = ground.options().on_mismatch(OnMismatch::Discard).max_len(PAGE);
+        let error = options.open(&path).expect_err("longer than that");
+        assert!(matches!(error, Error::TooLong { .. }), "{error:?}");
+        before.assert_unchanged(scratch.path(), "too long");
+        // The pair is whole: who trusts it gets what was written.
+        let file = ground.options().on_mismatch(OnMismatch::Trust).open(&path).expect("open");
+        assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "trusted");
+    }
+}
+
+/// Words past the end of the file should be zero. If they are damaged, nothing says so; a spatial
+/// close found slices of pages that are not in the file left in the reflection file, and panicked.
+/// Found by fuzzing (`open_mutated`).
+#[test]
+fn damaged_words_past_the_end_do_not_make_a_close_panic() {
+    const END: u64 = LEN + PAGE;
+    for ground in media() {
+        let scratch = closed_pair(&ground, END);
+        let path = scratch.file("state.dat");
+        let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+        let file = OpenOptions::new().write(true).open(reflection).expect("open");
+        let past = PageIndex::of(END + 3 * PAGE);
+        file.write_all_at(&[1], layout::slice_word(past)).expect("write");
+        file.write_all_at(&[0xF0], layout::region_word(past.region())).expect("write");
+        drop(file);
+        let file = ground.options().open(&path).expect("open");
+        // Touches the region that the end cuts in two.
+        file.write_at(&[9; 100], LEN).expect("write");
+        let mut expected = read_all(&file);
+        file.close(CloseMode::Spatial).expect("close");
+        assert_same(&fs::read(&path).expect("read"), &expected, "closed");
+        let file = ground.options().open(&path).expect("open");
+        file.set_len(END + 8 * PAGE).expect("grow");
+        expected.resize((END + 8 * PAGE) as usize, 0);
+        assert_same(&read_all(&file), &expected, "longer");
+    }
+}
+
+/// A superblock is believed if its checksum is right, and so was the last session number that there
+/// is: the next one was counted up from it, which panicked, or wrapped to a session that is older than
+/// its predecessor. Found by fuzzing (`mismatch`).
+#[test]
+fn a_session_number_that_cannot_be_counted_up_from_is_taken_for_damage() {
+    for ground in media() {
+        for session in [u64::MAX, 1 << 63] {
+            let scratch = closed_pair(&ground, LEN);
+            let path = scratch.file("state.dat");
+            let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+            let file = OpenOptions::new().read(true).write(true).open(reflection).expect("open");
+            for at in layout::SUPERBLOCKS {
+                let mut bytes = [0; SUPERBLOCK_LEN];
+                file.read_exact_at(&mut bytes, at).expect("read");
+                let Copy::Valid(block) = Superblock::decode(&bytes) else {
+                    panic!("no superblock")
+                };
+                let block = Superblock { session, ..block };
+                file.write_all_at(&block.encode(), at).expect("write");
+            }
+            drop(file);
+            let before = Snapshot::of(scratch.path());
+            let error = ground.options().open(&path).expect_err("damaged");
+            let why = Mismatch::Corrupt;
+            assert!(matches!(&error, Error::Mismatch { why: w, .. } if *w == why), "{error:?}");
+            before.assert_unchanged(scratch.path(), "damaged");
+            let file = ground.options().on_mismatch(OnMismatch::Discard).open(&path);
+            drop(file.expect("the home file as it is"));
+        }
+    }
+}
+
+/// An undo entry says how much it has spilled, and its checksum can be right whoever wrote it: so much
+/// memory was taken before a byte of it was looked at, up to 256 MiB for a hole in a sparse file. Found
+/// by fuzzing (`open_mutated`).
+#[test]
+#[cfg(target_os = "linux")]
+fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
+    let ground = common::ram();
+    let zeroes = vec![0; layout::LOG_AREA_LEN as usize];
+    for (is_sum_right, is_undo) in [(false, true), (true, false)] {
+        let scratch = closed_pair(&ground, LEN);
+        let [reflection] = &scratch.reflections()[..] else { panic!("one reflection file") };
+        let file = OpenOptions::new().read(true).write(true).open(reflection).expect("open");
+        let mut seed = None;
+        for at in layout::SUPERBLOCKS {
+            let mut bytes = [0; SUPERBLOCK_LEN];
+            file.read_exact_at(&mut bytes, at).expect("read");
+            let Copy::Valid(block) = Superblock::decode(&bytes) else { panic!("no superblock") };
+            // As if the process had died.
+            let block = Superblock { state: State::InUse, session: 9, ..block };
+            file.write_all_at(&block.encode(), at).expect("write");
+            seed = Some(Seed::new(&block.uuid, block.session));
+        }
+        let (lane, sequence) = (LaneIndex(3), Sequence::FIRST);
+        let seed = seed.expect("two superblocks").undo(lane);
+        let mut spill = Spill::of(seed, sequence, 0, if is_sum_right { &zeroes } else { b"" });
+        spill.len = layout::LOG_AREA_LEN;
+        let body =
+            if is_undo { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) };
+        let entry = Undo { sequence, body }.encode(seed);
+        file.write_all_at(&entry, layout::undo_entry(lane)).expect("write");
+        run_child(CHILD, "peak", scratch.file("state.dat"));
     }
 }

@@ -39,6 +39,8 @@ pub const RECORD: usize = 24;
 pub const UNDO_INLINE: usize = (UNDO_ENTRY_LEN - UNDO_HEADER) / RECORD;
 /// Bytes before the slices of one page in a spilled redo entry.
 pub const SPILLED_PAGE_HEADER: usize = 16;
+/// Most bytes of one page in a spilled redo entry.
+pub const SPILLED_PAGE_MAX: usize = SPILLED_PAGE_HEADER + PAGE;
 
 const SEQUENCE_BITS: u32 = 40;
 const _: () = assert!(REDO_MAX < 1 << 12 && UNDO_INLINE < 1 << 16 && RECORD < UNDO_ENTRY_LEN);
@@ -317,18 +319,34 @@ pub struct Spill {
 impl Spill {
     /// Describes `bytes`, which were written at `offset` of the log area.
     pub fn of(seed: EntrySeed, sequence: Sequence, offset: u64, bytes: &[u8]) -> Self {
-        let sum = Self::sum(seed, sequence, bytes);
-        Spill { offset, len: bytes.len() as u64, sum }
+        let mut sum = SpillSum::new(seed, sequence);
+        sum.add(bytes);
+        Spill { offset, len: sum.len, sum: sum.sum }
     }
 
-    /// Whether `bytes` are what was described.
-    pub fn matches(&self, seed: EntrySeed, sequence: Sequence, bytes: &[u8]) -> bool {
-        self.len == bytes.len() as u64
-            && (self.sum == Self::sum(seed, sequence, bytes) || planted!(SpillSumNotChecked))
+    /// Whether the bytes that were summed up are what was described.
+    pub fn matches(&self, summed: SpillSum) -> bool {
+        self.len == summed.len && (self.sum == summed.sum || planted!(SpillSumNotChecked))
+    }
+}
+
+/// The checksum of spilled bytes, which are many: it is taken piece by piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpillSum {
+    sum: u32,
+    len: u64,
+}
+
+impl SpillSum {
+    /// Of no bytes, spilled by the entry of this number.
+    pub fn new(seed: EntrySeed, sequence: Sequence) -> Self {
+        SpillSum { sum: crc32c::crc32c_append(seed.0, &sequence.0.to_le_bytes()), len: 0 }
     }
 
-    fn sum(seed: EntrySeed, sequence: Sequence, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(seed.0, &sequence.0.to_le_bytes()), bytes)
+    /// Of more bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.sum = crc32c::crc32c_append(self.sum, bytes);
+        self.len += bytes.len() as u64;
     }
 }
 
@@ -444,16 +462,21 @@ impl SpilledPage {
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut pages = Vec::new();
         while !bytes.is_empty() {
-            let (header, rest) = bytes.split_at_checked(SPILLED_PAGE_HEADER)?;
-            let (page, mask) = (PageIndex(word(header, 0)), word(header, 8));
-            let (slices, rest) = rest.split_at_checked(mask.count_ones() as usize * SLICE)?;
-            if page.0 >= MAX_LEN / PAGE as u64 || mask == 0 {
-                return None;
-            }
-            pages.push(SpilledPage { page, mask, slices: slices.to_vec() });
-            bytes = rest;
+            pages.push(Self::decode_first(&mut bytes)?);
         }
         Some(pages)
+    }
+
+    /// Decodes the first page of `bytes` and leaves the rest.
+    pub fn decode_first(bytes: &mut &[u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(SPILLED_PAGE_HEADER)?;
+        let (page, mask) = (PageIndex(word(header, 0)), word(header, 8));
+        let (slices, rest) = rest.split_at_checked(mask.count_ones() as usize * SLICE)?;
+        if page.0 >= MAX_LEN / PAGE as u64 || mask == 0 {
+            return None;
+        }
+        *bytes = rest;
+        Some(SpilledPage { page, mask, slices: slices.to_vec() })
     }
 }
 
@@ -584,9 +607,16 @@ mod tests {
             place[20] ^= 1;
             assert_eq!(Undo::decode(seed, &place), Found::Torn);
         }
-        assert!(spill.matches(seed, Sequence(2), b"words"));
-        assert!(!spill.matches(seed, Sequence(3), b"words"));
-        assert!(!spill.matches(seed, Sequence(2), b"wordz"));
+        let sum = |sequence, pieces: &[&[u8]]| {
+            let mut sum = SpillSum::new(seed, sequence);
+            pieces.iter().for_each(|piece| sum.add(piece));
+            sum
+        };
+        assert!(spill.matches(sum(Sequence(2), &[b"words"])));
+        assert!(spill.matches(sum(Sequence(2), &[b"wo", b"rds"])));
+        assert!(!spill.matches(sum(Sequence(2), &[b"word"])));
+        assert!(!spill.matches(sum(Sequence(3), &[b"words"])));
+        assert!(!spill.matches(sum(Sequence(2), &[b"wordz"])));
     }
 
     #[test]

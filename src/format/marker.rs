@@ -32,6 +32,7 @@ impl Marker {
         self.inode == identity.inode && same_birth(self.born, identity.born)
     }
 
+    /// The attribute's bytes.
     pub fn encode(&self) -> [u8; LEN] {
         let born = self.born.unwrap_or_default();
         let mut bytes = [0; LEN];

@@ -15,6 +15,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAGIC: [u8; 8] = *b"AtomMmap";
 /// Bytes of a superblock: one sector, the least that a disk writes whole.
 pub const SUPERBLOCK_LEN: usize = 512;
+/// Session numbers end before this. No pair is opened so often: a number from here on is damage. Far
+/// from the end of what a `u64` holds, so that a number that is believed can be counted on from.
+pub const SESSIONS: u64 = 1 << 63;
 
 const STATE_IN_USE: u32 = 1;
 const STATE_CLEAN: u32 = 2;

@@ -13,7 +13,8 @@
 use crate::bitmap::{Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::entry::{
-    OldBits, Redo, RedoFound, Seed, Sequence, SpilledPage, Undo, UndoBody, WordId,
+    EntrySeed, OldBits, RECORD, Redo, RedoFound, SPILLED_PAGE_MAX, Seed, Sequence, Spill, SpillSum,
+    SpilledPage, Undo, UndoBody, WordId,
 };
 use crate::format::layout;
 use crate::mutant::{planted, unless};
@@ -126,14 +127,10 @@ pub(crate) fn scan(
                     if spilled_bytes > layout::LOG_AREA_LEN {
                         return Ok(None);
                     }
-                    let mut spilled = vec![0; spill.len as usize];
-                    log.read(&mut spilled, layout::LOG_AREA + spill.offset)?;
-                    let whole = spill.matches(entry_seed, sequence, &spilled);
-                    let words = matches!(body, UndoBody::SpilledUndo(_));
-                    match whole {
-                        false => None,
-                        true if words => OldBits::decode_all(&spilled).map(UndoFound::Words),
-                        true => SpilledPage::decode_all(&spilled).map(UndoFound::Data),
+                    let spilled = Spilled { log: &log, entry_seed, sequence, spill };
+                    match body {
+                        UndoBody::SpilledUndo(_) => spilled.words()?.map(UndoFound::Words),
+                        _ => spilled.pages()?.map(UndoFound::Data),
                     }
                     .unwrap_or(UndoFound::Torn)
                 }
@@ -142,6 +139,77 @@ pub(crate) fn scan(
         found.push(Findings { redo, undo });
     }
     Ok(Some(found))
+}
+
+/// What an undo entry says that it has spilled. It may say so of 256 MiB that nobody wrote, in a file
+/// that has holes there: what is read costs DRAM only as far as it turned out to be what was spilled.
+struct Spilled<'a> {
+    log: &'a Log<'a>,
+    entry_seed: EntrySeed,
+    sequence: Sequence,
+    spill: Spill,
+}
+
+impl Spilled<'_> {
+    /// Whole records, and so large a part that reading it costs less than what is in it.
+    const PIECE: usize = (1 << 20) / RECORD * RECORD;
+
+    /// Hands over what was spilled, in pieces that all but the last have the same length, until it is
+    /// not wanted any more. Whether it was wanted to the end.
+    fn each_piece(&self, mut take: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+        let mut bytes = vec![0; Self::PIECE.min(self.spill.len as usize)];
+        let (mut at, mut left) = (layout::LOG_AREA + self.spill.offset, self.spill.len as usize);
+        while left > 0 {
+            let piece = &mut bytes[..Self::PIECE.min(left)];
+            self.log.read(piece, at)?;
+            if !take(piece) {
+                return Ok(false);
+            }
+            at += piece.len() as u64;
+            left -= piece.len();
+        }
+        Ok(true)
+    }
+
+    /// Whether it was written whole.
+    fn is_whole(&self) -> Result<bool> {
+        let mut sum = SpillSum::new(self.entry_seed, self.sequence);
+        self.each_piece(|piece| {
+            sum.add(piece);
+            true
+        })?;
+        Ok(self.spill.matches(sum))
+    }
+
+    /// The old bits of words. `None`: torn.
+    fn words(&self) -> Result<Option<Vec<OldBits>>> {
+        let mut words = Vec::new();
+        let all = self.is_whole()?
+            && self.each_piece(|piece| {
+                OldBits::decode_all(piece).map(|more| words.extend(more)).is_some()
+            })?;
+        Ok(all.then_some(words))
+    }
+
+    /// Pages of logged data. `None`: torn.
+    fn pages(&self) -> Result<Option<Vec<SpilledPage>>> {
+        let mut pages = Vec::new();
+        // The beginning of a page whose end is in the next piece.
+        let mut begun: Vec<u8> = Vec::new();
+        let all = self.is_whole()?
+            && self.each_piece(|piece| {
+                begun.extend_from_slice(piece);
+                let mut rest = &begun[..];
+                while let Some(page) = SpilledPage::decode_first(&mut rest) {
+                    pages.push(page);
+                }
+                let left = rest.len();
+                begun.drain(..begun.len() - left);
+                // More than any page has: not the beginning of one.
+                left < SPILLED_PAGE_MAX
+            })?;
+        Ok((all && begun.is_empty()).then_some(pages))
+    }
 }
 
 /// The decision table of one lane: the row of the undo entry, and the row of the two redo entries.

@@ -212,7 +212,8 @@ impl Opening<'_> {
             .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
         let lengths = Lengths { len: word(0), high_water: word(8) };
-        if lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN {
+        let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
+        if too_long || superblock.session >= superblock::SESSIONS {
             return Ok((Found::Corrupt, none));
         }
         if reflection.len < layout::reflection_len(lengths.len) && !planted!(ShortReflectionTaken) {

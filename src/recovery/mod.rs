@@ -82,19 +82,16 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     }
     let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
     if is_fresh {
-        if decision == Decision::Discard {
-            opening.discard(&home.file, &found)?;
-        }
+        let len = if stat.len == 0 { options.len } else { stat.len };
+        found.lengths = Lengths { len, high_water: len };
         found.superblock = None;
     }
-    let mut lengths = match &found.superblock {
-        Some(_) => found.lengths,
-        None => {
-            let len = if stat.len == 0 { options.len } else { stat.len };
-            Lengths { len, high_water: len }
-        }
-    };
+    let mut lengths = found.lengths;
+    // A file that is too long is refused before anything is removed for it.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
+    if decision == Decision::Discard {
+        opening.discard(&home.file, &found)?;
+    }
     // A file that must not stay if anything from here on fails.
     let mut made = None;
     let (reflection_file, superblock) = match found.superblock.zip(found.file) {

@@ -7,6 +7,7 @@
 //! | module | question |
 //! |---|---|
 //! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
+//! | [`fuzzing`] | does anything go wrong whatever the bytes are? |
 //! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
 //! | [`machine`] | what does a machine remember after a loss of power? |
 //! | [`mutants`] | would anybody notice a bug in the engine? |
@@ -25,6 +26,7 @@ pub mod checker;
 #[cfg(target_os = "linux")]
 pub mod death;
 pub mod faults;
+pub mod fuzzing;
 pub mod histories;
 pub mod images;
 pub mod loom;

@@ -1,0 +1,338 @@
+//! Does a decoder panic, or take for whole what is not? Each against the second reading, and against
+//! its encoder.
+//!
+//! ```text
+//! 0  which decoder, modulo 10; bit 7: the checksum is put right
+//! 1- bytes for it, or the fields of what is encoded
+//! ```
+
+use super::image::Contents;
+use super::input::Input;
+use super::reading::{self, Copy, Entry};
+use super::sums::{self, SUPERBLOCK_LEN};
+use atomic_mmap::testing::entry::{
+    Found, OldBits, RECORD, REDO_MAX, Redo, RedoBytes, RedoFound, Seed, Sequence, Spill, SpillSum,
+    SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
+};
+use atomic_mmap::testing::layout::{self, REDO_ENTRY, UNDO_ENTRY_LEN};
+use atomic_mmap::testing::marker::Marker;
+use atomic_mmap::testing::superblock::{self, ClosedAs, Identity, Moment, State, Superblock};
+use atomic_mmap::testing::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
+
+const UUID: [u8; 16] = *b"entries of all k";
+const SESSION: u64 = 77;
+const LANE: usize = 5;
+const PAGES: u64 = layout::MAX_LEN / PAGE as u64;
+const REGIONS: u64 = layout::MAX_LEN / REGION as u64;
+
+/// Runs one input.
+pub fn run(input: &[u8]) {
+    let mut input = Input(input);
+    let first = input.byte();
+    let repair = first >> 7 == 1;
+    match first % 10 {
+        0 => redo_bytes(&mut input, repair),
+        1 => undo_bytes(&mut input, repair),
+        2 => spilled_bytes(input.0),
+        3 => superblock_bytes(&mut input, repair),
+        4 => marker_bytes(input.0),
+        5 => redo(&mut input),
+        6 => undo(&mut input),
+        7 => superblock(&mut input),
+        8 => spilled(&mut input),
+        _ => two_superblocks(&mut input),
+    }
+}
+
+fn seed() -> Seed {
+    Seed::new(&UUID, SESSION)
+}
+
+fn own_seed(place: u8) -> u32 {
+    sums::seed(&UUID, SESSION, LANE, place)
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(0))
+}
+
+fn redo_bytes(input: &mut Input<'_>, repair: bool) {
+    let position = usize::from(input.byte() & 1);
+    let mut bytes: [u8; REDO_ENTRY] = array(input.0);
+    let own = own_seed(position as u8);
+    if repair && let Some(len) = sums::redo_len(&bytes) {
+        let sum = sums::of_entry(own, &bytes[..len]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+    let found = Redo::decode(seed().redo(LaneIndex(LANE as u16), position), &bytes);
+    let found = match found {
+        RedoFound::Empty => {
+            assert_eq!(bytes[..8], [0; 8], "an entry is taken for none");
+            Entry::None
+        }
+        RedoFound::Torn => Entry::None,
+        RedoFound::Cleared(sequence) => Entry::Cleared(sequence.bits()),
+        RedoFound::Valid(Redo { sequence, page, offset, sides, payload }) => {
+            Entry::Redo { sequence: sequence.bits(), page: page.0, offset, sides, payload }
+        }
+    };
+    assert_eq!(found, reading::redo(&bytes, own));
+}
+
+fn flipped(record: &OldBits) -> reading::Flipped {
+    let word = match record.word {
+        WordId::Slice(page) => 1 << 56 | page.0,
+        WordId::Region(region) => 2 << 56 | region.0,
+    };
+    (word, record.mask, record.old)
+}
+
+fn undo_bytes(input: &mut Input<'_>, repair: bool) {
+    let mut bytes: [u8; UNDO_ENTRY_LEN] = array(input.0);
+    let own = own_seed(2);
+    if repair && let Some(len) = sums::undo_len(&bytes) {
+        let sum = sums::of_entry(own, &bytes[..len]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+    let entry_seed = seed().undo(LaneIndex(LANE as u16));
+    let said = reading::undo(&bytes, own);
+    let found = match Undo::decode(entry_seed, &bytes) {
+        Found::Empty => {
+            assert_eq!(bytes[..8], [0; 8], "an entry is taken for none");
+            None
+        }
+        Found::Torn => None,
+        Found::Valid(Undo { sequence, body }) => Some((sequence.bits(), body)),
+    };
+    match (found, said) {
+        (None, None) => {}
+        (
+            Some((found, UndoBody::Inline(records))),
+            Some(reading::Undo::Words { sequence, words }),
+        ) => {
+            let records: Vec<_> = records.iter().map(flipped).collect();
+            assert_eq!((found, records), (sequence, words));
+        }
+        (
+            Some((found, body @ (UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill)))),
+            Some(reading::Undo::Spilled { sequence, is_undo, offset, len, .. }),
+        ) => {
+            let found = (found, matches!(body, UndoBody::SpilledUndo(_)), spill.offset, spill.len);
+            assert_eq!(found, (sequence, is_undo, offset, len));
+        }
+        (found, said) => panic!("{found:?} and not {said:?}"),
+    }
+}
+
+/// What was spilled: no checksum comes before these.
+fn spilled_bytes(bytes: &[u8]) {
+    let mut log = Contents::of_len(bytes.len() as u64);
+    log.write(bytes, 0);
+    let len = bytes.len() as u64;
+    let words = OldBits::decode_all(bytes);
+    let said = reading::spilled_words(&log, 0, len);
+    assert_eq!(words.as_ref().map(|words| words.iter().map(flipped).collect()), said);
+    if let Some(words) = words {
+        let mut again = Vec::new();
+        words.iter().for_each(|word| word.encode_to(&mut again));
+        assert_eq!(again, bytes);
+    }
+    let pages = SpilledPage::decode_all(bytes);
+    let said = reading::spilled_pages(&log, 0, len);
+    assert_eq!(pages.is_some(), said.is_some());
+    if let (Some(pages), Some(said)) = (pages, said) {
+        let found: Vec<_> = pages.iter().map(|page| (page.page.0, page.mask)).collect();
+        assert_eq!(found, said.iter().map(|(page, mask, _)| (*page, *mask)).collect::<Vec<_>>());
+        let mut again = Vec::new();
+        pages.iter().for_each(|page| page.encode_to(&mut again));
+        assert_eq!(again, bytes);
+    }
+}
+
+fn superblock_bytes(input: &mut Input<'_>, repair: bool) {
+    let mut bytes: [u8; SUPERBLOCK_LEN] = array(input.0);
+    if repair {
+        // A mutation seldom keeps the magic, and what lies behind it is what matters.
+        bytes[..8].copy_from_slice(b"AtomMmap");
+        let sum = sums::of_superblock(&bytes);
+        bytes[SUPERBLOCK_LEN - 4..].copy_from_slice(&sum.to_le_bytes());
+    }
+    match (Superblock::decode(&bytes), reading::copy(&bytes)) {
+        (superblock::Copy::Valid(found), Copy::Valid(said)) => {
+            assert_eq!((found.uuid, found.session), (said.uuid, said.session));
+            assert_eq!(Superblock::decode(&found.encode()), superblock::Copy::Valid(found));
+        }
+        (superblock::Copy::Newer(found), Copy::Newer(said)) => assert_eq!(found, said),
+        (superblock::Copy::Corrupt, Copy::Corrupt) => {}
+        (superblock::Copy::Foreign, Copy::Foreign) => {}
+        (found, _) => panic!("a superblock is not {found:?}"),
+    }
+}
+
+fn marker_bytes(bytes: &[u8]) {
+    match Marker::decode(bytes) {
+        None => assert_ne!(bytes.len(), 40),
+        Some(mark) => assert_eq!(Marker::decode(&mark.encode()), Some(mark)),
+    }
+}
+
+fn sequence(input: &mut Input<'_>) -> Sequence {
+    let sequence = Sequence::from_bits(input.number(5));
+    // What follows it is never no entry, is the other position's, and is newer.
+    let next = sequence.next();
+    assert_ne!(next.bits(), 0);
+    assert!(sequence.bits() == 0 || next.position() != sequence.position());
+    assert!(sequence.is_before(next) && !next.is_before(sequence));
+    sequence
+}
+
+fn redo(input: &mut Input<'_>) {
+    let sequence = sequence(input);
+    let page = PageIndex(input.number(4) % PAGES);
+    let (sides, offset) = (input.number(8), input.number(2) as usize % PAGE);
+    let room = REDO_MAX.min(PAGE - offset);
+    let len = input.0.len().clamp(1, room);
+    let payload = array::<REDO_MAX>(input.0)[..len].to_vec();
+    let place = seed().redo(LaneIndex(LANE as u16), sequence.position());
+    let entry = RedoBytes::<REDO_ENTRY>::encode(place, sequence, page, offset, sides, &payload);
+    let bytes = array(entry.as_slice());
+    let wanted = Redo { sequence, page, offset, sides, payload };
+    assert_eq!(Redo::decode(place, &bytes), RedoFound::Valid(wanted));
+    for other in [
+        Seed::new(&UUID, SESSION + 1).redo(LaneIndex(LANE as u16), sequence.position()),
+        seed().redo(LaneIndex(LANE as u16 + 1), sequence.position()),
+        seed().redo(LaneIndex(LANE as u16), 1 - sequence.position()),
+    ] {
+        assert_eq!(Redo::decode(other, &bytes), RedoFound::Torn, "an entry of another place");
+    }
+}
+
+fn old_bits(input: &mut Input<'_>) -> OldBits {
+    let word = match input.byte() & 1 {
+        0 => WordId::Slice(PageIndex(input.number(4) % PAGES)),
+        _ => WordId::Region(RegionIndex(input.number(3) % REGIONS)),
+    };
+    let mask = input.number(8);
+    OldBits { word, mask, old: mask & input.number(8) }
+}
+
+fn undo(input: &mut Input<'_>) {
+    let sequence = sequence(input);
+    let place = seed().undo(LaneIndex(LANE as u16));
+    let body = match input.byte() % 3 {
+        0 => {
+            let count = 1 + usize::from(input.byte()) % UNDO_INLINE;
+            UndoBody::Inline((0..count).map(|_| old_bits(input)).collect())
+        }
+        which => {
+            let bytes = input.0;
+            let offset = sequence.bits() % (layout::LOG_AREA_LEN - bytes.len() as u64);
+            let spill = Spill::of(place, sequence, offset, bytes);
+            let matches = |sequence, bytes: &[u8]| {
+                let mut sum = SpillSum::new(place, sequence);
+                // In two pieces.
+                let (one, two) = bytes.split_at(bytes.len() / 3);
+                sum.add(one);
+                sum.add(two);
+                spill.matches(sum)
+            };
+            assert!(matches(sequence, bytes));
+            assert!(!matches(sequence.next(), bytes), "of another entry");
+            if let [first, rest @ ..] = bytes {
+                let changed = [&[!first], rest].concat();
+                assert!(!matches(sequence, &changed), "other bytes");
+                assert!(!matches(sequence, rest), "fewer bytes");
+            }
+            if which == 1 { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) }
+        }
+    };
+    let entry = Undo { sequence, body };
+    let bytes = entry.encode(place);
+    assert!(bytes.len() <= UNDO_ENTRY_LEN);
+    assert_eq!(Undo::decode(place, &array(&bytes)), Found::Valid(entry));
+}
+
+fn a_superblock(input: &mut Input<'_>) -> Superblock {
+    let moment = |input: &mut Input<'_>| Moment {
+        seconds: input.number(8) as i64,
+        nanos: input.number(4) as u32,
+    };
+    let state = match input.byte() % 3 {
+        0 => State::InUse,
+        1 => State::Emptied,
+        _ => State::Clean(ClosedAs {
+            len: input.number(8),
+            mtime: moment(input),
+            ctime: moment(input),
+        }),
+    };
+    let born = (input.byte() & 1 == 1).then(|| moment(input));
+    Superblock {
+        session: input.number(8),
+        state,
+        uuid: array(input.take(16)),
+        identity: Identity { device: input.number(8), inode: input.number(8), born },
+        boot_id: array(input.take(16)),
+        name: input.take(255).to_vec(),
+    }
+}
+
+fn superblock(input: &mut Input<'_>) {
+    let block = a_superblock(input);
+    let mark = Marker::new(block.uuid, &block.identity);
+    assert_eq!(Marker::decode(&mark.encode()), Some(mark));
+    assert!(mark.is_of(&block.identity));
+    assert_eq!(Superblock::decode(&block.encode()), superblock::Copy::Valid(block));
+}
+
+fn spilled(input: &mut Input<'_>) {
+    let (mut words, mut pages) = (Vec::new(), Vec::new());
+    let (mut word_bytes, mut page_bytes) = (Vec::new(), Vec::new());
+    while !input.is_empty() && pages.len() < 100 {
+        let word = old_bits(input);
+        word.encode_to(&mut word_bytes);
+        words.push(word);
+        let (page, mask) = (PageIndex(input.number(4) % PAGES), input.number(8).max(1));
+        let slices = vec![input.byte(); mask.count_ones() as usize * SLICE];
+        let page = SpilledPage { page, mask, slices };
+        page.encode_to(&mut page_bytes);
+        pages.push(page);
+    }
+    if !words.is_empty() {
+        assert_eq!(OldBits::decode_all(&word_bytes[..word_bytes.len() - 1]), None);
+        assert_eq!(SpilledPage::decode_all(&page_bytes[..page_bytes.len() - 1]), None);
+    }
+    assert_eq!(word_bytes.len(), words.len() * RECORD);
+    assert_eq!(OldBits::decode_all(&word_bytes), Some(words));
+    assert_eq!(SpilledPage::decode_all(&page_bytes), Some(pages));
+}
+
+/// Of two copies the newer whole one counts, and a newer format before both.
+fn two_superblocks(input: &mut Input<'_>) {
+    use superblock::{Copy, Judged, judge};
+    let mut copy = || match input.byte() % 8 {
+        0 => Copy::Corrupt,
+        1 => Copy::Foreign,
+        2 => Copy::Newer(2 + u32::from(input.byte())),
+        _ => Copy::Valid(a_superblock(input)),
+    };
+    let (a, b) = (copy(), copy());
+    let whole = |copy: &Copy| match copy {
+        Copy::Valid(block) => Some(block.clone()),
+        _ => None,
+    };
+    let is_newer = |copy: &Copy| matches!(copy, Copy::Newer(_));
+    match judge(a.clone(), b.clone()) {
+        Judged::Newer(_) => assert!(is_newer(&a) || is_newer(&b)),
+        _ if is_newer(&a) || is_newer(&b) => panic!("a newer format is taken for ours"),
+        Judged::Valid(found) => {
+            let sessions = [whole(&a), whole(&b)].into_iter().flatten().map(|block| block.session);
+            assert_eq!(Some(found.session), sessions.max());
+        }
+        Judged::Corrupt => {
+            assert!(whole(&a).is_none() && whole(&b).is_none());
+            assert!(a == Copy::Corrupt || b == Copy::Corrupt);
+        }
+        Judged::Foreign => assert_eq!((a, b), (Copy::Foreign, Copy::Foreign)),
+    }
+}

@@ -1,0 +1,314 @@
+//! Where do the files lie, and is everything as it was? Two places for pairs, used again and again.
+//!
+//! The home files stay and are cut to nothing between inputs: their inode numbers, and with them the
+//! names of their reflection files, are the same for all inputs of a process.
+
+use super::image::{Contents, Image, Page};
+use super::patch::MarkWish;
+use super::sums::{self, SUPERBLOCK_LEN};
+use atomic_mmap::testing::marker::{self, Marker};
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::testing::superblock::{Identity, Moment};
+use atomic_mmap::testing::{PAGE, layout};
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+const P: u64 = PAGE as u64;
+/// Environment variable that names a folder to make scratch folders in. Default: `/dev/shm`.
+pub const FOLDER_VARIABLE: &str = "LAB_FUZZ_DIR";
+
+/// What the system says of a home file.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// What it is known by.
+    pub identity: Identity,
+    /// Its length.
+    pub len: u64,
+    /// When its bytes were changed last.
+    pub mtime: Moment,
+    /// When its inode was.
+    pub ctime: Moment,
+}
+
+/// A place for a pair of files.
+#[derive(Debug)]
+pub struct Slot {
+    /// The home file's path.
+    pub home: PathBuf,
+    /// The reflection file's.
+    pub reflection: PathBuf,
+    /// What the home file is known by.
+    pub identity: Identity,
+    file: File,
+    recorder: Recorder,
+}
+
+/// A scratch folder with two places for pairs.
+#[derive(Debug)]
+pub struct Ground {
+    base: PathBuf,
+    dir: PathBuf,
+    /// A folder beside it: what is moved there is not in this one any more.
+    pub away: PathBuf,
+    /// The two places.
+    pub slots: [Slot; 2],
+    /// Of this boot.
+    pub boot_id: [u8; 16],
+    /// Whether files have attributes here.
+    pub has_marks: bool,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_dir_all(&self.base);
+    }
+}
+
+/// Runs `body` with this thread's ground.
+pub fn with<R>(body: impl FnOnce(&Ground) -> R) -> R {
+    thread_local!(static GROUND: RefCell<Option<Ground>> = const { RefCell::new(None) });
+    GROUND.with(|ground| {
+        let mut ground = ground.borrow_mut();
+        let ground = ground.get_or_insert_with(Ground::new);
+        ground.clear();
+        body(ground)
+    })
+}
+
+impl Ground {
+    fn new() -> Ground {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let base = std::env::var_os(FOLDER_VARIABLE).unwrap_or_else(|| "/dev/shm".into());
+        let name = format!("atomic-mmap-fuzz-{}-{n}", std::process::id());
+        let base = PathBuf::from(base).join(name);
+        let (dir, away) = (base.join("files"), base.join("away"));
+        for folder in [&base, &dir, &away] {
+            fs::create_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        }
+        let slots = ["a.dat", "b.dat"].map(|name| Slot::new(&dir, name));
+        let platform = Recorder::new().platform();
+        let has_marks = platform
+            .set_xattr(&of_platform(&slots[0].file), marker::NAME, b"probe")
+            .expect("to be told whether there are attributes");
+        Ground { base, dir, away, slots, boot_id: platform.boot_id().expect("a boot"), has_marks }
+    }
+
+    /// Removes everything but the two home files.
+    pub fn clear(&self) {
+        for name in self.names() {
+            if self.slots.iter().all(|slot| !slot.home.ends_with(&name)) {
+                fs::remove_file(self.dir.join(name)).expect("to remove what a target left");
+            }
+        }
+    }
+
+    /// The names in the folder, in order.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&self.dir)
+            .expect("to list the folder")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Slot {
+    fn new(dir: &Path, name: &str) -> Slot {
+        let home = dir.join(name);
+        let file = File::create_new(&home).expect("a new file");
+        let recorder = Recorder::new();
+        let identity = stat(&file).identity;
+        let reflection = dir.join(format!(".atomic-mmap.{:x}", identity.inode));
+        Slot { home, reflection, identity, file, recorder }
+    }
+
+    /// What the system says of the home file.
+    pub fn stat(&self) -> Stat {
+        stat(&self.file)
+    }
+
+    /// The attribute's value, if files have attributes here.
+    pub fn mark(&self, wish: &MarkWish, uuid: [u8; 16]) -> Option<Vec<u8>> {
+        let right = Marker::new(uuid, &self.identity);
+        match wish {
+            MarkWish::None => None,
+            MarkWish::Right => Some(right.encode().to_vec()),
+            MarkWish::OtherPair => {
+                let mut uuid = uuid;
+                uuid[0] ^= 1;
+                Some(Marker { uuid, ..right }.encode().to_vec())
+            }
+            MarkWish::OtherFile => {
+                Some(Marker { inode: right.inode + 1, ..right }.encode().to_vec())
+            }
+            MarkWish::Raw(bytes) => Some(bytes.clone()),
+        }
+    }
+
+    /// Makes the home file what the image says, attribute included.
+    pub fn put_home(&self, image: &Image) -> Stat {
+        let file = OpenOptions::new().write(true).open(&self.home).expect("the home file");
+        write(&file, &image.home);
+        let platform = self.recorder.platform();
+        match &image.mark {
+            Some(mark) => {
+                platform
+                    .set_xattr(&of_platform(&file), marker::NAME, mark)
+                    .expect("to set the attribute");
+            }
+            None => {
+                platform
+                    .remove_xattr(&of_platform(&file), marker::NAME)
+                    .expect("to remove the attribute");
+            }
+        }
+        self.recorder.take();
+        self.stat()
+    }
+
+    /// Makes the reflection file what the image says.
+    pub fn put_reflection(&self, image: &Image) {
+        match &image.reflection {
+            Some(contents) => put(&self.reflection, contents),
+            None => remove(&self.reflection),
+        }
+    }
+
+    /// What is there.
+    pub fn image(&self) -> Image {
+        let platform = self.recorder.platform();
+        let home = read(&self.home).expect("the home file");
+        let mark = platform
+            .get_xattr(&of_platform(&self.file), marker::NAME)
+            .expect("to read the attribute");
+        let image = Image { home, reflection: read(&self.reflection), mark };
+        self.recorder.take();
+        image
+    }
+
+    /// Panics unless both files are what the image says.
+    #[track_caller]
+    pub fn assert_is(&self, image: &Image, what: &str) {
+        let found = self.image();
+        if let Some(difference) = found.home.difference(&image.home) {
+            panic!("{what}: the home file was changed: {difference}");
+        }
+        match (&found.reflection, &image.reflection) {
+            (None, None) => {}
+            (Some(_), None) => panic!("{what}: a reflection file was left"),
+            (None, Some(_)) => panic!("{what}: the reflection file was removed"),
+            (Some(found), Some(was)) => {
+                if let Some(difference) = found.difference(was) {
+                    panic!("{what}: the reflection file was changed: {difference}");
+                }
+            }
+        }
+        assert_eq!(found.mark, image.mark, "{what}: the attribute was changed");
+    }
+}
+
+/// Makes the superblocks in an image those of this home file: identity, and the times of a clean
+/// close; with a `boot`, that as well. Their checksums are wrong then.
+pub fn adopt(reflection: &mut Contents, stat: &Stat, boot: Option<[u8; 16]>) {
+    for at in layout::SUPERBLOCKS {
+        let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
+        if !bytes.starts_with(b"AtomMmap") {
+            continue;
+        }
+        let born = stat.identity.born.unwrap_or_default();
+        bytes[88..96].copy_from_slice(&stat.identity.device.to_le_bytes());
+        bytes[96..104].copy_from_slice(&stat.identity.inode.to_le_bytes());
+        bytes[104..112].copy_from_slice(&born.seconds.to_le_bytes());
+        bytes[112..116].copy_from_slice(&born.nanos.to_le_bytes());
+        bytes[116..120].copy_from_slice(&u32::from(stat.identity.born.is_some()).to_le_bytes());
+        if sums::small(&bytes, 24) == 2 {
+            bytes[128..136].copy_from_slice(&stat.mtime.seconds.to_le_bytes());
+            bytes[136..140].copy_from_slice(&stat.mtime.nanos.to_le_bytes());
+            bytes[140..144].copy_from_slice(&stat.ctime.nanos.to_le_bytes());
+            bytes[144..152].copy_from_slice(&stat.ctime.seconds.to_le_bytes());
+        }
+        if let Some(boot) = boot {
+            bytes[152..168].copy_from_slice(&boot);
+        }
+        reflection.write(&bytes, at);
+    }
+}
+
+/// A file's bytes, if it is there.
+pub fn read(path: &Path) -> Option<Contents> {
+    let platform = Recorder::new().platform();
+    let file = File::open(path).ok()?;
+    let mut contents = Contents::of_len(file.metadata().expect("a file").len());
+    let mut at = 0;
+    // Holes are zeroes, and are long.
+    let handle = of_platform(&file);
+    while let Some(data) = platform.next_data(&handle, at).expect("to look for data") {
+        let end = platform.next_hole(&handle, data).expect("to look for a hole");
+        for page in data / P..end.div_ceil(P) {
+            let mut bytes: Page = [0; PAGE];
+            let len = (contents.len - page * P).min(P) as usize;
+            file.read_exact_at(&mut bytes[..len], page * P).expect("to be read");
+            if bytes != [0; PAGE] {
+                contents.pages.insert(page, Arc::new(bytes));
+            }
+        }
+        at = end;
+    }
+    Some(contents)
+}
+
+/// Makes a file what the contents say.
+pub fn put(path: &Path, contents: &Contents) {
+    write(&File::create(path).expect("a file"), contents);
+}
+
+/// Removes a file that may not be there.
+pub fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => panic!("{}: {e}", path.display()),
+    }
+}
+
+fn stat(file: &File) -> Stat {
+    let stat = file.metadata().expect("a file");
+    let moment = |seconds, nanos| Moment { seconds, nanos: nanos as u32 };
+    let born = stat.created().ok().map(|time| {
+        let since = time.duration_since(UNIX_EPOCH).expect("after 1970");
+        moment(since.as_secs() as i64, i64::from(since.subsec_nanos()))
+    });
+    Stat {
+        identity: Identity { device: stat.dev(), inode: stat.ino(), born },
+        len: stat.len(),
+        mtime: moment(stat.mtime(), stat.mtime_nsec()),
+        ctime: moment(stat.ctime(), stat.ctime_nsec()),
+    }
+}
+
+/// Makes a file what the contents say, with holes where there is nothing.
+fn write(file: &File, contents: &Contents) {
+    file.set_len(0).expect("to cut");
+    file.set_len(contents.len).expect("to lengthen");
+    for n in contents.page_numbers() {
+        let len = (contents.len - n * P).min(P) as usize;
+        file.write_all_at(&contents.pages[&n][..len], n * P).expect("space");
+    }
+}
+
+/// The platform's handle of an open file.
+fn of_platform(file: &File) -> atomic_mmap::testing::File {
+    file.try_clone().expect("a handle").into()
+}

@@ -1,0 +1,207 @@
+//! What do two files hold, and how does a trace change that? Sparse bytes in memory.
+
+use atomic_mmap::testing::recorder::{Event, What};
+use atomic_mmap::testing::{FileId, PAGE};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const P: u64 = PAGE as u64;
+
+/// A page's bytes.
+pub type Page = [u8; PAGE];
+
+/// A file's bytes. Pages that are not there are zero.
+#[derive(Clone, Default)]
+pub struct Contents {
+    /// Length in bytes.
+    pub len: u64,
+    /// The pages. What lies in them past the length is not in the file.
+    pub pages: BTreeMap<u64, Arc<Page>>,
+}
+
+impl Contents {
+    /// Zeroes.
+    pub fn of_len(len: u64) -> Contents {
+        Contents { len, ..Contents::default() }
+    }
+
+    /// Fills `to` from `at`.
+    pub fn read(&self, to: &mut [u8], at: u64) {
+        let mut done = 0;
+        while done < to.len() {
+            let (page, from) = ((at + done as u64) / P, ((at + done as u64) % P) as usize);
+            let len = (PAGE - from).min(to.len() - done);
+            match self.pages.get(&page) {
+                Some(bytes) => to[done..done + len].copy_from_slice(&bytes[from..from + len]),
+                None => to[done..done + len].fill(0),
+            }
+            done += len;
+        }
+    }
+
+    /// `len` bytes from `at` on.
+    pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.read(&mut bytes, at);
+        bytes
+    }
+
+    /// Writes `from` at `at`.
+    pub fn write(&mut self, from: &[u8], at: u64) {
+        let mut done = 0;
+        while done < from.len() {
+            let (page, to) = ((at + done as u64) / P, ((at + done as u64) % P) as usize);
+            let len = (PAGE - to).min(from.len() - done);
+            let bytes = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
+            Arc::make_mut(bytes)[to..to + len].copy_from_slice(&from[done..done + len]);
+            done += len;
+        }
+    }
+
+    /// The number at `at`.
+    pub fn word(&self, at: u64) -> u64 {
+        let mut word = [0; 8];
+        self.read(&mut word, at);
+        u64::from_le_bytes(word)
+    }
+
+    /// Stores a number at `at`.
+    pub fn set_word(&mut self, at: u64, value: u64) {
+        if value != self.word(at) {
+            self.write(&value.to_le_bytes(), at);
+        }
+    }
+
+    /// Zeroes a range.
+    pub fn zero(&mut self, start: u64, end: u64) {
+        let inside: Vec<u64> =
+            self.pages.range(start / P..end.div_ceil(P)).map(|(n, _)| *n).collect();
+        for n in inside {
+            let (from, to) = (start.max(n * P) - n * P, end.min((n + 1) * P) - n * P);
+            if to - from == P {
+                self.pages.remove(&n);
+            } else if let Some(page) = self.pages.get_mut(&n) {
+                Arc::make_mut(page)[from as usize..to as usize].fill(0);
+            }
+        }
+    }
+
+    /// Cuts off, or adds zeroes.
+    pub fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.zero(len, self.len.next_multiple_of(P));
+        }
+        self.len = len;
+    }
+
+    /// Drops what lies past the length.
+    pub fn trim(&mut self) {
+        let end = self.pages.last_key_value().map_or(0, |(n, _)| (n + 1) * P);
+        self.zero(self.len, end.max(self.len));
+    }
+
+    /// The numbers of the pages that have bytes within the length.
+    pub fn page_numbers(&self) -> impl Iterator<Item = u64> {
+        self.pages.range(..self.len.div_ceil(P)).map(|(n, _)| *n)
+    }
+
+    /// Where two files differ first.
+    pub fn difference(&self, other: &Contents) -> Option<String> {
+        if self.len != other.len {
+            return Some(format!("{} bytes long instead of {}", self.len, other.len));
+        }
+        let mut numbers: Vec<u64> = self.page_numbers().chain(other.page_numbers()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for n in numbers {
+            let len = (self.len - n * P).min(P) as usize;
+            let (one, two) = (self.bytes(n * P, len), other.bytes(n * P, len));
+            if one == two {
+                continue;
+            }
+            if let Some(byte) = (0..len).find(|byte| one[*byte] != two[*byte]) {
+                let at = n * P + byte as u64;
+                return Some(format!("{} instead of {} at byte {at}", one[byte], two[byte]));
+            }
+        }
+        None
+    }
+}
+
+/// Both files, and the home file's attribute.
+#[derive(Clone, Default)]
+pub struct Image {
+    /// The home file.
+    pub home: Contents,
+    /// The reflection file, if there is one under its name.
+    pub reflection: Option<Contents>,
+    /// The attribute's value.
+    pub mark: Option<Vec<u8>>,
+}
+
+/// Both files while a trace is played: what the death of the process leaves is what was stored.
+/// (What a loss of power leaves of that is `tests/power`'s question.)
+#[derive(Clone)]
+pub struct Player {
+    files: [Contents; 2],
+    is_named: bool,
+    /// Whether the home file has an attribute.
+    pub is_marked: bool,
+}
+
+impl Player {
+    /// Begins with an image.
+    pub fn new(image: &Image) -> Player {
+        Player {
+            files: [image.home.clone(), image.reflection.clone().unwrap_or_default()],
+            is_named: image.reflection.is_some(),
+            is_marked: image.mark.is_some(),
+        }
+    }
+
+    /// What a crash leaves now. The attribute's value is the caller's to know.
+    pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
+        let [home, reflection] = &self.files;
+        Image {
+            home: home.clone(),
+            reflection: self.is_named.then(|| reflection.clone()),
+            mark: mark.clone().filter(|_| self.is_marked),
+        }
+    }
+
+    /// Plays one event.
+    pub fn play(&mut self, event: &Event) {
+        match &event.what {
+            What::Store { file, offset, value, .. } => self.at(*file).set_word(*offset, *value),
+            What::Xor { file, offset, value_after, .. } => {
+                self.at(*file).set_word(*offset, *value_after);
+            }
+            What::CompareExchange { file, offset, new, done: true, .. } => {
+                self.at(*file).set_word(*offset, *new);
+            }
+            What::Copy { file, offset, bytes, .. } => self.at(*file).write(bytes, *offset),
+            What::Write { file, offset, bytes } => {
+                let file = self.at(*file);
+                file.write(bytes, *offset);
+                file.len = file.len.max(offset + bytes.len() as u64);
+            }
+            What::Punch { file, offset, len } => self.at(*file).zero(*offset, offset + len),
+            What::SetLen { file, len } => self.at(*file).set_len(*len),
+            What::Rename { .. } => self.is_named = true,
+            What::Remove { path } if path.extension().is_none_or(|end| end != "new") => {
+                self.is_named = false;
+                self.files[1] = Contents::default();
+            }
+            What::Os("set_xattr") => self.is_marked = true,
+            What::Os("remove_xattr") => self.is_marked = false,
+            _ => {}
+        }
+    }
+
+    fn at(&mut self, file: FileId) -> &mut Contents {
+        match file {
+            FileId::Home => &mut self.files[0],
+            FileId::Reflection => &mut self.files[1],
+        }
+    }
+}

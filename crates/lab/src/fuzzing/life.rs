@@ -1,0 +1,183 @@
+//! Does what was opened work? Every opening that succeeds must give a file that can be read, written
+//! and closed, and that holds what it should.
+
+use super::ground::{Ground, Slot};
+use super::image::{Contents, Image};
+use super::input::filling;
+use super::reading::{How, Outcome, outcome};
+use atomic_mmap::testing::PAGE;
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch, Options};
+
+const P: u64 = PAGE as u64;
+/// Pages that are read and compared, of those in which there is something.
+const COMPARED: usize = 700;
+
+/// What is done with a file that was opened: bits of an input's byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Life(pub u8);
+
+impl Life {
+    fn views(self) -> bool {
+        self.0 & 1 != 0
+    }
+    fn writes(self) -> bool {
+        self.0 & 2 != 0
+    }
+    fn resizes(self) -> bool {
+        self.0 & 4 != 0
+    }
+    fn deploys(self) -> bool {
+        self.0 & 8 != 0
+    }
+    fn closes_fast(self) -> bool {
+        self.0 & 16 != 0
+    }
+    fn crosses(self) -> bool {
+        self.0 & 32 != 0
+    }
+    fn policy(self) -> DeployPolicy {
+        [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual, DeployPolicy::Manual]
+            [usize::from(self.0 >> 6)]
+    }
+}
+
+/// The options that say `how`.
+pub fn options(how: &How, life: Life) -> Options {
+    let mut options = AtomicMappedFile::options()
+        .on_mismatch(how.wish)
+        .deploy(life.policy())
+        .close_on_drop(CloseMode::Fast);
+    if let Some(medium) = how.medium {
+        options = options.medium(medium);
+    }
+    if let Some(max_len) = how.max_len {
+        options = options.max_len(max_len);
+    }
+    options
+}
+
+/// Opens the pair, and panics unless what comes of it is what should. A pair that is refused is as it
+/// was, and so is the folder; one that is opened lives, and ends as a plain file.
+pub fn open(
+    ground: &Ground,
+    slot: &Slot,
+    image: &Image,
+    is_elsewhere: bool,
+    how: &How,
+    life: Life,
+) {
+    let before = ground.names();
+    let expected = outcome(image, &slot.stat(), ground.boot_id, is_elsewhere, how);
+    let opened = options(how, life).open(&slot.home);
+    match (expected, opened) {
+        (Outcome::Refused(why), Err(Error::Mismatch { why: found, .. })) => {
+            assert_eq!(found, why, "{how:?}: refused for another reason");
+            slot.assert_is(image, "refused");
+            assert_eq!(ground.names(), before, "refused, and the folder was changed");
+        }
+        (Outcome::TooLong, Err(Error::TooLong { .. })) => {
+            slot.assert_is(image, "too long");
+            assert_eq!(ground.names(), before, "too long, and the folder was changed");
+        }
+        (Outcome::Opened(bytes), Ok(file)) => {
+            live(slot, file, bytes, how, life);
+            let left: Vec<String> = ground.names();
+            let ours = |name: &str| slot.reflection.ends_with(name) || name.ends_with(".new");
+            assert!(!left.iter().any(|name| ours(name)), "left behind: {left:?}");
+        }
+        (Outcome::Refused(why), Ok(file)) => panic!("{how:?}: {why:?}, and was opened: {file:?}"),
+        (Outcome::TooLong, Ok(file)) => panic!("{how:?}: too long, and was opened: {file:?}"),
+        (Outcome::Refused(why), Err(error)) => panic!("{how:?}: {why:?}, and not {error:?}"),
+        (Outcome::TooLong, Err(error)) => panic!("{how:?}: too long, and not {error:?}"),
+        (Outcome::Opened(_), Err(error)) => panic!("{how:?}: does not open: {error:?}"),
+    }
+}
+
+/// Panics unless the file holds these bytes.
+#[track_caller]
+pub fn assert_holds(file: &AtomicMappedFile, expected: &Contents, when: &str) {
+    assert_eq!(file.len(), expected.len, "{when}: the length");
+    let mut pages: Vec<u64> = expected.page_numbers().take(COMPARED).collect();
+    // And where there should be nothing, at both ends.
+    pages.extend([0, 1, (expected.len / P).saturating_sub(1), expected.len / P]);
+    for page in pages.into_iter().filter(|page| page * P < expected.len) {
+        let len = (expected.len - page * P).min(P) as usize;
+        let (mut found, wanted) = (vec![0; len], expected.bytes(page * P, len));
+        file.read_at(&mut found, page * P).unwrap_or_else(|e| panic!("{when}: {e}"));
+        if found != wanted {
+            let byte = (0..len).find(|n| found[*n] != wanted[*n]).expect("that they differ");
+            panic!(
+                "{when}: page {page} of {} bytes, byte {byte}: {} instead of {}",
+                expected.len, found[byte], wanted[byte]
+            );
+        }
+    }
+}
+
+/// Reads, writes, changes the length and closes.
+fn live(slot: &Slot, file: AtomicMappedFile, mut bytes: Contents, how: &How, life: Life) {
+    assert_holds(&file, &bytes, "opened");
+    let first = bytes.page_numbers().next().unwrap_or(0) * P;
+    if life.views() && bytes.len > 0 {
+        let end = (first + 2 * P).min(bytes.len);
+        let view = file.view(first..end).expect("a view");
+        let wanted = bytes.bytes(first, (end - first) as usize);
+        assert_eq!(view.to_vec().expect("its bytes"), wanted, "a view");
+        if life.writes() {
+            write(&file, &mut bytes, first, 100, 1);
+            assert_eq!(view.to_vec().expect("its bytes"), wanted, "a view after a write");
+        }
+    }
+    if life.writes() {
+        write(&file, &mut bytes, first + 7, 300, 2);
+        let last = bytes.len.saturating_sub(1);
+        write(&file, &mut bytes, last / P * P, 4096, 3);
+    }
+    if life.crosses() {
+        let middle = first + 60 * P;
+        write(&file, &mut bytes, middle + 9, 5 * 4096, 4);
+        write(&file, &mut bytes, first, 8 * 4096, 5);
+    }
+    if life.resizes() {
+        let (was, most) = (bytes.len, how.max_len.unwrap_or(u64::MAX));
+        for len in [was.saturating_sub(5000), was / 2, was + 70_000] {
+            if len <= most.min(atomic_mmap::MAX_LEN) {
+                set_len(&file, &mut bytes, len);
+            }
+        }
+        assert_holds(&file, &bytes, "after other lengths");
+        let last = bytes.len.saturating_sub(1);
+        write(&file, &mut bytes, last.saturating_sub(200), 200, 6);
+    }
+    if life.deploys() {
+        let end = bytes.len.min(first + (8 << 20));
+        file.deploy(first.min(end)..end).expect("to deploy");
+    }
+    assert_holds(&file, &bytes, "after more operations");
+    let file = if life.closes_fast() {
+        file.close(CloseMode::Fast).expect("to close");
+        let how = How { wish: OnMismatch::Refuse, ..*how };
+        let file = options(&how, life).open(&slot.home).expect("to open again");
+        assert_holds(&file, &bytes, "opened again");
+        file
+    } else {
+        file
+    };
+    file.close(CloseMode::Spatial).expect("to close for good");
+    slot.assert_is(&Image { home: bytes, ..Image::default() }, "closed");
+}
+
+fn set_len(file: &AtomicMappedFile, bytes: &mut Contents, len: u64) {
+    file.set_len(len).unwrap_or_else(|e| panic!("{len} bytes: {e}"));
+    bytes.set_len(len);
+}
+
+/// Writes as much as fits.
+fn write(file: &AtomicMappedFile, bytes: &mut Contents, at: u64, len: usize, seed: u64) {
+    let len = bytes.len.saturating_sub(at).min(len as u64) as usize;
+    let what = filling(seed + 1000, len);
+    if len > 0 {
+        file.write_at(&what, at).unwrap_or_else(|e| panic!("{len} bytes at {at}: {e}"));
+        bytes.write(&what, at);
+    }
+}

@@ -1,0 +1,287 @@
+//! What does opening make of two files that do not go together? With all three wishes.
+//!
+//! ```text
+//! 0     bits 2-3: medium, 4-5: reservation
+//! 1     what is done with the file, if it opens (life)
+//! 2, 3  the images (templates) of the home file and of the reflection file: most often the same
+//! 4     where the reflection file lies: below
+//! 5     what its superblocks say: below
+//! 6     the attribute
+//! 7     what was done to the home file since: bits 0-2: below; 3: the times are said to be others
+//! 8-10  how far
+//! 11-   bytes of a file that is not ours, or that are put over the superblocks
+//! ```
+
+use super::ground::{self, Ground, Slot, Stat, adopt};
+use super::image::{Contents, Image};
+use super::input::{Input, filling};
+use super::life::{self, Life};
+use super::open_bytes::{UUID, how};
+use super::patch::MarkWish;
+use super::reading::{How, Outcome, is_of_name, outcome};
+use super::sums;
+use super::templates;
+use atomic_mmap::testing::layout;
+use atomic_mmap::testing::superblock::Moment;
+use atomic_mmap::{Error, Mismatch, OnMismatch};
+use std::fs::{self, OpenOptions};
+use std::path::PathBuf;
+
+/// The name that reflection files say their home file has.
+const NAME: &[u8] = b"a.dat";
+
+/// Where the reflection file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lies {
+    InItsPlace,
+    Nowhere,
+    /// Under the number of a file that is not there.
+    Elsewhere,
+    /// And the home file was moved to another folder.
+    AndHomeIsGone,
+    /// And the home file was renamed within the folder.
+    AndHomeIsRenamed,
+}
+
+/// Everything about a pair but the wish.
+#[derive(Clone, Debug)]
+struct Scene {
+    how: How,
+    life: Life,
+    home: usize,
+    reflection: usize,
+    lies: Lies,
+    says: u8,
+    mark: MarkWish,
+    since: u8,
+    far: u64,
+    bytes: Vec<u8>,
+}
+
+/// Runs one input.
+pub fn run(input: &[u8]) {
+    ground::with(|ground| one(ground, Input(input)));
+}
+
+fn one(ground: &Ground, mut input: Input<'_>) {
+    let scene = Scene {
+        how: how(input.byte()),
+        life: Life(input.byte()),
+        home: input.byte().into(),
+        reflection: input.byte().into(),
+        lies: input.pick(&[
+            Lies::InItsPlace,
+            Lies::Nowhere,
+            Lies::Elsewhere,
+            Lies::AndHomeIsGone,
+            Lies::AndHomeIsRenamed,
+            Lies::InItsPlace,
+            Lies::InItsPlace,
+            Lies::InItsPlace,
+        ]),
+        says: input.byte(),
+        mark: match input.byte() % 5 {
+            0 => MarkWish::Right,
+            1 => MarkWish::None,
+            2 => MarkWish::OtherPair,
+            3 => MarkWish::OtherFile,
+            _ => MarkWish::Raw(b"something else".to_vec()),
+        },
+        since: input.byte(),
+        far: input.number(3),
+        bytes: input.0[..input.0.len().min(8192)].to_vec(),
+    };
+    for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
+        ground.clear();
+        let how = How { wish, ..scene.how };
+        match scene.lies {
+            Lies::AndHomeIsGone | Lies::AndHomeIsRenamed => open_without_home(ground, &scene, &how),
+            _ => open(ground, &scene, &how),
+        }
+    }
+}
+
+fn open(ground: &Ground, scene: &Scene, how: &How) {
+    let slot = &ground.slots[0];
+    let (image, other) = put(ground, slot, scene);
+    let other = other.map(|contents| {
+        let path = elsewhere(ground, slot);
+        ground::put(&path, &contents);
+        (path, contents)
+    });
+    let is_elsewhere =
+        other.as_ref().is_some_and(|(_, contents)| is_orphan(contents, &ground.slots.each_ref()));
+    let expected = outcome(&image, &slot.stat(), ground.boot_id, is_elsewhere, how);
+    life::open(ground, slot, &image, is_elsewhere, how, scene.life);
+    match expected {
+        Outcome::Refused(Mismatch::Foreign | Mismatch::Newer { .. }) => {
+            assert!(slot.reflection.exists(), "{how:?} has removed what is not ours");
+        }
+        _ => {}
+    }
+    if let Some((path, was)) = other {
+        let is = ground::read(&path);
+        // Only who is told to discard what is found removes it.
+        let may_go = is_elsewhere && how.wish == OnMismatch::Discard;
+        match is {
+            None => assert!(may_go, "a reflection file of another number was removed"),
+            Some(is) => assert_eq!(is.difference(&was), None, "another's was changed"),
+        }
+    }
+}
+
+/// Whether a reflection file is whole, of a home file of our name, and none of those that lie in the
+/// folder: a file that was renamed there is no business of ours.
+fn is_orphan(reflection: &Contents, there: &[&Slot]) -> bool {
+    let copies = layout::SUPERBLOCKS.map(|at| reflection.bytes(at, sums::SUPERBLOCK_LEN));
+    let whole = copies.iter().filter(|b| sums::in_superblock(b) == sums::of_superblock(b));
+    let Some(bytes) = whole.rev().max_by_key(|bytes| sums::word(bytes, 16)) else { return false };
+    let born = (sums::small(bytes, 116) != 0)
+        .then(|| Moment { seconds: sums::word(bytes, 104) as i64, nanos: sums::small(bytes, 112) });
+    let is_there = there.iter().map(|slot| slot.identity).any(|identity| {
+        identity.inode == sums::word(bytes, 96)
+            // Where both are known.
+            && born.is_none_or(|born| identity.born.is_none_or(|known| known == born))
+    });
+    is_of_name(reflection, NAME) && !is_there
+}
+
+fn elsewhere(ground: &Ground, slot: &Slot) -> PathBuf {
+    ground.path(&format!(".atomic-mmap.{:x}", slot.identity.inode ^ 0xABCD_0000))
+}
+
+/// A reflection file without its home file is refused, whatever is wished, and stays.
+fn open_without_home(ground: &Ground, scene: &Scene, how: &How) {
+    let slot = &ground.slots[0];
+    let (image, _) = put(ground, slot, scene);
+    let to = match scene.lies {
+        Lies::AndHomeIsGone => ground.away.join("a.dat"),
+        _ => ground.path("renamed.dat"),
+    };
+    fs::rename(&slot.home, &to).expect("to move the home file");
+    let there = match scene.lies {
+        Lies::AndHomeIsGone => &ground.slots[1..],
+        _ => &ground.slots[..],
+    };
+    let there: Vec<&Slot> = there.iter().collect();
+    let is_orphan = image.reflection.as_ref().is_some_and(|file| is_orphan(file, &there));
+    let before = ground.names();
+    let result = life::options(how, scene.life).open(&slot.home);
+    match result {
+        Err(Error::Mismatch { why: Mismatch::HomeGone, .. }) if is_orphan => {}
+        Err(Error::Io { source, .. })
+            if !is_orphan && source.kind() == std::io::ErrorKind::NotFound => {}
+        other => panic!("no home file, {is_orphan}: {other:?}"),
+    }
+    assert_eq!(ground.names(), before, "no home file, and the folder was changed");
+    fs::rename(&to, &slot.home).expect("to move it back");
+    slot.assert_is(&image, "no home file");
+}
+
+/// Makes the files. The second one is a reflection file to be put elsewhere.
+fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> (Image, Option<Contents>) {
+    let mut image = templates::image(scene.home);
+    let mark = slot.mark(&scene.mark, UUID);
+    image.mark = mark.filter(|_| ground.has_marks);
+    let mut stat = slot.put_home(&image);
+    let mut reflection = templates::image(scene.reflection).reflection;
+    if let Some(reflection) = &mut reflection {
+        if scene.since & 8 != 0 {
+            stat.mtime.seconds -= 1;
+        }
+        say(ground, slot, reflection, &stat, scene);
+    }
+    if scene.since & 7 != 0 {
+        change_home(slot, &mut image, scene);
+    }
+    match scene.lies {
+        Lies::Nowhere => reflection = None,
+        Lies::Elsewhere => {
+            image.reflection = None;
+            slot.put_reflection(&image);
+            return (image, reflection);
+        }
+        _ => {}
+    }
+    image.reflection = reflection;
+    slot.put_reflection(&image);
+    (image, None)
+}
+
+/// What the superblocks say, and how much of them is there.
+fn say(ground: &Ground, slot: &Slot, reflection: &mut Contents, stat: &Stat, scene: &Scene) {
+    let other = &ground.slots[1];
+    adopt(reflection, stat, Some(ground.boot_id));
+    let mut in_both = |at: u64, bytes: &[u8]| {
+        layout::SUPERBLOCKS.iter().for_each(|block| reflection.write(bytes, block + at));
+    };
+    in_both(168, &[NAME.len() as u8, 0]);
+    in_both(170, NAME);
+    match scene.says % 16 {
+        0..=2 => {}
+        3 => in_both(88, &(slot.identity.device + 1).to_le_bytes()),
+        4 => in_both(96, &other.identity.inode.to_le_bytes()),
+        5 => in_both(96, &(slot.identity.inode + 0x1234).to_le_bytes()),
+        6 => in_both(104, &[1, 2, 3]),
+        7 => in_both(116, &[0]),
+        8 => in_both(152, &[7; 16]),
+        9 => in_both(24, &[1]),
+        10 => in_both(24, &[3]),
+        11 => in_both(170, b"b.dat"),
+        12 => {
+            in_both(8, &[1 + (scene.far % 7) as u8]);
+        }
+        13 => {
+            in_both(152, &[0; 16]);
+        }
+        14 => in_both(16, &(u64::MAX - scene.far % 4).to_le_bytes()),
+        _ => in_both(24, &[2]),
+    }
+    sums::repair_superblocks(reflection);
+    match scene.says >> 4 {
+        0..=7 => {}
+        // One of them, or both, damaged.
+        8 => reflection.write(&scene.bytes, 0),
+        9 => reflection.write(&scene.bytes, 4096),
+        10 => {
+            reflection.write(&[0xEE; 24], 200);
+            reflection.write(&[0xEE; 24], 4096 + 200);
+        }
+        // Cut off: in its head, anywhere, or by little.
+        11 => reflection.set_len(scene.far % 9000),
+        12 => reflection.set_len(scene.far * 64),
+        13 => {
+            let len = reflection.len.saturating_sub(1 + scene.far % 8192);
+            reflection.set_len(len);
+        }
+        14 => reflection.set_len(reflection.len + scene.far),
+        // Not ours.
+        _ => {
+            *reflection = Contents::of_len(scene.bytes.len() as u64);
+            reflection.write(&scene.bytes, 0);
+        }
+    }
+}
+
+/// What somebody did behind our back.
+fn change_home(slot: &Slot, image: &mut Image, scene: &Scene) {
+    let home = &mut image.home;
+    let file = OpenOptions::new().write(true).open(&slot.home).expect("the home file");
+    match scene.since & 7 {
+        1 => home.set_len(scene.far % (home.len + 1)),
+        2 => home.set_len(home.len + 1 + scene.far % 100_000),
+        3 => home.write(&filling(9, 50), scene.far % home.len.max(1)),
+        4 => home.set_len(0),
+        _ => {}
+    }
+    home.pages.retain(|page, _| page * 4096 < home.len);
+    let mark = image.mark.clone();
+    slot.put_home(&Image { home: home.clone(), reflection: None, mark });
+    // The clock may not have moved since.
+    let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 + scene.far);
+    match scene.since & 7 {
+        5 => {}
+        6 => drop(file.set_modified(later)),
+        _ => file.set_modified(later).expect("another time"),
+    }
+}

@@ -1,0 +1,89 @@
+//! What does opening make of any bytes? Whatever lies in the reflection file's place, as it is.
+//!
+//! ```text
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation
+//! 1  what is done with the file, if it opens (life)
+//! 2  bit 0: both superblocks of this file to begin with; 1: closed, 2: of another boot, 3: marked,
+//!    4: there is no reflection file at all
+//! 3- patches
+//! ```
+
+use super::ground::{self, Ground, Slot, adopt};
+use super::image::{Contents, Image};
+use super::input::Input;
+use super::life::{self, Life};
+use super::patch::{MarkWish, Patch};
+use super::reading::How;
+use super::sums;
+use atomic_mmap::testing::layout;
+use atomic_mmap::testing::superblock::{ClosedAs, Identity, State, Superblock};
+use atomic_mmap::{Medium, OnMismatch};
+
+/// The pair's name in all inputs: seeds have it in their superblocks.
+pub const UUID: [u8; 16] = *b"fuzzed pair, all";
+
+/// Runs one input.
+pub fn run(input: &[u8]) {
+    ground::with(|ground| one(ground, Input(input)));
+}
+
+/// How the file is opened, by a byte.
+pub fn how(byte: u8) -> How {
+    let wishes = [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard, OnMismatch::Trust];
+    let media = [Some(Medium::Dax), None, Some(Medium::PageCache), Some(Medium::Ram)];
+    let reserved = [Some(16 << 20), None, Some(3 << 30), Some(20_000)];
+    How {
+        wish: wishes[usize::from(byte & 3)],
+        medium: media[usize::from(byte >> 2 & 3)],
+        max_len: reserved[usize::from(byte >> 4 & 3)],
+    }
+}
+
+fn one(ground: &Ground, mut input: Input<'_>) {
+    let how = how(input.byte());
+    let life = Life(input.byte());
+    let begin = input.byte();
+    let patches = Patch::all(&mut input);
+    let slot = &ground.slots[0];
+    let image = make(ground, slot, begin, &patches);
+    life::open(ground, slot, &image, false, &how, life);
+}
+
+fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
+    let mut image = Image::default();
+    Patch::apply_to_home(patches, &mut image);
+    let otherwise = if begin & 8 != 0 { MarkWish::Right } else { MarkWish::None };
+    let mark = slot.mark(&Patch::mark(patches, otherwise), UUID);
+    image.mark = mark.filter(|_| ground.has_marks);
+    let stat = slot.put_home(&image);
+    if begin & 16 == 0 {
+        let len = image.home.len.min(layout::MAX_LEN);
+        let mut reflection = Contents::of_len(layout::reflection_len(len));
+        reflection.set_word(layout::LENGTH_WORD, len);
+        reflection.set_word(layout::HIGH_WATER_WORD, len);
+        if begin & 1 != 0 {
+            put_superblocks(&mut reflection, begin & 2 != 0, len);
+            let boot = if begin & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
+            adopt(&mut reflection, &stat, Some(boot));
+            sums::repair_superblocks(&mut reflection);
+        }
+        image.reflection = Some(reflection);
+    }
+    Patch::apply_to_reflection(patches, &mut image);
+    slot.put_reflection(&image);
+    image
+}
+
+/// Two superblocks of nobody in particular.
+pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64) {
+    let state = match is_closed {
+        true => State::Clean(ClosedAs { len, ..ClosedAs::default() }),
+        false => State::InUse,
+    };
+    for (session, at) in (4..).zip(layout::SUPERBLOCKS) {
+        let identity = Identity { device: 0, inode: 0, born: None };
+        let name = b"a.dat".to_vec();
+        let block = Superblock { session, state, uuid: UUID, identity, boot_id: [0; 16], name };
+        reflection.write(&block.encode(), at);
+    }
+}

@@ -1,0 +1,72 @@
+//! What does opening make of a crashed pair that somebody has changed, with the checksums put right?
+//!
+//! ```text
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation
+//! 1  what is done with the file, if it opens (life)
+//! 2  the image to begin with: 0 = two new superblocks, else one that a crash has left (templates)
+//! 3  bit 0: superblocks are repaired, 1: entries are, 2: of another boot, 3: marked,
+//!    4: the identity is not made this file's
+//! 4  a lane whose entries are not repaired; 80 and more: none
+//! 5- patches
+//! ```
+
+use super::ground::{self, Ground, Slot, adopt};
+use super::image::{Contents, Image};
+use super::input::Input;
+use super::life::{self, Life};
+use super::open_bytes::{UUID, how, put_superblocks};
+use super::patch::{MarkWish, Patch};
+use super::sums;
+use super::templates;
+use atomic_mmap::testing::layout;
+
+/// Runs one input.
+pub fn run(input: &[u8]) {
+    ground::with(|ground| one(ground, Input(input)));
+}
+
+fn one(ground: &Ground, mut input: Input<'_>) {
+    let how = how(input.byte());
+    let life = Life(input.byte());
+    let from = input.byte();
+    let flags = input.byte();
+    let torn = input.byte();
+    let patches = Patch::all(&mut input);
+    let slot = &ground.slots[0];
+    let image = make(ground, slot, from, flags, torn, &patches);
+    life::open(ground, slot, &image, false, &how, life);
+}
+
+fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[Patch]) -> Image {
+    let mut image = match from {
+        0 => {
+            let mut reflection = Contents::of_len(layout::reflection_len(0));
+            put_superblocks(&mut reflection, false, 0);
+            Image { reflection: Some(reflection), ..Image::default() }
+        }
+        n => templates::image(usize::from(n) - 1),
+    };
+    Patch::apply_to_home(patches, &mut image);
+    let otherwise = if flags & 8 != 0 { MarkWish::Right } else { MarkWish::None };
+    let mark = slot.mark(&Patch::mark(patches, otherwise), UUID);
+    image.mark = mark.filter(|_| ground.has_marks);
+    let stat = slot.put_home(&image);
+    Patch::apply_to_reflection(patches, &mut image);
+    if let Some(reflection) = &mut image.reflection {
+        if flags & 16 == 0 {
+            let boot = if flags & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
+            adopt(reflection, &stat, Some(boot));
+        }
+        if flags & 1 != 0 {
+            sums::repair_superblocks(reflection);
+        }
+        if flags & 2 != 0
+            && let Some((uuid, session)) = sums::session_of(reflection)
+        {
+            let is_whole = |lane: usize, _| lane != usize::from(torn);
+            sums::repair_entries(reflection, &uuid, session, is_whole);
+        }
+    }
+    slot.put_reflection(&image);
+    image
+}

@@ -1,0 +1,589 @@
+//! What should opening make of an image? `docs/format.md` and `docs/recovery.md`, read a second time.
+//!
+//! Shares no code with `src/recovery/` nor with the decoders of `src/format/`: the two must come to the
+//! same conclusion about every image, or one of them is wrong. Where the documents leave an order open
+//! (the lanes of entries that contradict each other, which no crash leaves) it is that of the code.
+
+use super::ground::Stat;
+use super::image::{Contents, Image};
+use super::sums::{self, RECORD, REDO_HEADER, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
+use atomic_mmap::testing::superblock::{Identity, Moment};
+use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
+use atomic_mmap::{Medium, Mismatch, OnMismatch};
+
+const P: u64 = PAGE as u64;
+/// Least session number that is not believed: `docs/format.md`.
+const NO_SESSION: u64 = 1 << 63;
+
+/// How the file is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// What the caller wishes.
+    pub wish: OnMismatch,
+    /// The medium that is forced.
+    pub medium: Option<Medium>,
+    /// The reservation that is asked for.
+    pub max_len: Option<u64>,
+}
+
+/// What should come of it.
+#[derive(Clone)]
+pub enum Outcome {
+    /// Refused.
+    Refused(Mismatch),
+    /// Longer than the reservation, or than any file.
+    TooLong,
+    /// Opened; these are the bytes.
+    Opened(Contents),
+}
+
+/// What a superblock says.
+pub(super) struct Superblock {
+    state: u32,
+    pub uuid: [u8; 16],
+    pub session: u64,
+    identity: Identity,
+    closed_len: u64,
+    mtime: Moment,
+    ctime: Moment,
+    boot: [u8; 16],
+}
+
+/// What one copy of it is.
+pub(super) enum Copy {
+    Valid(Superblock),
+    Newer(u32),
+    Corrupt,
+    Foreign,
+}
+
+fn moment(bytes: &[u8], seconds: usize, nanos: usize) -> Moment {
+    Moment { seconds: word(bytes, seconds) as i64, nanos: small(bytes, nanos) }
+}
+
+pub(super) fn copy(bytes: &[u8]) -> Copy {
+    if !bytes.starts_with(b"AtomMmap") {
+        return Copy::Foreign;
+    }
+    let version = small(bytes, 8);
+    if version > 1 {
+        return Copy::Newer(version);
+    }
+    let geometry = [(48, 64), (52, 4096), (56, 64), (60, 80), (64, 4096), (12, 512), (8, 1)];
+    let state = small(bytes, 24);
+    let is_right = sums::in_superblock(bytes) == sums::of_superblock(bytes)
+        && geometry.iter().all(|(at, value)| small(bytes, *at) == *value)
+        && word(bytes, 72) == 1 << 30
+        && word(bytes, 80) == 1 << 28
+        && (1..=3).contains(&state)
+        && u16::from_le_bytes([bytes[168], bytes[169]]) <= 255;
+    if !is_right {
+        return Copy::Corrupt;
+    }
+    Copy::Valid(Superblock {
+        state,
+        uuid: std::array::from_fn(|n| bytes[32 + n]),
+        session: word(bytes, 16),
+        identity: Identity {
+            device: word(bytes, 88),
+            inode: word(bytes, 96),
+            born: (small(bytes, 116) != 0).then(|| moment(bytes, 104, 112)),
+        },
+        closed_len: word(bytes, 120),
+        mtime: moment(bytes, 128, 136),
+        ctime: moment(bytes, 144, 140),
+        boot: std::array::from_fn(|n| bytes[152 + n]),
+    })
+}
+
+fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
+    a.is_none() || b.is_none() || a == b
+}
+
+/// What should come of opening `image`, whose home file is `stat`. `is_elsewhere`: a whole reflection
+/// file that names a home file of this name lies in the folder under another one's number.
+pub fn outcome(
+    image: &Image,
+    stat: &Stat,
+    boot: [u8; 16],
+    is_elsewhere: bool,
+    how: &How,
+) -> Outcome {
+    match judge(image, stat, boot, is_elsewhere, how) {
+        Judged::Refused(why) => Outcome::Refused(why),
+        Judged::Plain => match fits(stat.len, how) {
+            true => Outcome::Opened(image.home.clone()),
+            false => Outcome::TooLong,
+        },
+        Judged::Kept { recover, len, high_water, uuid, session } => {
+            if !fits(len.max(high_water), how) {
+                return Outcome::TooLong;
+            }
+            let mut pair = Pair { image: image.clone(), len };
+            if recover {
+                match entries(pair.reflection(), &uuid, session) {
+                    Some(lanes) => pair.recover(&lanes),
+                    None => return Outcome::Refused(Mismatch::Corrupt),
+                }
+            }
+            Outcome::Opened(pair.bytes())
+        }
+    }
+}
+
+/// The bytes of an image that a crash has just left, whoever its home file is. `None`: refused.
+pub fn of_this_boot(image: &Image) -> Option<Contents> {
+    let Some(reflection) = &image.reflection else { return Some(image.home.clone()) };
+    let (uuid, session) = sums::session_of(reflection)?;
+    let newest = layout::SUPERBLOCKS
+        .map(|at| reflection.bytes(at, SUPERBLOCK_LEN))
+        .into_iter()
+        .find(|bytes| word(bytes, 16) == session)?;
+    let Copy::Valid(superblock) = copy(&newest) else { return None };
+    if superblock.state == 3 {
+        return Some(image.home.clone());
+    }
+    let mut pair = Pair { image: image.clone(), len: reflection.word(layout::LENGTH_WORD) };
+    if superblock.state == 1 {
+        pair.recover(&entries(pair.reflection(), &uuid, session)?);
+    }
+    Some(pair.bytes())
+}
+
+fn fits(len: u64, how: &How) -> bool {
+    len <= layout::MAX_LEN && how.max_len.is_none_or(|most| len <= most && most <= layout::MAX_LEN)
+}
+
+enum Judged {
+    Refused(Mismatch),
+    /// The home file's bytes are as they are.
+    Plain,
+    Kept {
+        recover: bool,
+        len: u64,
+        high_water: u64,
+        uuid: [u8; 16],
+        session: u64,
+    },
+}
+
+fn judge(image: &Image, stat: &Stat, boot: [u8; 16], is_elsewhere: bool, how: &How) -> Judged {
+    let is = stat.identity;
+    let refused = |why| Judged::Refused(why);
+    let unless_discarded = |why| match how.wish {
+        OnMismatch::Discard => Judged::Plain,
+        _ => Judged::Refused(why),
+    };
+    // The mark: whose uuid, and of which file.
+    let mark = image.mark.as_ref().filter(|mark| mark.len() == 40).map(|mark| {
+        let born = (small(mark, 36) != 0).then(|| moment(mark, 24, 32));
+        (&mark[..16], word(mark, 16) == is.inode && same_birth(born, is.born))
+    });
+    let Some(reflection) = &image.reflection else {
+        return match mark {
+            Some((_, true)) => unless_discarded(Mismatch::ReflectionGone),
+            Some((_, false)) => unless_discarded(Mismatch::HomeIsCopy),
+            None if is_elsewhere && stat.len > 0 => unless_discarded(Mismatch::HomeReplaced),
+            None => Judged::Plain,
+        };
+    };
+    let superblock = |n: usize| {
+        let at = layout::SUPERBLOCKS[n];
+        let there = reflection.len.saturating_sub(at).min(SUPERBLOCK_LEN as u64) as usize;
+        let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
+        bytes[there..].fill(0);
+        copy(&bytes)
+    };
+    let found = match (superblock(0), superblock(1)) {
+        (Copy::Newer(version), _) | (_, Copy::Newer(version)) => {
+            return refused(Mismatch::Newer { version });
+        }
+        (Copy::Foreign, Copy::Foreign) => {
+            let start = reflection.bytes(0, reflection.len.min(8) as usize);
+            if reflection.len >= 512 || !b"AtomMmap".starts_with(&start[..]) {
+                return refused(Mismatch::Foreign);
+            }
+            return unless_discarded(Mismatch::ReflectionTruncated);
+        }
+        (Copy::Valid(a), Copy::Valid(b)) => {
+            if a.session >= b.session {
+                a
+            } else {
+                b
+            }
+        }
+        (Copy::Valid(one), _) | (_, Copy::Valid(one)) => one,
+        _ if reflection.len < layout::SUPERCHUNKS => {
+            return unless_discarded(Mismatch::ReflectionTruncated);
+        }
+        _ => return unless_discarded(Mismatch::Corrupt),
+    };
+    if found.state == 3 {
+        return Judged::Plain;
+    }
+    let same_boot = found.boot == boot && boot != [0; 16];
+    let was = found.identity;
+    if was.inode != is.inode
+        || !same_birth(was.born, is.born)
+        || (same_boot && was.device != is.device)
+    {
+        return unless_discarded(Mismatch::Swapped);
+    }
+    if reflection.len < layout::SUPERCHUNKS {
+        return unless_discarded(Mismatch::ReflectionTruncated);
+    }
+    let len = reflection.word(layout::LENGTH_WORD);
+    let high_water = reflection.word(layout::HIGH_WATER_WORD);
+    if len > layout::MAX_LEN || high_water > layout::MAX_LEN || found.session >= NO_SESSION {
+        return unless_discarded(Mismatch::Corrupt);
+    }
+    if reflection.len < layout::reflection_len(len) {
+        return unless_discarded(Mismatch::ReflectionTruncated);
+    }
+    // Damage comes before the question whose mark it is.
+    if mark.is_some_and(|(uuid, is_of)| !is_of || uuid != found.uuid) {
+        return unless_discarded(Mismatch::Swapped);
+    }
+    if stat.len < len {
+        return unless_discarded(Mismatch::HomeTruncated);
+    }
+    let is_closed = found.state == 2;
+    let is_changed = match is_closed {
+        true => {
+            stat.len != found.closed_len || stat.mtime != found.mtime || stat.ctime != found.ctime
+        }
+        false => stat.len > len.max(high_water),
+    };
+    let keeps_stores = how.medium == Some(Medium::Dax);
+    let why = match () {
+        () if is_changed => Some(Mismatch::HomeChanged),
+        () if !is_closed && !same_boot && !keeps_stores => Some(Mismatch::Restarted),
+        () => None,
+    };
+    let kept = Judged::Kept {
+        recover: !is_closed,
+        len,
+        high_water,
+        uuid: found.uuid,
+        session: found.session,
+    };
+    match (why, how.wish) {
+        (None, _) | (Some(_), OnMismatch::Trust) => kept,
+        (Some(_), OnMismatch::Discard) => Judged::Plain,
+        (Some(why), OnMismatch::Refuse) => refused(why),
+    }
+}
+
+/// A word's place, the bits that an operation flips, and what they were.
+pub(super) type Flipped = (u64, u64, u64);
+/// A page, the slices that follow, and where they lie in the reflection file.
+pub(super) type Logged = (u64, u64, u64);
+
+/// What a redo entry says. `None`: no entry, or a torn one.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    None,
+    Cleared(u64),
+    Redo { sequence: u64, page: u64, offset: usize, sides: u64, payload: Vec<u8> },
+}
+
+struct Lane {
+    redo: [Entry; 2],
+    words: Vec<Flipped>,
+    logged: Vec<Logged>,
+}
+
+/// What the lanes say. `None`: more was spilled than fits the log area.
+fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<Lane>> {
+    let mut spilled = 0u64;
+    let lane = |n: usize| {
+        let at = layout::LANES + (n * layout::LANE) as u64;
+        let seed = |place| sums::seed(uuid, session, n, place);
+        let redo = [0u8, 1].map(|place| {
+            let at = at + u64::from(place) * layout::REDO_ENTRY as u64;
+            redo(&reflection.bytes(at, layout::REDO_ENTRY), seed(place))
+        });
+        let mut lane = Lane { redo, words: Vec::new(), logged: Vec::new() };
+        let entry = reflection.bytes(at + layout::UNDO_ENTRY as u64, layout::UNDO_ENTRY_LEN);
+        let (sequence, is_undo, offset, len, sum) = match undo(&entry, seed(2)) {
+            None => return Some(lane),
+            Some(Undo::Words { words, .. }) => {
+                lane.words = words;
+                return Some(lane);
+            }
+            Some(Undo::Spilled { sequence, is_undo, offset, len, sum }) => {
+                (sequence, is_undo, offset, len, sum)
+            }
+        };
+        spilled += len;
+        if spilled > layout::LOG_AREA_LEN {
+            return None;
+        }
+        if sums::of_spill(seed(2), sequence, reflection, offset, len) != sum {
+            return Some(lane);
+        }
+        let (start, end) = (layout::LOG_AREA + offset, layout::LOG_AREA + offset + len);
+        if is_undo {
+            lane.words = spilled_words(reflection, start, end).unwrap_or_default();
+        } else {
+            lane.logged = spilled_pages(reflection, start, end).unwrap_or_default();
+        }
+        Some(lane)
+    };
+    (0..layout::LANE_COUNT).map(lane).collect()
+}
+
+/// What an undo entry says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Undo {
+    Words { sequence: u64, words: Vec<Flipped> },
+    Spilled { sequence: u64, is_undo: bool, offset: u64, len: u64, sum: u32 },
+}
+
+/// The bytes at an undo entry's place. `None`: no entry, or a torn one.
+pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
+    let len = sums::undo_len(bytes)?;
+    if small(bytes, 8) != sums::of_entry(seed, &bytes[..len]) {
+        return None;
+    }
+    let (sequence, kind) = (word(bytes, 0) >> 24, word(bytes, 0) >> 16 & 0xFF);
+    let records = &bytes[UNDO_HEADER..len];
+    let is_undo = match kind {
+        sums::KIND_UNDO => {
+            let words = records.chunks_exact(RECORD).map(flipped).collect::<Option<_>>()?;
+            return Some(Undo::Words { sequence, words });
+        }
+        sums::KIND_SPILLED_UNDO => true,
+        sums::KIND_SPILLED_REDO => false,
+        _ => return None,
+    };
+    let (offset, len) = (word(records, 0), word(records, 8));
+    let fits = offset.checked_add(len).is_some_and(|end| end <= layout::LOG_AREA_LEN);
+    let sum = u32::try_from(word(records, 16)).ok()?;
+    (records.len() == RECORD && fits).then_some(Undo::Spilled {
+        sequence,
+        is_undo,
+        offset,
+        len,
+        sum,
+    })
+}
+
+/// The bytes at a redo entry's place.
+pub(super) fn redo(bytes: &[u8], seed: u32) -> Entry {
+    let header = word(bytes, 0);
+    if header == 0 {
+        return Entry::None;
+    }
+    if header & 0xFF_FFFF == 0 {
+        return Entry::Cleared(header >> 24);
+    }
+    let page = u64::from(small(bytes, 12));
+    match sums::redo_len(bytes) {
+        Some(len)
+            if small(bytes, 8) == sums::of_entry(seed, &bytes[..len])
+                && page < layout::MAX_LEN / P =>
+        {
+            Entry::Redo {
+                sequence: header >> 24,
+                page,
+                offset: (header >> 12 & 0xFFF) as usize,
+                sides: word(bytes, 16),
+                payload: bytes[REDO_HEADER..len].to_vec(),
+            }
+        }
+        _ => Entry::None,
+    }
+}
+
+pub(super) fn flipped(record: &[u8]) -> Option<Flipped> {
+    let (kind, index) = (word(record, 0) >> 56, word(record, 0) << 8 >> 8);
+    let (mask, old) = (word(record, 8), word(record, 16));
+    let is_right = match kind {
+        1 => index < layout::MAX_LEN / P,
+        2 => index < layout::MAX_LEN / REGION as u64,
+        _ => false,
+    };
+    (is_right && old & !mask == 0).then_some((word(record, 0), mask, old))
+}
+
+pub(super) fn spilled_words(log: &Contents, start: u64, end: u64) -> Option<Vec<Flipped>> {
+    let len = end - start;
+    if !len.is_multiple_of(RECORD as u64) {
+        return None;
+    }
+    (0..len / RECORD as u64)
+        .map(|n| flipped(&log.bytes(start + n * RECORD as u64, RECORD)))
+        .collect()
+}
+
+pub(super) fn spilled_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<Logged>> {
+    let mut pages = Vec::new();
+    while at < end {
+        if end - at < 16 {
+            return None;
+        }
+        let (page, mask) = (log.word(at), log.word(at + 8));
+        let len = u64::from(mask.count_ones()) * SLICE as u64;
+        if mask == 0 || page >= layout::MAX_LEN / P || end - at - 16 < len {
+            return None;
+        }
+        pages.push((page, mask, at + 16));
+        at += 16 + len;
+    }
+    Some(pages)
+}
+
+/// Whether the sequence number `a` came before `b`: 40 bits, modulo.
+fn is_before(a: u64, b: u64) -> bool {
+    let ahead = b.wrapping_sub(a) & ((1 << 40) - 1);
+    ahead != 0 && ahead < 1 << 39
+}
+
+/// Whether a reflection file is whole, and names a home file of this name: what opening looks for when
+/// there is no home file, or no reflection file where it should be.
+pub fn is_of_name(reflection: &Contents, name: &[u8]) -> bool {
+    let copies = layout::SUPERBLOCKS.map(|at| reflection.bytes(at, SUPERBLOCK_LEN));
+    if copies.iter().any(|bytes| matches!(copy(bytes), Copy::Newer(_))) {
+        return false;
+    }
+    let whole = copies.iter().filter(|bytes| matches!(copy(bytes), Copy::Valid(_)));
+    // The first of two that are equal.
+    let Some(bytes) = whole.rev().max_by_key(|bytes| word(bytes, 16)) else { return false };
+    let len = usize::from(u16::from_le_bytes([bytes[168], bytes[169]]));
+    small(bytes, 24) != 3 && &bytes[170..170 + len] == name
+}
+
+struct Pair {
+    image: Image,
+    len: u64,
+}
+
+impl Pair {
+    fn reflection(&self) -> &Contents {
+        self.image.reflection.as_ref().expect("a pair has one")
+    }
+
+    fn reflection_mut(&mut self) -> &mut Contents {
+        self.image.reflection.as_mut().expect("a pair has one")
+    }
+
+    fn valid(&self, page: u64) -> u64 {
+        let word = self.reflection().word(layout::slice_word(PageIndex(page)));
+        let region = self.reflection().word(layout::region_word(RegionIndex(page / 64)));
+        if region >> (page % 64) & 1 == 1 { !word } else { word }
+    }
+
+    fn recover(&mut self, lanes: &[Lane]) {
+        for (word, mask, old) in lanes.iter().flat_map(|lane| &lane.words) {
+            let index = word << 8 >> 8;
+            let (start, at) = match word >> 56 {
+                1 => (index * P, layout::slice_word(PageIndex(index))),
+                _ => (index * REGION as u64, layout::region_word(RegionIndex(index))),
+            };
+            if start < self.len {
+                let now = self.reflection().word(at);
+                self.reflection_mut().set_word(at, now & !mask | old);
+            }
+        }
+        for lane in lanes {
+            let number = |entry: &Entry| match entry {
+                Entry::None => None,
+                Entry::Cleared(sequence) | Entry::Redo { sequence, .. } => Some(*sequence),
+            };
+            let [a, b] = &lane.redo;
+            let b_first = matches!((number(a), number(b)), (Some(a), Some(b)) if is_before(b, a));
+            let ordered = if b_first { [b, a] } else { [a, b] };
+            // A cleared entry voids the other one, unless that is newer.
+            let voided = match (a, b) {
+                (Entry::Cleared(gone), Entry::Redo { sequence, .. })
+                | (Entry::Redo { sequence, .. }, Entry::Cleared(gone)) => {
+                    !is_before(*gone, *sequence)
+                }
+                _ => false,
+            };
+            for entry in ordered {
+                if let Entry::Redo { page, offset, sides, payload, .. } = entry
+                    && !voided
+                {
+                    self.redo(*page, *offset, *sides, payload);
+                }
+            }
+        }
+        for (page, mask, from) in lanes.iter().flat_map(|lane| &lane.logged) {
+            if page * P >= self.len {
+                continue;
+            }
+            let mut from = *from;
+            for slice in (0..64).filter(|slice| mask >> slice & 1 == 1) {
+                let bytes = self.reflection().bytes(from, SLICE);
+                let to = layout::reflection(page * P + slice * SLICE as u64);
+                self.reflection_mut().write(&bytes, to);
+                from += SLICE as u64;
+            }
+            let missing = mask & !self.valid(*page);
+            let at = layout::slice_word(PageIndex(*page));
+            let word = self.reflection().word(at);
+            self.reflection_mut().set_word(at, word ^ missing);
+        }
+    }
+
+    fn redo(&mut self, page: u64, offset: usize, sides: u64, payload: &[u8]) {
+        if page * P + (offset + payload.len()) as u64 > self.len.next_multiple_of(P) {
+            return;
+        }
+        let valid = self.valid(page);
+        for (n, byte) in payload.iter().enumerate() {
+            let at = offset + n;
+            let slice = at / SLICE;
+            if (sides ^ valid) >> slice & 1 == 1 {
+                continue;
+            }
+            let home = page * P + at as u64;
+            if valid >> slice & 1 == 1 {
+                self.reflection_mut().write(&[*byte], layout::reflection(home));
+            } else {
+                self.image.home.write(&[*byte], home);
+            }
+        }
+    }
+
+    /// What the two say together.
+    fn bytes(&self) -> Contents {
+        let mut bytes = self.image.home.clone();
+        bytes.set_len(self.len);
+        let mut pages: Vec<u64> = Vec::new();
+        for (&n, page) in &self.reflection().pages {
+            let Some(at) = (n * P).checked_sub(layout::SUPERCHUNKS) else { continue };
+            let (superchunk, at) = (at / layout::SUPERCHUNK_LEN, at % layout::SUPERCHUNK_LEN);
+            let first = superchunk << 18;
+            let words = (0..512u64).filter(|word| word_of(page, *word) != 0);
+            match at {
+                // A page of slice words: those of 512 pages.
+                ..0x20_0000 => pages.extend(words.map(|word| first + at / 8 + word)),
+                0x40_0000..0x40_8000 => {
+                    let regions = words.map(|word| first / 64 + (at - 0x40_0000) / 8 + word);
+                    pages.extend(regions.flat_map(|region| region * 64..region * 64 + 64));
+                }
+                _ => {}
+            }
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        for page in pages.into_iter().filter(|page| page * P < self.len) {
+            let valid = self.valid(page);
+            for slice in (0..64).filter(|slice| valid >> slice & 1 == 1) {
+                let at = page * P + slice * SLICE as u64;
+                let slot = self.reflection().bytes(layout::reflection(at), SLICE);
+                bytes.write(&slot, at);
+            }
+        }
+        // What a slot holds past the end is not in the file.
+        bytes.zero(self.len, self.len.next_multiple_of(P));
+        bytes
+    }
+}
+
+fn word_of(page: &[u8; PAGE], n: u64) -> u64 {
+    word(page, n as usize * 8)
+}

@@ -1,0 +1,129 @@
+//! Do the fuzzer's targets hold without the fuzzer? Each over its corpus, and over mutations of it.
+//!
+//! How: on stable Rust, without coverage and sanitizer, so that a machine without cargo-fuzz sees at
+//! least this. The mutations are the same in every run; an input that fails is written to the system's
+//! temporary folder, to be given to `cargo fuzz run`.
+#![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
+
+use lab::fuzzing::{TARGETS, Target, reading, templates};
+use lab::part::Settings;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Mutations of each target.
+const MUTATIONS: usize = 2000;
+/// The longest input, as in `fuzz/run`.
+const LONGEST: usize = 4096;
+
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let mut paths: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} is empty", folder.display());
+    paths.into_iter().map(|path| fs::read(path).expect("a seed")).collect()
+}
+
+#[track_caller]
+fn run(name: &str, target: Target, input: &[u8]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
+        let path = std::env::temp_dir().join(format!("atomic-mmap-fuzz-{name}"));
+        fs::write(&path, input).expect("to keep the input");
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        panic!(
+            "{name}: {}\nthe input: {} (cargo +nightly fuzz run {name} {0})",
+            text.unwrap_or_default(),
+            path.display()
+        );
+    }
+}
+
+fn hold(name: &str) {
+    let (_, target) = TARGETS.into_iter().find(|(n, _)| *n == name).expect("a target");
+    let corpus = corpus(name);
+    for input in &corpus {
+        run(name, target, input);
+    }
+    let settings = Settings { seed: 1, quick: true, seconds: None };
+    let mut rng = settings.rng(name);
+    for _ in 0..MUTATIONS {
+        let mut input = corpus[rng.usize(..corpus.len())].clone();
+        for _ in 0..1 + rng.usize(..6) {
+            mutate(&mut input, &corpus, &mut rng);
+        }
+        input.truncate(LONGEST);
+        run(name, target, &input);
+    }
+}
+
+fn mutate(input: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut fastrand::Rng) {
+    let at = rng.usize(..input.len().max(1));
+    match rng.u8(..8) {
+        0..=2 if !input.is_empty() => input[at] ^= 1 << rng.u8(..8),
+        3 | 4 if !input.is_empty() => input[at] = rng.u8(..),
+        5 => input.truncate(at),
+        6 => {
+            let other = &corpus[rng.usize(..corpus.len())];
+            let from = rng.usize(..other.len().max(1)).min(other.len());
+            input.truncate(at);
+            input.extend_from_slice(&other[from..]);
+        }
+        _ => {
+            let more: Vec<u8> = (0..1 + rng.usize(..20)).map(|_| rng.u8(..)).collect();
+            let at = at.min(input.len());
+            input.splice(at..at, more);
+        }
+    }
+}
+
+#[test]
+fn entries_are_decoded() {
+    hold("entry_decode");
+}
+
+#[test]
+fn any_bytes_are_opened_or_refused() {
+    hold("open_bytes");
+}
+
+#[test]
+fn changed_crash_images_are_opened_or_refused() {
+    hold("open_mutated");
+}
+
+#[test]
+fn files_that_do_not_go_together_are_told_apart() {
+    hold("mismatch");
+}
+
+#[test]
+fn files_hold_what_was_written_to_them() {
+    hold("operations");
+}
+
+/// The second reading judges the engine, so it is judged itself: of an image that a crash has left it
+/// must read what the file held before or after the operation.
+#[test]
+fn the_second_reading_finds_what_was_written() {
+    let mut read = 0;
+    for (n, template) in templates::made().iter().enumerate() {
+        if template.states.is_empty() {
+            continue;
+        }
+        let found = reading::of_this_boot(&template.image);
+        let found = found.unwrap_or_else(|| panic!("image {n} is no pair"));
+        assert!(
+            template.states.iter().any(|state| found.difference(state).is_none()),
+            "image {n}: {:?}",
+            template.states.iter().map(|state| found.difference(state)).collect::<Vec<_>>()
+        );
+        read += 1;
+    }
+    assert!(read >= templates::COUNT * 3 / 4, "only {read} images were read");
+}
