@@ -411,7 +411,7 @@ fn crashes_while_recovering() {
 /// The operations that need the rules most, without any fault.
 #[test]
 fn what_needs_each_rule() {
-    let images = number("POWER_IMAGES").unwrap_or(150);
+    let images = number("POWER_IMAGES").unwrap_or(40);
     let of_faults = FAULTS.map(|fault| move |place: &Place| fault.script(place));
     let scripts: Vec<Script<'_>> = of_faults.iter().map(|script| script as Script<'_>).collect();
     let scripts = scripts.into_iter().chain(SCRIPTS.iter().map(|script| script as Script<'_>));

@@ -19,8 +19,8 @@ const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 const CHUNK: u64 = 2 << 20;
 const LONG: u64 = 8 * CHUNK;
-/// So often a call is interrupted: a good part of a second.
-const INTERRUPTIONS: usize = 4000;
+/// So often a call is interrupted: a second or more.
+const INTERRUPTIONS: usize = 8000;
 
 fn grounds() -> Vec<Ground> {
     [common::dax(), Some(common::ram())].into_iter().flatten().collect()
@@ -66,7 +66,7 @@ impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
 
     /// Waits a little for something that ought not to happen meanwhile.
     fn happens(&self, mut what: impl FnMut() -> bool) -> bool {
-        let end = Instant::now() + Duration::from_millis(150);
+        let end = Instant::now() + Duration::from_millis(200);
         while self.is_stuck() && Instant::now() < end {
             if what() {
                 // Before the window was closed, or it does not count.

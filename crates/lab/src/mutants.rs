@@ -117,9 +117,9 @@ fn fate(mutant: Mutant) -> Fate {
         | DeployNoClear | ClearedStaysNoted | CutNoClear | CloseSettlesNothing => by_any(&IMAGES),
         RedoPageNotNoted | RedoOverOtherLane | LoggedNoClear | PagesNoClear | SettleNoFlush
         | ClearNotFlushed | RegionForgetsNamed | OneSequenceForBoth => by_any(&BY_TURNS),
-        ClearToZero => by(script(&["POWER_SCRIPT=8"])),
-        SettleNoDrain => by(script(&["POWER_SCRIPT=5"])),
-        PunchNoDrain => by(script(&["POWER_SCRIPT=14", "POWER_IMAGES=400"])),
+        ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
+        SettleNoDrain => by(script(&["POWER_SCRIPT=5", "POWER_IMAGES=200"])),
+        PunchNoDrain => by(script(&["POWER_SCRIPT=14", "POWER_IMAGES=200"])),
         LaneTakenTwice => by(test("atomic_mmap", "more_threads_than_lanes")),
         RedoInSharedLane => by(test("threads", "no_increment_of_more_threads")),
         ClearFlushedIfDone => Survives(
@@ -178,7 +178,11 @@ fn fate(mutant: Mutant) -> Fate {
         | MarksNotChecked => by(test("errors", "whatever_way_a_write_goes")),
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
-        NotClosedBeforeMarks => by(test("windows", "who_sees_a_commit_sees")),
+        NotClosedBeforeMarks => by_any(&[
+            test("windows", "who_sees_a_commit_sees"),
+            test("regressions", "a_read_never_sees_a_commit_before"),
+            test("regressions", "a_transaction_that_only_reads_never_sees"),
+        ]),
         DeployNotClosed => by(test("windows", "a_read_of_a_page_that_comes_home")),
         RegionNotLookedAtAgain => {
             by(test("windows", "a_read_of_a_page_whose_region_is_written_meanwhile"))
@@ -281,9 +285,9 @@ fn fate(mutant: Mutant) -> Fate {
         | RecoverNewerFirst
         | WipeNoTombstones => by_any(&IMAGES),
         RecoverLoggedNotValid => by_any(&BY_TURNS),
-        WipeNothing => by(script(&["POWER_SCRIPT=12"])),
+        WipeNothing => by(script(&["POWER_SCRIPT=12", "POWER_IMAGES=200"])),
         RecoverTombstoneIgnored => by(test("atomic_mmap", "every_combination_of_redo_entries")),
-        RecoverLoggedFirst => by(script(&["POWER_SCRIPT=13", "POWER_IMAGES=2500"])),
+        RecoverLoggedFirst => by(script(&["POWER_SCRIPT=13", "POWER_IMAGES=2000"])),
         RecoverIntoFreeSlots => Equivalent(
             "But for the space that a store to it may take: a slot that is not valid is read by nobody. It becomes valid by a flip, which copies to \
              all of it before, by a deployment, which does the same, or by logged data, which recovery \
