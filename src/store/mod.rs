@@ -100,6 +100,18 @@ impl MappedFile {
     /// Copies `from` to `offset`. What is durable when: see `Platform::copy_in`.
     #[inline]
     pub fn copy_in(&self, offset: u64, from: &[u8], how: Copying) {
+        // A copy is not one step: under a scheduler somebody else may go on in the middle of it.
+        #[cfg(shuttle)]
+        let (offset, from) = {
+            let (first, rest) = from.split_at(from.len() / 2);
+            self.copy_in_at_once(offset, first, how);
+            (offset + first.len() as u64, rest)
+        };
+        self.copy_in_at_once(offset, from, how);
+    }
+
+    #[inline]
+    fn copy_in_at_once(&self, offset: u64, from: &[u8], how: Copying) {
         let to = self.place(offset, from.len());
         // SAFETY:
         // - `to` begins `from.len()` mapped and backed bytes (`place`);
@@ -110,6 +122,18 @@ impl MappedFile {
     /// Fills `to` from `offset`.
     #[inline]
     pub fn copy_out(&self, to: &mut [u8], offset: u64) {
+        // As above.
+        #[cfg(shuttle)]
+        let (to, offset) = {
+            let (first, rest) = to.split_at_mut(to.len() / 2);
+            self.copy_out_at_once(first, offset);
+            (rest, offset + first.len() as u64)
+        };
+        self.copy_out_at_once(to, offset);
+    }
+
+    #[inline]
+    fn copy_out_at_once(&self, to: &mut [u8], offset: u64) {
         let from = self.place(offset, to.len());
         // SAFETY:
         // - `from` begins `to.len()` mapped and backed bytes (`place`);

@@ -18,10 +18,10 @@ const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 
 /// Where the cells are, in order, and how many bytes each has: two in one slice, one over half a
-/// slice boundary, one over two pages, one of a whole page, one over two regions. A range from one
-/// cell to another covers those in between, so that ranges overlap in all ways, and the long ones
+/// slice boundary, one over two pages, one of a whole page, two of two whole pages each (their words
+/// are bits of one region word), one over two regions. A range from one cell to another covers those in between, so that ranges overlap in all ways, and the long ones
 /// take the locks of regions.
-const CELLS: [(u64, usize); 9] = [
+const CELLS: [(u64, usize); 11] = [
     (8, 8),
     (16, 8),
     (96, 64),
@@ -29,6 +29,8 @@ const CELLS: [(u64, usize); 9] = [
     (PAGE + 512, 8),
     (2 * PAGE, 4096),
     (12 * PAGE + 64, 64),
+    (20 * PAGE, 8192),
+    (24 * PAGE, 8192),
     (REGION - 32, 64),
     (REGION + 3 * PAGE, 8),
 ];
@@ -238,12 +240,12 @@ impl<'a> Worker<'a> {
                 Some(cell) => self.exchange(cell, rng),
                 None => self.read(from, to),
             },
-            73..90 => self.transaction(rng),
-            90..96 if taken.is_none() => {
+            73..88 => self.transaction(rng),
+            88..93 if taken.is_none() => {
                 *taken = Some(self.view(from, to, rng.usize(0..4))?);
                 Ok(())
             }
-            90..96 => self.read(from, to),
+            88..93 => self.read(from, to),
             _ => {
                 let range = range_of(from, to);
                 self.recorder.file.deploy(range).map(|_| ())
