@@ -234,7 +234,8 @@ fn hostile(folder: &Path) -> usize {
         lanes.push((0..2).map(|lane| (lane, entry(kind, &[4096, spill - 4096, 0]))).collect());
     }
     for mask in [u64::MAX, 1] {
-        let words: Vec<u64> = (0..84).flat_map(|n| [slice * (1 + n % 2) | n, mask, mask]).collect();
+        let words: Vec<u64> =
+            (0..84).flat_map(|n| [(slice * (1 + n % 2)) | n, mask, mask]).collect();
         lanes.push(vec![(79, entry(sums::KIND_UNDO, &words))]);
     }
     let lengths = [300_000, 4097, 1, 0, 2 << 20];

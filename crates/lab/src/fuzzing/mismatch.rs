@@ -113,11 +113,8 @@ fn open(ground: &Ground, scene: &Scene, how: &How) {
         other.as_ref().is_some_and(|(_, contents)| is_orphan(contents, &ground.slots.each_ref()));
     let expected = outcome(&image, &slot.stat(), ground.boot_id, is_elsewhere, how);
     life::open(ground, slot, &image, is_elsewhere, how, scene.life);
-    match expected {
-        Outcome::Refused(Mismatch::Foreign | Mismatch::Newer { .. }) => {
-            assert!(slot.reflection.exists(), "{how:?} has removed what is not ours");
-        }
-        _ => {}
+    if matches!(expected, Outcome::Refused(Mismatch::Foreign | Mismatch::Newer { .. })) {
+        assert!(slot.reflection.exists(), "{how:?} has removed what is not ours");
     }
     if let Some((path, was)) = other {
         let is = ground::read(&path);

@@ -378,22 +378,16 @@ pub(super) fn redo(bytes: &[u8], seed: u32) -> Entry {
     if header & 0xFF_FFFF == 0 {
         return Entry::Cleared(header >> 24);
     }
-    let page = u64::from(small(bytes, 12));
-    match sums::redo_len(bytes) {
-        Some(len)
-            if small(bytes, 8) == sums::of_entry(seed, &bytes[..len])
-                && page < layout::MAX_LEN / P =>
-        {
-            Entry::Redo {
-                sequence: header >> 24,
-                page,
-                offset: (header >> 12 & 0xFFF) as usize,
-                sides: word(bytes, 16),
-                payload: bytes[REDO_HEADER..len].to_vec(),
-            }
-        }
-        _ => Entry::None,
+    let (page, offset) = (u64::from(small(bytes, 12)), (header >> 12 & 0xFFF) as usize);
+    let Some(len) = sums::redo_len(bytes) else { return Entry::None };
+    let is_right = small(bytes, 8) == sums::of_entry(seed, &bytes[..len])
+        && offset + len - REDO_HEADER <= PAGE
+        && page < layout::MAX_LEN / P;
+    if !is_right {
+        return Entry::None;
     }
+    let payload = bytes[REDO_HEADER..len].to_vec();
+    Entry::Redo { sequence: header >> 24, page, offset, sides: word(bytes, 16), payload }
 }
 
 pub(super) fn flipped(record: &[u8]) -> Option<Flipped> {

@@ -49,12 +49,12 @@ pub fn seed(uuid: &[u8], session: u64, lane: usize, place: u8) -> u32 {
     crc32c::crc32c_append(sum, &[lane as u8, (lane >> 8) as u8, place])
 }
 
-/// How many bytes of a redo entry's place its checksum covers, by its header; `None`: no entry.
+/// How many bytes of a redo entry's place its checksum covers, by its header; `None`: no entry, or one
+/// that does not fit its place. Whether it fits its page is not looked at: with a right checksum that
+/// is for the decoder to notice.
 pub fn redo_len(bytes: &[u8]) -> Option<usize> {
-    let header = word(bytes, 0);
-    let (len, offset) = ((header & 0xFFF) as usize, (header >> 12 & 0xFFF) as usize);
-    (len > 0 && len <= layout::REDO_ENTRY - REDO_HEADER && offset + len <= PAGE)
-        .then_some(REDO_HEADER + len)
+    let len = (word(bytes, 0) & 0xFFF) as usize;
+    (len > 0 && len <= layout::REDO_ENTRY - REDO_HEADER).then_some(REDO_HEADER + len)
 }
 
 /// The same of an undo entry.

@@ -158,12 +158,10 @@ fn run(number: usize, (len, script): &Script) -> Vec<Template> {
                     std::mem::forget(open_file.view(*start..*end).expect("a view"));
                 }
                 Reopen => {
-                    file.take().map(|file| file.close(CloseMode::Fast).expect("to close"));
+                    close(&mut file, CloseMode::Fast);
                     file = Some(open());
                 }
-                Close => {
-                    file.take().map(|file| file.close(CloseMode::Spatial).expect("to close"));
-                }
+                Close => close(&mut file, CloseMode::Spatial),
             }
             events.extend(recorder.take());
             states.push((events.len(), bytes.clone()));
@@ -204,6 +202,10 @@ fn run(number: usize, (len, script): &Script) -> Vec<Template> {
             Template { image, states }
         })
         .collect()
+}
+
+fn close(file: &mut Option<AtomicMappedFile>, mode: CloseMode) {
+    file.take().expect("an open file").close(mode).expect("to close");
 }
 
 fn together(file: &AtomicMappedFile, bytes: &mut Contents, parts: &[(u64, usize)], seed: u64) {
