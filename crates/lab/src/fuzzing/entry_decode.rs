@@ -30,7 +30,7 @@ pub fn run(input: &[u8]) {
     let mut input = Input(input);
     let first = input.byte();
     let repair = first >> 7 == 1;
-    match first % 10 {
+    match (first & 0x7F) % 10 {
         0 => redo_bytes(&mut input, repair),
         1 => undo_bytes(&mut input, repair),
         2 => spilled_bytes(input.0),

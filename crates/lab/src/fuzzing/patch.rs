@@ -19,6 +19,10 @@ const P: u64 = PAGE as u64;
 const MOST: usize = 1 << 20;
 /// Bytes of the home file that a patch's `where` reaches, from its origin on.
 const REACH: u64 = 4 << 20;
+/// Most bytes of a patch of region words, and of one of slice words: each word moves up to 64 pages, or
+/// one, and what an input costs should follow from its length.
+const REGION_WORDS: usize = 256;
+const SLICE_WORDS: usize = 4096;
 /// Pages and regions that a patch's `where` reaches.
 const PAGES: u64 = 2 * REACH / P;
 const REGIONS: u64 = 2 * REACH / REGION as u64;
@@ -123,6 +127,12 @@ impl Patch {
                 let len = usize::from(input.byte());
                 input.take(len).to_vec()
             };
+            let most = match place {
+                Place::RegionWords => REGION_WORDS,
+                Place::SliceWords => SLICE_WORDS,
+                _ => MOST,
+            };
+            let bytes = bytes[..bytes.len().min(most)].to_vec();
             // What costs nothing to say costs something to do.
             written += bytes.len() + 64;
             patches.push(Patch { place, origin, at, flips: class >> 6 & 1 == 1, bytes });
