@@ -154,8 +154,55 @@ impl Actor {
         });
     }
 
-    fn act(&mut self) {
-        match self.rng.u32(0..20) {
+    /// Past the words: what they hold is not touched, but everybody who operates meets it.
+    fn set_len(&mut self) {
+        let len = (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100;
+        let name = format!("set_len {len}");
+        self.note(Operation { name, ..Operation::default() }, |_| {
+            self.file.set_len(len).expect("a length");
+        });
+    }
+
+    /// A small write to a page that `set_len` may cut off.
+    fn write_to_the_tail(&self) {
+        let name = "write to the tail".to_owned();
+        self.note(Operation { name, ..Operation::default() }, |_| {
+            match self.file.write_at(&[1; 8], (PAGES + 1) * PAGE + 64) {
+                Ok(()) | Err(Error::OutOfRange { .. }) => {}
+                Err(error) => panic!("a write: {error}"),
+            }
+        });
+    }
+
+    fn deploy(&self) {
+        let name = "deploy".to_owned();
+        self.note(Operation { name, ..Operation::default() }, |_| {
+            self.file.deploy(62 * PAGE..65 * PAGE).map(drop).expect("a deployment");
+        });
+    }
+
+    fn act(&mut self, role: Role) {
+        match role {
+            Role::Any => self.do_anything(),
+            Role::Redo => {
+                let slice = self.rng.u64(1..3);
+                self.write(LAST + slice * 64, 8);
+            }
+            Role::Flip => match self.rng.u32(0..4) {
+                0 => self.write(LAST + 64, 72),
+                1 => self.deploy(),
+                _ => self.write(LAST, 400),
+            },
+            Role::Tail => match self.rng.u32(0..3) {
+                0 => self.write(LAST + 64, 8),
+                _ => self.write_to_the_tail(),
+            },
+            Role::Length => self.set_len(),
+        }
+    }
+
+    fn do_anything(&mut self) {
+        match self.rng.u32(0..21) {
             0..=2 => self.write(LAST + 64, 8),
             3 => self.write(LAST + 72, 8),
             4 => self.write(LAST + 64, 72),
@@ -171,28 +218,41 @@ impl Actor {
             15 => self.read(62 * PAGE, 3 * PAGE),
             16 => self.read(LAST + PAGE, 128),
             17 => self.view(63),
-            18 => {
-                // Past the words: what they hold is not touched, but everybody who operates meets it.
-                let len = (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100;
-                let name = format!("set_len {len}");
-                self.note(Operation { name, ..Operation::default() }, |_| {
-                    self.file.set_len(len).expect("a length");
-                });
-            }
-            _ => {
-                let name = "deploy".to_owned();
-                self.note(Operation { name, ..Operation::default() }, |_| {
-                    self.file.deploy(62 * PAGE..65 * PAGE).map(drop).expect("a deployment");
-                });
-            }
+            18 => self.set_len(),
+            19 => self.write_to_the_tail(),
+            _ => self.deploy(),
         }
     }
 }
 
+/// What a thread does.
+#[derive(Clone, Copy)]
+enum Role {
+    /// Every kind of operation.
+    Any,
+    /// Redo entries in two slices.
+    Redo,
+    /// Flips and deployments of the same slices.
+    Flip,
+    /// Redo entries in a page that is cut off again and again.
+    Tail,
+    /// Cuts it off.
+    Length,
+}
+
+/// Threads that only meet in what one rule is for, beside threads that do everything.
+const CASTS: [&[Role]; 5] = [
+    &[Role::Any, Role::Any],
+    &[Role::Any, Role::Any, Role::Any],
+    &[Role::Redo, Role::Flip],
+    &[Role::Redo, Role::Flip, Role::Redo],
+    &[Role::Tail, Role::Length],
+];
+
 /// What one schedule is made of.
 struct Plan {
     model: Model,
-    threads: u64,
+    cast: &'static [Role],
     operations: u64,
     /// The power goes at this step, if the schedule has so many.
     crash_at: u64,
@@ -219,8 +279,9 @@ fn run_one(mut plan: Plan) {
     let history = Arc::new(Mutex::new(History { initial, operations: Vec::new() }));
     let ids = Arc::new(Mutex::new(0));
     machine.world().copy_at(plan.crash_at);
-    let threads: Vec<_> = (0..plan.threads)
-        .map(|n| {
+    let threads: Vec<_> = (1..)
+        .zip(plan.cast)
+        .map(|(n, role)| {
             let mut actor = Actor {
                 machine: machine.clone(),
                 file: file.try_clone().expect("a handle"),
@@ -230,8 +291,8 @@ fn run_one(mut plan: Plan) {
             };
             let count = plan.operations;
             shuttle::thread::spawn(move || {
-                be_thread(n + 1);
-                (0..count).for_each(|_| actor.act());
+                be_thread(n);
+                (0..count).for_each(|_| actor.act(*role));
             })
         })
         .collect();
@@ -275,10 +336,10 @@ pub fn run(settings: &Settings, count: u64) -> u64 {
         let body = move || {
             let mut rng = rng.lock().expect("no panic under it").fork();
             let model = if rng.bool() { Model::Chunk } else { Model::Px86 };
-            let threads = rng.u64(2..4);
+            let cast = CASTS[rng.usize(0..CASTS.len())];
             let operations = rng.u64(1..4);
-            let crash_at = rng.u64(0..60 * threads * operations);
-            run_one(Plan { model, threads, operations, crash_at, rng });
+            let crash_at = rng.u64(0..16 * cast.len() as u64 * operations);
+            run_one(Plan { model, cast, operations, crash_at, rng });
         };
         let batch = batch as usize;
         done += match nth {
