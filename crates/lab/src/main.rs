@@ -42,6 +42,7 @@ const DEFAULT_SEED: u64 = 1;
 fn main() -> ExitCode {
     let mut wanted = None;
     let mut count = 0;
+    let mut cast = None;
     let mut settings = Settings { seed: DEFAULT_SEED, quick: false, seconds: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -59,13 +60,17 @@ fn main() -> ExitCode {
                 Some(n) => count = n,
                 None => return usage("--count wants a number"),
             },
+            "--cast" => match words.next().and_then(|n| n.parse().ok()) {
+                Some(n) => cast = Some(n),
+                None => return usage("--cast wants a number"),
+            },
             name if wanted.is_none() && !name.starts_with('-') => wanted = Some(word),
             other => return usage(&format!("{other} is not understood")),
         }
     }
     let Some(wanted) = wanted else { return usage("which part?") };
     if wanted == lab::schedules::INNER {
-        return schedules_inner(&settings, count);
+        return schedules_inner(&settings, count, cast);
     }
     let parts: Vec<_> =
         PARTS.iter().filter(|(name, ..)| wanted == "all" || wanted == *name).collect();
@@ -88,15 +93,15 @@ fn main() -> ExitCode {
 }
 
 /// What the lab that was built with `--cfg shuttle` is for.
-fn schedules_inner(settings: &Settings, count: u64) -> ExitCode {
+fn schedules_inner(settings: &Settings, count: u64, cast: Option<usize>) -> ExitCode {
     #[cfg(shuttle)]
     {
-        println!("{}", lab::schedules::workload::run(settings, count));
+        println!("{}", lab::schedules::workload::run(settings, count, cast));
         ExitCode::SUCCESS
     }
     #[cfg(not(shuttle))]
     {
-        let _ = (settings, count);
+        let _ = (settings, count, cast);
         usage("this lab was built without --cfg shuttle")
     }
 }

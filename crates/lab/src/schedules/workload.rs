@@ -174,6 +174,16 @@ impl Actor {
         });
     }
 
+    fn read_the_tail(&self) {
+        let name = "read the tail".to_owned();
+        self.note(Operation { name, ..Operation::default() }, |_| {
+            match self.file.read_at(&mut [0; PAGE as usize], (PAGES + 1) * PAGE) {
+                Ok(()) | Err(Error::OutOfRange { .. }) => {}
+                Err(error) => panic!("a read: {error}"),
+            }
+        });
+    }
+
     fn deploy(&self) {
         let name = "deploy".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
@@ -193,8 +203,9 @@ impl Actor {
                 1 => self.deploy(),
                 _ => self.write(LAST, 400),
             },
-            Role::Tail => match self.rng.u32(0..3) {
+            Role::Tail => match self.rng.u32(0..4) {
                 0 => self.write(LAST + 64, 8),
+                1 => self.read_the_tail(),
                 _ => self.write_to_the_tail(),
             },
             Role::Length => self.set_len(),
@@ -256,6 +267,7 @@ struct Plan {
     operations: u64,
     /// The power goes at this step, if the schedule has so many.
     crash_at: u64,
+    images: u64,
     rng: Rng,
 }
 
@@ -305,7 +317,7 @@ fn run_one(mut plan: Plan) {
     drop(file);
     let Some(copy) = copy else { return };
     let cut = whole.until(copy.clock());
-    for _ in 0..IMAGES {
+    for _ in 0..plan.images {
         let trail = Trail::at_random(plan.rng.fork());
         let machine = Simulation::new(copy.after_crash(trail));
         let file = open(&machine).expect("an image that opens");
@@ -327,23 +339,30 @@ fn config() -> Config {
 }
 
 /// Runs so many schedules, half of them random, half by priorities (PCT). The number that was run;
-/// a violation is a panic with the schedule in it.
-pub fn run(settings: &Settings, count: u64) -> u64 {
+/// a violation is a panic with the schedule in it. With a `cast` only those threads, by priorities, with
+/// more operations and more images: for who looks for one planted bug.
+pub fn run(settings: &Settings, count: u64, cast: Option<usize>) -> u64 {
+    let batches = match cast {
+        None => [count / 2, count - count / 2],
+        Some(_) => [0, count],
+    };
     let mut done = 0;
-    for (nth, batch) in [count / 2, count - count / 2].into_iter().enumerate() {
+    for (nth, batch) in batches.into_iter().enumerate() {
         let seed = settings.seed.wrapping_add(nth as u64);
         let rng = Arc::new(Mutex::new(settings.rng(&format!("schedules {nth}"))));
         let body = move || {
             let mut rng = rng.lock().expect("no panic under it").fork();
             let model = if rng.bool() { Model::Chunk } else { Model::Px86 };
-            let cast = CASTS[rng.usize(0..CASTS.len())];
-            let operations = rng.u64(1..4);
-            let crash_at = rng.u64(0..16 * cast.len() as u64 * operations);
-            run_one(Plan { model, cast, operations, crash_at, rng });
+            let roles = CASTS[cast.unwrap_or_else(|| rng.usize(0..CASTS.len()))];
+            let operations = if cast.is_some() { 3 } else { rng.u64(1..4) };
+            let crash_at = rng.u64(0..16 * roles.len() as u64 * operations);
+            let images = if cast.is_some() { 8 } else { IMAGES };
+            run_one(Plan { model, cast: roles, operations, crash_at, images, rng });
         };
         let batch = batch as usize;
-        done += match nth {
-            0 => Runner::new(RandomScheduler::new_from_seed(seed, batch), config()).run(body),
+        done += match (nth, batch) {
+            (_, 0) => 0,
+            (0, _) => Runner::new(RandomScheduler::new_from_seed(seed, batch), config()).run(body),
             _ => Runner::new(PctScheduler::new_from_seed(seed, 3, batch), config()).run(body),
         } as u64;
     }
