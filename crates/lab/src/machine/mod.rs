@@ -8,11 +8,13 @@
 //! | `memory` | what may the medium hold of what was stored? |
 //! | `world` | what does the operating system know, and what of it is durable? |
 //! | `units` | which undetermined bytes does recovery tell apart? |
+//! | `stops` | how is a thread held in the middle of an operation? |
 //! | `trail` | which of several possible values does a load find this time? |
 //!
 //! This file is the door: [`Simulation`] implements [`Machine`] over a [`World`] behind a mutex.
 
 pub mod memory;
+pub mod stops;
 pub mod trail;
 mod units;
 pub mod world;
@@ -22,17 +24,20 @@ use atomic_mmap::testing::{FileStat, OpenHow};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use world::World;
+use stops::{Access, Stops};
+use world::{World, this_thread};
 
 /// A machine that can be shared, as a file's platform shares it.
 pub struct Simulation {
+    /// Where threads are held.
+    pub stops: Stops,
     world: Mutex<World>,
 }
 
 impl Simulation {
     /// A machine in this state.
     pub fn new(world: World) -> Arc<Simulation> {
-        Arc::new(Simulation { world: Mutex::new(world) })
+        Arc::new(Simulation { stops: Stops::default(), world: Mutex::new(world) })
     }
 
     /// The state. Nothing else happens on the machine meanwhile.
@@ -72,6 +77,7 @@ impl Machine for Simulation {
     }
 
     fn compare_exchange(&self, at: Spot, old: u64, new: u64) -> Result<u64, u64> {
+        self.stops.pass(this_thread(), Access::CompareExchange);
         let mut world = self.world();
         let before = world.load(at.file, at.offset);
         if before != old {
@@ -82,6 +88,7 @@ impl Machine for Simulation {
     }
 
     fn flush(&self, at: Spot, len: u64) {
+        self.stops.pass(this_thread(), Access::Flush);
         self.world().flush(at.file, at.offset, len);
     }
 

@@ -175,6 +175,11 @@ pub fn be_thread(number: u64) {
     THREAD.with(|thread| thread.set(number));
 }
 
+/// Which simulated thread the calling thread is.
+pub fn this_thread() -> u64 {
+    me().0
+}
+
 fn me() -> Thread {
     // A thread that is ending does not store any more.
     Thread(THREAD.try_with(Cell::get).unwrap_or(0))
