@@ -19,8 +19,8 @@ const REGION: u64 = 262_144;
 
 /// Where the cells are, in order, and how many bytes each has: two in one slice, one over half a
 /// slice boundary, one over two pages, one of a whole page, two of two whole pages each (their words
-/// are bits of one region word), one over two regions. A range from one cell to another covers those in between, so that ranges overlap in all ways, and the long ones
-/// take the locks of regions.
+/// are bits of one region word), one over two regions. A range from one cell to another covers those
+/// in between, so that ranges overlap in all ways, and the long ones take the locks of regions.
 const CELLS: [(u64, usize); 11] = [
     (8, 8),
     (16, 8),
