@@ -15,7 +15,7 @@ use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 
 /// Schedules of each kind: quick, and long.
-const QUICK: u64 = 25_000;
+const QUICK: u64 = 20_000;
 const LONG: u64 = 1_000_000;
 /// Seconds after which a kind ends, done or not.
 const QUICK_SECONDS: u64 = 180;
@@ -89,6 +89,7 @@ mod schedules_of_the_engine {
         medium: Medium,
         policy: DeployPolicy,
         threads: usize,
+        mostly_deploys: bool,
     }
 
     /// One execution: a new file, a few threads, and an order of what they did.
@@ -105,7 +106,13 @@ mod schedules_of_the_engine {
             .expect("open");
         let recorder = Arc::new(Recorder::new(file));
         let first = rng.usize(0..CELL_COUNT - 2);
-        let mix = Mix { cells: (first, first + rng.usize(0..3)), operations: OPERATIONS };
+        let last = if kind.mostly_deploys { first } else { first + rng.usize(0..3) };
+        let mostly_deploys = kind.mostly_deploys;
+        let operations = if mostly_deploys { OPERATIONS / 2 } else { OPERATIONS };
+        let mix = Mix { cells: (first, last), mostly_deploys, operations };
+        let mut history = History::of_zeroes(CELL_COUNT);
+        // So that there is something to bring home.
+        history.operations.push(recorder.write_all(kind.threads, 1_000_000).expect("write"));
         let threads: Vec<_> = (0..kind.threads)
             .map(|thread| {
                 let (recorder, mut rng) = (Arc::clone(&recorder), rng.fork());
@@ -115,7 +122,6 @@ mod schedules_of_the_engine {
                 })
             })
             .collect();
-        let mut history = History::of_zeroes(CELL_COUNT);
         for thread in threads {
             history.operations.extend(thread.join().expect("a worker panicked"));
         }
@@ -176,6 +182,7 @@ mod schedules_of_the_engine {
             medium: Medium::Dax,
             policy: LAZY,
             threads: 3,
+            mostly_deploys: false,
         });
     }
 
@@ -186,6 +193,7 @@ mod schedules_of_the_engine {
             medium: Medium::Ram,
             policy: LAZY,
             threads: 3,
+            mostly_deploys: false,
         });
     }
 
@@ -196,6 +204,18 @@ mod schedules_of_the_engine {
             medium: Medium::Dax,
             policy: DeployPolicy::Eager,
             threads: 2,
+            mostly_deploys: false,
+        });
+    }
+
+    #[test]
+    fn schedules_by_priority_of_three_threads_that_mostly_bring_home() {
+        by_priority(Kind {
+            name: "by priority, three threads, mostly deploys",
+            medium: Medium::Ram,
+            policy: DeployPolicy::Manual,
+            threads: 3,
+            mostly_deploys: true,
         });
     }
 
@@ -206,6 +226,7 @@ mod schedules_of_the_engine {
             medium: Medium::Ram,
             policy: LAZY,
             threads: 3,
+            mostly_deploys: false,
         });
     }
 }
