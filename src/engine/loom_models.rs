@@ -205,6 +205,49 @@ fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
     }
 }
 
+/// A page is brought home and then written, beside a reader who began when it was away: the slots
+/// that he reads are free then.
+fn deployment(closes: bool) {
+    let region = Arc::new(RegionState::new(0, &[1; PAGES_PER_REGION]));
+    let slots = Arc::new([Slots::default(), Slots::default()]);
+    let other = thread::spawn({
+        let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
+        move || {
+            let lock = || lock_page(&region.lock, &region.pages[0].lock);
+            {
+                let held = lock();
+                if closes {
+                    held.close();
+                }
+                region.pages[0].set_slice_word(0);
+            }
+            let held = lock();
+            let free = region.validity(0).targets().side(0);
+            slots.iter().for_each(|word| word.of(free).store(1, Ordering::Relaxed));
+            held.close();
+            region.pages[0].set_slice_word(1);
+        }
+    });
+    let read = || {
+        let versions = (region.lock.begin()?, region.pages[0].lock.begin()?);
+        let valid = region.validity(0).side(0);
+        let values = [0, 1].map(|n| slots[n].of(valid).load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let still = region.lock.is_still(versions.0) && region.pages[0].lock.is_still(versions.1);
+        still.then_some(values)
+    };
+    if let Some([a, b]) = read() {
+        assert_eq!(a, b, "a slot that was free");
+    }
+    other.join().unwrap();
+}
+
+#[test]
+fn bringing_a_page_home_changes_its_version() {
+    holds("deployment", Preemptions(2), || deployment(true));
+    is_found("deployment that does not close", Preemptions(2), || deployment(false));
+}
+
 /// Writers of two pages flip bits of one region word.
 fn neighbours(in_one_step: bool) {
     let region = new_region();

@@ -291,7 +291,11 @@ mod tests {
         for thread in 0..rng.usize(2..7) {
             let (a, b) = (moments.pop().expect("enough"), moments.pop().expect("enough"));
             let some = |rng: &mut fastrand::Rng| -> Vec<(Cell, Value)> {
-                (0..2).filter_map(|cell| rng.bool().then(|| (cell, rng.u64(0..3)))).collect()
+                let mut maybe = |cell| {
+                    let value = rng.u64(0..6);
+                    (value < 3).then_some((cell, value))
+                };
+                (0..2).filter_map(&mut maybe).collect()
             };
             history.operations.push(Operation {
                 thread,

@@ -171,7 +171,7 @@ fn record_once(
     let first = rng.usize(0..CELL_COUNT);
     let cells = (first, (first + rng.usize(0..4)).min(CELL_COUNT - 1));
     let cells = if rng.u32(0..3) == 0 { (0, CELL_COUNT - 1) } else { cells };
-    let mix = Mix { cells, operations: OPERATIONS };
+    let mix = Mix { cells, mostly_deploys: rng.u32(0..4) == 0, operations: OPERATIONS };
     let mut results: Vec<Result<Vec<Operation>, Error>> = Vec::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)

@@ -19,8 +19,8 @@ const REGION: u64 = 262_144;
 
 /// Where the cells are, in order, and how many bytes each has: two in one slice, one over half a
 /// slice boundary, one over two pages, one of a whole page, two of two whole pages each (their words
-/// are bits of one region word), one over two regions. A range from one cell to another covers those in between, so that ranges overlap in all ways, and the long ones
-/// take the locks of regions.
+/// are bits of one region word), one over two regions. A range from one cell to another covers those
+/// in between, so that ranges overlap in all ways, and the long ones take the locks of regions.
 const CELLS: [(u64, usize); 11] = [
     (8, 8),
     (16, 8),
@@ -44,11 +44,14 @@ pub const CELL_COUNT: usize = CELLS.len();
 /// Between the cells is this.
 const FILLER: u8 = 0xEE;
 
-/// Operations are chosen among so many cells next to each other: the fewer, the more they meet.
+/// What a thread chooses among.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// The first and the last cell that are used.
+    /// The first and the last cell that are used: the fewer, the more threads meet.
     pub cells: (Cell, Cell),
+    /// Only reads, writes, and bringing pages home: a reader of a slot meets who brings it home and
+    /// then who writes over it.
+    pub mostly_deploys: bool,
     /// Operations a thread does.
     pub operations: usize,
 }
@@ -159,18 +162,22 @@ impl Recorder {
         Ok(worker.done)
     }
 
+    /// Writes all cells, before anybody begins: the first operation of a history.
+    ///
+    /// # Errors
+    /// Whatever the file says.
+    pub fn write_all(&self, thread: usize, first_value: Value) -> Result<Operation, Error> {
+        let mut worker = Worker::on_all_cells(self, thread, first_value);
+        worker.write(0, CELL_COUNT - 1)?;
+        Ok(worker.done.remove(0))
+    }
+
     /// Reads all cells, when everybody is done: the last operation of a history.
     ///
     /// # Errors
     /// Whatever the file says.
     pub fn read_all(&self, thread: usize) -> Result<Operation, Error> {
-        let mut worker = Worker {
-            recorder: self,
-            thread,
-            mix: Mix { cells: (0, CELL_COUNT - 1), operations: 1 },
-            next_value: 0,
-            done: Vec::new(),
-        };
+        let mut worker = Worker::on_all_cells(self, thread, 0);
         worker.read(0, CELL_COUNT - 1)?;
         Ok(worker.done.remove(0))
     }
@@ -185,6 +192,11 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
+    fn on_all_cells(recorder: &'a Recorder, thread: usize, next_value: Value) -> Self {
+        let mix = Mix { cells: (0, CELL_COUNT - 1), mostly_deploys: false, operations: 1 };
+        Worker { recorder, thread, mix, next_value, done: Vec::new() }
+    }
+
     /// Some cells next to each other: mostly few.
     fn cells(&self, rng: &mut fastrand::Rng) -> (Cell, Cell) {
         let (first, last) = self.mix.cells;
@@ -229,7 +241,15 @@ impl<'a> Worker<'a> {
 
     fn one(&mut self, rng: &mut fastrand::Rng, taken: &mut Option<Taken<'a>>) -> Result<(), Error> {
         let (from, to) = self.cells(rng);
-        match rng.u32(0..100) {
+        let choice = rng.u32(0..100);
+        if self.mix.mostly_deploys {
+            return match choice {
+                0..35 => self.read(from, to),
+                35..65 => self.write(from, to),
+                _ => self.deploy(from, to),
+            };
+        }
+        match choice {
             0..30 => self.read(from, to),
             30..55 => self.write(from, to),
             55..65 => match self.word(rng) {
@@ -246,11 +266,12 @@ impl<'a> Worker<'a> {
                 Ok(())
             }
             88..93 => self.read(from, to),
-            _ => {
-                let range = range_of(from, to);
-                self.recorder.file.deploy(range).map(|_| ())
-            }
+            _ => self.deploy(from, to),
         }
+    }
+
+    fn deploy(&self, from: Cell, to: Cell) -> Result<(), Error> {
+        self.recorder.file.deploy(range_of(from, to)).map(|_| ())
     }
 
     fn read(&mut self, from: Cell, to: Cell) -> Result<(), Error> {
