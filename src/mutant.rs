@@ -86,7 +86,6 @@ mutants! {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
         MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
         NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
-        NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
         CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
     }
@@ -238,6 +237,7 @@ mutants! {
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
     }
     "lock/mod.rs" {
+        NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
         ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
         ClosedIsStill "closed-is-still": "readers end while a word is closed",
         NoNewVersion "no-new-version": "a word that was closed opens with its old version",

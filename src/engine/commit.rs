@@ -22,10 +22,9 @@ use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::entry::{SpilledPage, WordId};
 use crate::format::layout;
-use crate::lock::{Held, lock_page};
+use crate::lock::{Held, close_before_looking, lock_page};
 use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
-use crate::primitive::{Ordering, fence};
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
 
@@ -367,9 +366,7 @@ impl Engine {
             reads_only |= !mine(self.region(mark.page.region())?, mark.page.in_region());
         }
         if reads_only {
-            unless!(NotClosedBeforeMarks, held.iter().for_each(Held::close));
-            // Orders the closing, a plain store, before the looks at the versions below.
-            unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
+            unless!(NotClosedBeforeMarks, close_before_looking(held));
         }
         let len = self.len();
         for mark in marks {

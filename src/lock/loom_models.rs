@@ -265,8 +265,7 @@ fn commit_order(close_first: bool) {
             let region_version = r.word.begin()?;
             let held = r.lock_page(1);
             if close_first {
-                held.close();
-                fence(Ordering::SeqCst);
+                close_before_looking(std::slice::from_ref(&held));
             }
             let holds = !r.word.is_held()
                 && !r.pages[0].is_held()

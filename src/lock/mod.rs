@@ -148,6 +148,14 @@ pub fn after_own_writes() {
     }
 }
 
+/// Closes all words that are held, before their holder looks at the versions of words that others
+/// hold: of two who close and then look at each other's words, one sees that the other has closed.
+pub fn close_before_looking(held: &[Held<'_>]) {
+    held.iter().for_each(Held::close);
+    // Orders the closing, a plain store, before the looks.
+    unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
+}
+
 /// Takes a page's word, under its region's.
 #[inline]
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {

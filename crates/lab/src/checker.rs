@@ -40,6 +40,13 @@ fn workspace() -> Option<PathBuf> {
     root.join("Cargo.toml").is_file().then(|| root.to_owned())
 }
 
+/// Where a build with `--cfg name` goes: other flags of the outer build would make another build of it.
+pub(crate) fn target(root: &Path, name: &str) -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join(name)
+}
+
 impl Checker<'_> {
     /// Runs it. The error is why it cannot be run here.
     ///
@@ -48,16 +55,13 @@ impl Checker<'_> {
     pub fn run(&self, progress: &Progress) -> Result<Said, String> {
         let root = workspace().ok_or("the sources are not here any more")?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        // Other flags of the outer build would make another build of it.
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let mut child = Command::new(cargo)
             .current_dir(&root)
             .args(["test", "--release"])
             .args(self.arguments)
             .args(["--", "--nocapture"])
             .env("RUSTFLAGS", format!("--cfg {}", self.name))
-            .env("CARGO_TARGET_DIR", target.join(self.name))
+            .env("CARGO_TARGET_DIR", target(&root, self.name))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())

@@ -39,8 +39,9 @@ enum Killer {
     /// The tests of a test binary of the crate whose names contain the second text. The third one is for
     /// the environment: `NAME=value`, or nothing.
     Test(&'static str, &'static str, &'static [&'static str]),
+    /// A model of the crate under loom, by its name.
+    Loom(&'static str),
     /// A part of the lab itself, and more words for its command line.
-    #[allow(dead_code, reason = "the parts that kill are listed as they come")]
     Lab(&'static [&'static str]),
 }
 
@@ -51,6 +52,7 @@ impl fmt::Display for Killer {
                 write!(f, "{binary}: {filter}")?;
                 environment.iter().try_for_each(|setting| write!(f, ", {setting}"))
             }
+            Killer::Loom(model) => write!(f, "loom: {model}"),
             Killer::Lab(words) => write!(f, "lab {}", words.join(" ")),
         }
     }
@@ -62,8 +64,6 @@ enum Fate {
     KilledBy(Vec<Killer>),
     /// It changes nothing that anybody could observe: the proof.
     Equivalent(&'static str),
-    /// Nothing here notices it yet: what could.
-    Survives(&'static str),
 }
 
 const fn test(binary: &'static str, filter: &'static str) -> Killer {
@@ -76,6 +76,8 @@ const IMAGES: [Killer; 3] = [
     test("power", "two_threads_by_turns"),
     test("power", "threads_at_the_same_time"),
 ];
+/// Every image of short sequences, for some seconds.
+const EVERY_IMAGE: Killer = Killer::Lab(&["images", "--seconds", "8"]);
 const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
 
 /// Crash images of operations that need one rule.
@@ -84,7 +86,7 @@ const fn script(settings: &'static [&'static str]) -> Killer {
 }
 
 fn fate(mutant: Mutant) -> Fate {
-    use Fate::{Equivalent, Survives};
+    use Fate::Equivalent;
     use Mutant::*;
     let by = |killer: Killer| Fate::KilledBy(vec![killer]);
     let by_any = |killers: &[Killer]| Fate::KilledBy(killers.to_vec());
@@ -106,12 +108,14 @@ fn fate(mutant: Mutant) -> Fate {
         | UndoNoDrainAfterEnd
         | RegionWordStored
         | RegionWordNotFlushed => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
-        LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd | LoggedNoDrainAfterEnd => {
-            by(test("drains", "a_write_to_a_page_that_a_view_pins"))
+        LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd => {
+            by_any(&[EVERY_IMAGE, test("drains", "a_write_to_a_page_that_a_view_pins")])
         }
-        DeployNoDrainBeforeWords | DeployNoDrainAfterWords => {
-            by(test("drains", "a_deployment_takes_two_drains"))
+        LoggedNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
+        DeployNoDrainBeforeWords => {
+            by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
+        DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
         SequenceStands | RedoOnePosition | RedoLaneNotNoted | UndoNotWritten | UndoNotEnded
         | UndoEndsBeforeWords | UndoSpillNotWritten | LoggedNotEnded | NoClear | FlipNoClear
         | DeployNoClear | ClearedStaysNoted | CutNoClear | CloseSettlesNothing => by_any(&IMAGES),
@@ -170,10 +174,10 @@ fn fate(mutant: Mutant) -> Fate {
         PagesNotAwaited => by(test("atomic_mmap", "who_locks_a_region_waits")),
         PagesKeptWhileWaiting => by(test("atomic_mmap", "who_waits_for_a_page_gives")),
         RegionNotLookedAtAfterPage => {
-            Survives("a scheduler of the lock alone (loom): two loads and two stores must cross")
+            by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
         NoFenceBeforeMarks => {
-            Survives("a model of weak memory (loom): a store must pass a later load")
+            by(Killer::Loom("who_sees_a_write_sees_the_transaction_that_came_before_it"))
         }
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
@@ -335,31 +339,54 @@ struct Killers {
     normal: Mutex<HashMap<Killer, Duration>>,
 }
 
+/// The name of loom's models among the test binaries.
+const LOOM: &str = "--cfg loom";
+
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Builds test binaries; their paths by their names.
+fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<String, PathBuf>> {
+    let output = command.current_dir(folder).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other("the tests cannot be built"));
+    }
+    // One line for each artifact: a test's has the path of an executable.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let executables = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(PathBuf::from(rest.split_once('"')?.0))
+    });
+    let named = executables.filter_map(|path| {
+        let name = path.file_stem()?.to_str()?.rsplit_once('-')?.0.to_owned();
+        Some((name, path))
+    });
+    Ok(named.collect())
+}
+
 impl Killers {
     /// Builds the tests of the crate with everything that can be planted, unless they are there.
     fn build() -> io::Result<Killers> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"])
-            .current_dir(&folder)
-            .stderr(Stdio::inherit())
-            .output()?;
-        if !output.status.success() {
-            return Err(io::Error::other("the tests cannot be built"));
-        }
-        // One line for each artifact: a test's has the path of an executable.
-        let text = String::from_utf8_lossy(&output.stdout);
-        let executables = text.lines().filter_map(|line| {
-            let (_, rest) = line.split_once("\"executable\":\"")?;
-            Some(PathBuf::from(rest.split_once('"')?.0))
-        });
-        let binaries = executables
-            .filter_map(|path| {
-                let name = path.file_stem()?.to_str()?.rsplit_once('-')?.0.to_owned();
-                Some((name, path))
-            })
-            .collect();
+        let workspace = ["test", "--workspace", "--no-run", "--quiet", "--message-format=json"];
+        let mut binaries = test_binaries(Command::new(cargo()).args(workspace), &folder)?;
+        // The same flags and folder as the part `loom`, so that nothing is built twice.
+        let mut loom = Command::new(cargo());
+        loom.args([
+            "test",
+            "--release",
+            "--package",
+            "atomic-mmap",
+            "--lib",
+            "--features",
+            "mutants",
+        ])
+        .args(["--no-run", "--quiet", "--message-format=json"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", crate::checker::target(&folder, "loom"));
+        let models = test_binaries(&mut loom, &folder)?;
+        binaries.extend(models.into_values().map(|path| (LOOM.to_owned(), path)));
         let shm = Path::new("/dev/shm");
         let scratch = if shm.is_dir() { tempfile::tempdir_in(shm)? } else { tempfile::tempdir()? };
         Ok(Killers { binaries, scratch, folder, normal: Mutex::default() })
@@ -373,6 +400,12 @@ impl Killers {
                 let mut command = Command::new(path);
                 command.args([filter, "--test-threads=2"]);
                 command.envs(environment.iter().filter_map(|setting| setting.split_once('=')));
+                command
+            }
+            Killer::Loom(model) => {
+                let path = self.binaries.get(LOOM).ok_or_else(|| io::Error::other("no models"))?;
+                let mut command = Command::new(path);
+                command.arg(model);
                 command
             }
             Killer::Lab(words) => {
@@ -500,7 +533,6 @@ pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
                 }
             },
             Fate::Equivalent(proof) => format!("equivalent: {proof}"),
-            Fate::Survives(needs) => format!("SURVIVES, needs {needs}"),
         };
         let line = format!("{:32} {:22} {what}", mutant.name(), mutant.file());
         lines.lock().unwrap_or_else(PoisonError::into_inner).push((*mutant as u16, line));

@@ -707,10 +707,10 @@ pub fn starts(ground: &Ground, scenarios: &[Scenario], base: &Path) -> BTreeMap<
     let mut starts = BTreeMap::new();
     for scenario in scenarios {
         let key = format!("{:?}", scenario.kind);
-        if !starts.contains_key(&key) {
+        starts.entry(key).or_insert_with(|| {
             let place = Place::new(&base.join("start"), false);
-            starts.insert(key, scenarios::Start::new(scenario.kind, ground, &place));
-        }
+            scenarios::Start::new(scenario.kind, ground, &place)
+        });
     }
     starts
 }
