@@ -380,7 +380,7 @@ impl Engine {
             let holds = if mine(region, place) {
                 mark.holds_for_holder(region)
             } else {
-                let free = !region.lock.is_held() && !page.is_held();
+                let free = !region.lock.is_held_after_fence() && !page.is_held_after_fence();
                 (free || planted!(HeldMarksHold)) && mark.holds(region)
             };
             if !holds {

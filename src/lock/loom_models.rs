@@ -267,8 +267,8 @@ fn commit_order(close_first: bool) {
             if close_first {
                 close_before_looking(std::slice::from_ref(&held));
             }
-            let holds = !r.word.is_held()
-                && !r.pages[0].is_held()
+            let holds = !r.word.is_held_after_fence()
+                && !r.pages[0].is_held_after_fence()
                 && r.word.is_still(region_version)
                 && r.pages[0].is_still(version);
             if !holds {

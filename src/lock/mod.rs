@@ -81,6 +81,12 @@ impl LockWord {
         self.0.load(Ordering::SeqCst) & HELD != 0
     }
 
+    /// The same for who has put a sequentially consistent fence before its look, as
+    /// [`close_before_looking`] does.
+    pub fn is_held_after_fence(&self) -> bool {
+        self.0.load(Ordering::Acquire) & HELD != 0
+    }
+
     /// Makes readers wait. By the holder, before it changes what readers see.
     #[inline]
     fn close(&self) {
