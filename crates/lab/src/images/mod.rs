@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 
 /// Both persistency models.
 pub const MODELS: [Model; 2] = [Model::Chunk, Model::Px86];
+/// Recoveries at least: quick, and long.
+const QUICK: u64 = 10_100_000;
+const LONGER: u64 = 101_000_000;
 /// Operations in a random sequence.
 const LONG: usize = 50;
 /// Images up to which brute force is compared with lazy exploration.
@@ -91,14 +94,15 @@ fn jobs(settings: &Settings) -> Vec<Job> {
     }
     of_all(1, 2, &mut jobs);
     of_all(2, 2, &mut jobs);
-    of_all(3, 2, &mut jobs);
-    let count = if settings.quick { 160 } else { 6_000 };
-    for n in 0..count {
-        let kinds = (0..LONG).map(|_| KINDS[rng.usize(0..KINDS.len())]).collect();
-        let job = Job { model: MODELS[n % 2], kinds, depth: 2, moments: Which::OneOf(2) };
-        jobs.push(job);
-    }
+    of_all(3, 1, &mut jobs);
     jobs
+}
+
+/// The nth random sequence.
+fn long(settings: &Settings, n: usize) -> Job {
+    let mut rng = settings.rng(&format!("images {n}"));
+    let kinds = (0..LONG).map(|_| KINDS[rng.usize(0..KINDS.len())]).collect();
+    Job { model: MODELS[n % 2], kinds, depth: 2, moments: Which::OneOf(2) }
 }
 
 /// Counts over all workers.
@@ -167,7 +171,15 @@ fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, total
 }
 
 /// Runs jobs on all processors, until they are done, time is up or a violation was found.
-fn check_all(jobs: &[Job], until: Option<Instant>, progress: &Progress) -> Totals {
+///
+/// After the jobs come random sequences, as long as there are fewer recoveries than `wanted`.
+fn check_all(
+    settings: &Settings,
+    jobs: &[Job],
+    wanted: u64,
+    until: Option<Instant>,
+    progress: &Progress,
+) -> Totals {
     let (totals, next) = (Totals::default(), AtomicU64::new(0));
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let is_over = || until.is_some_and(|until| Instant::now() > until);
@@ -179,12 +191,18 @@ fn check_all(jobs: &[Job], until: Option<Instant>, progress: &Progress) -> Total
                 let mut explorer = Explorer::default();
                 while !totals.stop.load(Ordering::Relaxed) && !is_over() {
                     let n = next.fetch_add(1, Ordering::Relaxed) as usize;
-                    let Some(job) = jobs.get(n) else { break };
-                    check(job, device(worker), &second, &mut explorer, totals);
+                    let so_far = totals.recoveries.load(Ordering::Relaxed);
+                    match jobs.get(n) {
+                        Some(job) => check(job, device(worker), &second, &mut explorer, totals),
+                        None if so_far < wanted => {
+                            let job = long(settings, n - jobs.len());
+                            check(&job, device(worker), &second, &mut explorer, totals);
+                        }
+                        None => break,
+                    }
                     progress.tick(format_args!(
-                        "sequence {n} of {}, {} recoveries",
-                        jobs.len(),
-                        totals.recoveries.load(Ordering::Relaxed)
+                        "sequence {n} ({} short ones), {so_far} recoveries",
+                        jobs.len()
                     ));
                 }
             });
@@ -252,7 +270,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
         brute = compare_with_brute_force(&mut outcome.violations, progress);
     }
     let jobs = jobs(settings);
-    let totals = check_all(&jobs, until, progress);
+    let wanted = if settings.quick { QUICK } else { LONGER };
+    let totals = check_all(settings, &jobs, wanted, until, progress);
     outcome.recoveries = totals.recoveries.into_inner();
     outcome.runs = format!(
         "{} sequences, {} states, {} of them sampled; lazy = brute force for {} moments, {} images",
@@ -282,7 +301,8 @@ mod tests {
                 jobs.extend(all(len).filter(|k| !k.contains(&Kind::Spilled)).map(one));
             }
         }
-        let totals = check_all(&jobs, None, &Progress::new("images"));
+        let settings = Settings { seed: 1, quick: true, seconds: None };
+        let totals = check_all(&settings, &jobs, 0, None, &Progress::new("images"));
         drop(quiet);
         let violations = totals.violations.into_inner().unwrap();
         assert!(violations.is_empty(), "{violations:#?}");
