@@ -250,6 +250,19 @@ fn hostile(folder: &Path) -> usize {
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
+    // Entries by their fields: a lane with both redo entries, and one of each kind of undo entry.
+    for (kind, len) in (0..3).flat_map(|kind| [(kind, 30_000), (kind, 300_001), (kind, 4096)]) {
+        let mut writer = Writer(vec![0, 0xFE, 0, 3, 255]);
+        writer.number(Place::Lengths, len);
+        writer.filled(Place::Home, 0, len, 4);
+        for position in 0..2 {
+            writer.literal(Place::Redo, 5 | position << 8, &[0, 1, 0, 100, 0, 90, 0, 7, 0]);
+        }
+        let words: Vec<u8> = (0..5).flat_map(|n| [0, n, 0, n, 0xFF]).collect();
+        writer.literal(Place::Undo, 6 | kind << 8, &words);
+        keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
+        count += 1;
+    }
     // Long files, by the place's origins, with words set everywhere.
     for origin in 0..4u8 {
         for place in [Place::SliceWords, Place::RegionWords] {

@@ -64,9 +64,13 @@ pub enum Place {
     ShortReflection = 12,
     /// The attribute: none, the right one, one of another pair, of another file, or these bytes.
     Mark = 13,
+    /// A redo entry, by its fields: `where` says lane and position.
+    Redo = 14,
+    /// An undo entry of any kind, by its words or pages: `where` says lane and kind.
+    Undo = 15,
 }
 
-const PLACES: [Place; 14] = [
+const PLACES: [Place; 16] = [
     Place::Home,
     Place::SuperblockA,
     Place::SuperblockB,
@@ -81,6 +85,8 @@ const PLACES: [Place; 14] = [
     Place::ReflectionLen,
     Place::ShortReflection,
     Place::Mark,
+    Place::Redo,
+    Place::Undo,
 ];
 
 /// What the attribute is to say.
@@ -114,7 +120,7 @@ impl Patch {
         let (mut patches, mut written) = (Vec::new(), 0);
         while !input.is_empty() && written < MOST {
             let class = input.byte();
-            let place = PLACES[usize::from(class & 0xF) % PLACES.len()];
+            let place = PLACES[usize::from(class & 0xF)];
             let origin = usize::from(class >> 4 & 3);
             let at = input.number(3);
             let bytes = if class >> 7 == 1 {
@@ -212,11 +218,84 @@ impl Patch {
                     reflection.set_len(at);
                     continue;
                 }
+                Place::Redo => {
+                    patch.put_redo(reflection);
+                    continue;
+                }
+                Place::Undo => {
+                    patch.put_undo(reflection);
+                    continue;
+                }
                 Place::Home | Place::HomeLen | Place::Mark => continue,
             };
             patch.put(reflection, to);
         }
         reflection.trim();
+    }
+
+    /// A page near one of the places where something ends.
+    fn page_near(&self, input: &mut Input<'_>, reflection: &Contents) -> u64 {
+        let end = reflection.word(layout::LENGTH_WORD) / P;
+        let base = input.pick(&[0, end, self.page(), ORIGINS[1], MAX_PAGES - 4, end / 64 * 64]);
+        (base + u64::from(input.byte() % 8)).saturating_sub(u64::from(input.byte() % 4))
+    }
+
+    fn put_redo(&self, reflection: &mut Contents) {
+        let mut input = Input(&self.bytes);
+        let (lane, position) = (self.at % layout::LANE_COUNT as u64, self.at >> 8 & 1);
+        let page = self.page_near(&mut input, reflection);
+        let (offset, len) = (input.number(2) & 0xFFF, input.number(2) & 0xFFF);
+        let sequence = u64::from(input.byte()) << 1 | position;
+        let sides = pattern(input.byte());
+        let head = [sequence << 24 | offset << 12 | len, page << 32, sides];
+        let head: Vec<u8> = head.into_iter().flat_map(u64::to_le_bytes).collect();
+        let payload = filling(sequence + 1, (len as usize).min(layout::REDO_ENTRY - head.len()));
+        let at = layout::LANES + lane * layout::LANE as u64 + position * layout::REDO_ENTRY as u64;
+        reflection.write(&[head, payload].concat(), at);
+    }
+
+    fn put_undo(&self, reflection: &mut Contents) {
+        let mut input = Input(&self.bytes);
+        let lane = self.at % layout::LANE_COUNT as u64;
+        let kind = 1 + (self.at >> 8) % 3;
+        let mut said = Vec::new();
+        let mut put = |words: &[u64]| {
+            words.iter().for_each(|word| said.extend_from_slice(&word.to_le_bytes()));
+        };
+        let mut count = 0;
+        // What a lane holds, or a little more.
+        while !input.is_empty() && count < 90 {
+            let page = self.page_near(&mut input, reflection);
+            let (which, mask) = (input.byte(), pattern(input.byte()));
+            if kind == 3 {
+                let slices = filling(u64::from(which), mask.count_ones() as usize * 64);
+                let slices: Vec<u64> = slices
+                    .chunks_exact(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+                    .collect();
+                put(&[&[page, mask][..], &slices].concat());
+            } else {
+                let word = match which & 1 {
+                    0 => 1 << 56 | page,
+                    _ => 2 << 56 | page / 64,
+                };
+                put(&[word, mask, mask & pattern(which >> 1)]);
+            }
+            count += 1;
+        }
+        let sequence = (self.at >> 16 & 0xFF) + 1;
+        let mut entry = vec![sequence << 24 | kind << 16 | if kind == 1 { count } else { 1 }, 0];
+        if kind > 1 {
+            let offset = lane * layout::LOG_EXTENT;
+            reflection.write(&said, layout::LOG_AREA + offset);
+            entry.extend([offset, said.len() as u64, 0]);
+            said.clear();
+        }
+        let mut bytes: Vec<u8> = entry.into_iter().flat_map(u64::to_le_bytes).collect();
+        bytes.extend(said);
+        bytes.truncate(layout::UNDO_ENTRY_LEN);
+        let at = layout::LANES + lane * layout::LANE as u64 + layout::UNDO_ENTRY as u64;
+        reflection.write(&bytes, at);
     }
 
     /// The length that is meant.
@@ -236,6 +315,16 @@ impl Patch {
         let mut bytes = to.bytes(at, self.bytes.len());
         bytes.iter_mut().zip(&self.bytes).for_each(|(byte, flip)| *byte ^= flip);
         to.write(&bytes, at);
+    }
+}
+
+/// Bits of a word, by a byte: none, all, one, or some.
+fn pattern(byte: u8) -> u64 {
+    match byte {
+        0 => 0,
+        0xFF => u64::MAX,
+        0x80..=0xBF => 1 << (byte & 63),
+        _ => u64::from(byte) << (byte & 63) | u64::from(byte),
     }
 }
 
