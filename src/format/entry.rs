@@ -459,6 +459,7 @@ impl SpilledPage {
     }
 
     /// Decodes pages that lie one behind the other.
+    #[cfg(any(test, feature = "recorder"))]
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut pages = Vec::new();
         while !bytes.is_empty() {

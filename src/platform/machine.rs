@@ -41,7 +41,7 @@ impl Spot {
 
 /// A simulated machine with one processor's memory instructions and an operating system. `through`
 /// says that a store needs a drain only, and no flush. The calls behave as those of
-/// [`super::Platform`] of the same name.
+/// `Platform` of the same name.
 #[allow(missing_docs, reason = "the methods are those of `Platform`")]
 pub trait Machine: Send + Sync {
     fn load(&self, at: Spot) -> u64;

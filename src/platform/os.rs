@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// How [`Platform::open`] treats a file that is there or is not. It is always opened for reading and
+/// How `Platform::open` treats a file that is there or is not. It is always opened for reading and
 /// writing, and never handed on to a program that this process executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenHow {

@@ -11,7 +11,7 @@
 //! - An injected failure comes instead of the call, which then is not made.
 //! - A failed call is noted as [`What::Failed`], whether injected or real.
 //!
-//! Not noted: prefetches (they change nothing), and the unmapping of a dropped [`super::Mapping`] (the
+//! Not noted: prefetches (they change nothing), and the unmapping of a dropped `Mapping` (the
 //! file keeps its contents).
 //!
 //! May import: `native`, `word`, `call`, and the vocabulary of `mod.rs`.
@@ -34,7 +34,7 @@ pub struct Event {
 
 /// The things that can be done. `through` says that the bytes need no flush to become durable, only a
 /// drain by the same thread: they were stored past the cache, or nothing has to be flushed at all
-/// (any [`Persistence`] but `Flush`).
+/// (any `Persistence` but `Flush`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the calls of the same name")]
 pub enum What {

@@ -277,7 +277,7 @@ impl Patch {
             } else {
                 let word = match which & 1 {
                     0 => 1 << 56 | page,
-                    _ => 2 << 56 | page / 64,
+                    _ => (2 << 56) | (page / 64),
                 };
                 put(&[word, mask, mask & pattern(which >> 1)]);
             }
