@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
             }
             self.is_over = true;
             self.rearm();
-            self.judge_error(n, op, &error, &failed);
+            self.judge_error(op, &error, &failed);
             match self.look_after_failure(op, &failed, before.as_ref()) {
                 // Once more: it must succeed now.
                 Next::Go => {}
@@ -437,7 +437,7 @@ impl<'a> Run<'a> {
         plant.tamper(op, result, &mut self.bench, injected.filter(|_| is_first))
     }
 
-    fn judge_error(&mut self, _n: usize, op: &Op, error: &Error, failed: &[&str]) {
+    fn judge_error(&mut self, op: &Op, error: &Error, failed: &[&str]) {
         let baseline = &self.subject.baseline;
         let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
         // What lasts may have been absorbed there and returned later.
