@@ -76,7 +76,7 @@ impl Contents {
             let in_page = (at % PAGE) as usize;
             let (now, rest) = bytes.split_at(bytes.len().min(PAGE as usize - in_page));
             let is_there = self.pages.contains_key(&(at / PAGE));
-            if is_there || now.iter().any(|byte| *byte != 0) {
+            if is_there || now != &[0; PAGE as usize][..now.len()] {
                 let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; 4096].into());
                 page[in_page..in_page + now.len()].copy_from_slice(now);
             }
@@ -87,9 +87,17 @@ impl Contents {
 
     /// The bytes at a place; past the end they are zero.
     pub fn get(&self, at: u64, len: usize) -> Vec<u8> {
-        (at..at + len as u64)
-            .map(|at| self.pages.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize]))
-            .collect()
+        let mut bytes = vec![0; len];
+        let mut done = 0;
+        while done < len {
+            let (n, from) = ((at + done as u64) / PAGE, ((at + done as u64) % PAGE) as usize);
+            let now = (len - done).min(PAGE as usize - from);
+            if let Some(page) = self.pages.get(&n) {
+                bytes[done..done + now].copy_from_slice(&page[from..from + now]);
+            }
+            done += now;
+        }
+        bytes
     }
 
     /// The word at a place.

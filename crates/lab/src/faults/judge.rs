@@ -152,7 +152,7 @@ pub fn is_right(
         return Err(format!("it names {}, which is not of the pair", path.display()));
     }
     // The search for a home file that was renamed looks at every file of the folder.
-    if role == Role::Neighbour && at.is_none_or(|at| at.call != call::STAT_PATH) {
+    if role == Role::Neighbour && at.is_some_and(|at| at.call != call::STAT_PATH) {
         return Err(format!("it names {}, which the call was not about", path.display()));
     }
     let Some(at) = at else { return Ok(()) };

@@ -119,6 +119,9 @@ pub struct Report {
     pub violations: Vec<String>,
     /// Copies of the files that were opened as after a crash.
     pub recoveries: u64,
+    /// The calls were not those of the run without a failure (a folder was listed in another order):
+    /// another call than the planned one has failed, and nothing is said of it.
+    pub is_skewed: bool,
 }
 
 /// A scenario on a ground, ready to be run again and again.
@@ -222,6 +225,8 @@ struct Run<'a> {
     /// The failure is over, or was never to be.
     is_over: bool,
     calls: Baseline,
+    /// Calls so far.
+    counted: usize,
     report: Report,
 }
 
@@ -259,6 +264,7 @@ impl<'a> Run<'a> {
             wish: OnMismatch::Refuse,
             is_over: plan.is_invisible(),
             calls: Vec::new(),
+            counted: 0,
             report: Report::default(),
         })
     }
@@ -323,6 +329,9 @@ impl<'a> Run<'a> {
             let mut result = op.perform(n, &mut self.bench);
             let events = self.bench.recorder.take();
             let failed = self.note(n, &events);
+            if self.report.is_skewed {
+                return Next::Stop;
+            }
             if let Some(plant) = self.subject.plant {
                 result = self.tamper(plant, n, op, result);
             }
@@ -363,7 +372,7 @@ impl<'a> Run<'a> {
             }
             self.is_over = true;
             self.rearm();
-            self.judge_error(n, op, &error, &failed);
+            self.judge_error(op, &error, &failed);
             match self.look_after_failure(op, &failed, before.as_ref()) {
                 // Once more: it must succeed now.
                 Next::Go => {}
@@ -380,10 +389,18 @@ impl<'a> Run<'a> {
     ) -> Vec<&'static str> {
         let mut failed = Vec::new();
         for event in events {
-            if self.plan == Plan::Nothing
-                && let Some(called) = judge::called(&event.what, &self.bench.place)
-            {
-                self.calls.push((n, called));
+            if let Some(called) = judge::called(&event.what, &self.bench.place) {
+                self.counted += 1;
+                // Up to the one that is to fail they are the planned ones.
+                let planned = self.subject.baseline.get(self.counted - 1);
+                if self.plan.place().is_some_and(|nth| self.counted <= nth)
+                    && planned.is_none_or(|(op, planned)| *op != n || planned.call != called.call)
+                {
+                    self.report.is_skewed = true;
+                }
+                if self.plan == Plan::Nothing {
+                    self.calls.push((n, called));
+                }
             }
             if let What::Failed(call) = event.what {
                 failed.push(call);
@@ -420,7 +437,7 @@ impl<'a> Run<'a> {
         plant.tamper(op, result, &mut self.bench, injected.filter(|_| is_first))
     }
 
-    fn judge_error(&mut self, _n: usize, op: &Op, error: &Error, failed: &[&str]) {
+    fn judge_error(&mut self, op: &Op, error: &Error, failed: &[&str]) {
         let baseline = &self.subject.baseline;
         let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
         // What lasts may have been absorbed there and returned later.
