@@ -327,7 +327,11 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
-        file.store(X, &1u64).expect("store");
+        // What B and C need is allocated, or looked at: A will keep others from that.
+        file.load::<u64>(Y).expect("a hole");
+        for _ in 0..2 {
+            file.store(X, &1u64).expect("store");
+        }
         let mut a = file.begin();
         let _one: u64 = a.load(X).expect("load");
         a.store(Y, &1u64).expect("store");
