@@ -38,7 +38,16 @@ fn new_file(ground: &Ground) -> (Scratch, Recorder, AtomicMappedFile) {
 /// An operation that stays where its system call is.
 struct Stuck<'scope, 'r, T> {
     thread: ScopedJoinHandle<'scope, T>,
-    recorder: &'r Recorder,
+    window: Window<'r>,
+}
+
+/// Closed when it is dropped, so that a test that fails does not wait for it.
+struct Window<'r>(&'r Recorder);
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        let _some_are_left = self.0.heal();
+    }
 }
 
 impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
@@ -57,7 +66,7 @@ impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
         while !thread.is_finished() && !recorder.take().iter().any(|e| is_there(&e.what)) {
             std::thread::yield_now();
         }
-        Stuck { thread, recorder }
+        Stuck { thread, window: Window(recorder) }
     }
 
     fn is_stuck(&self) -> bool {
@@ -82,11 +91,11 @@ impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
         let is_cut = |what: &What| {
             matches!(what, What::SetLen { file: FileId::Home, .. } | What::Punch { .. })
         };
-        self.happens(|| self.recorder.take().iter().any(|event| is_cut(&event.what)))
+        self.happens(|| self.window.0.take().iter().any(|event| is_cut(&event.what)))
     }
 
     fn goes_on(self) -> T {
-        let _some_are_left = self.recorder.heal();
+        drop(self.window);
         self.thread.join().expect("no panic")
     }
 }
@@ -327,7 +336,11 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
-        file.store(X, &1u64).expect("store");
+        // What B and C need is allocated, or looked at: A will keep others from that.
+        file.load::<u64>(Y).expect("a hole");
+        for _ in 0..2 {
+            file.store(X, &1u64).expect("store");
+        }
         let mut a = file.begin();
         let _one: u64 = a.load(X).expect("load");
         a.store(Y, &1u64).expect("store");
