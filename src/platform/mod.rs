@@ -53,7 +53,6 @@ use elsewhere as sys;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 use linux as sys;
 
-pub use domain::caches_persist;
 pub use file::File;
 pub use file_system::FileSystem;
 #[cfg(feature = "recorder")]
@@ -174,6 +173,16 @@ impl Platform {
     /// met.
     pub fn can_flush(&self) -> bool {
         isa::FLUSHES
+    }
+
+    /// Whether the processor's caches survive a loss of power. A simulated machine's do not,
+    /// whatever machine it runs on.
+    pub fn caches_persist(&self) -> bool {
+        #[cfg(feature = "recorder")]
+        if let Platform::Simulated(_) = self {
+            return false;
+        }
+        domain::caches_persist()
     }
 
     /// What stores have to reach.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::options::{MEDIUM_VARIABLE, Options};
-use crate::platform::{File, FileSystem, Mapping, Persistence, Platform, caches_persist};
+use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
 use crate::terms::Medium;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -91,9 +91,9 @@ pub(crate) fn map_sync(
 }
 
 /// What stores have to reach on this medium.
-pub(crate) fn persistence(medium: Medium) -> Persistence {
+pub(crate) fn persistence(platform: &Platform, medium: Medium) -> Persistence {
     match medium {
-        Medium::Dax if caches_persist() => Persistence::Caches,
+        Medium::Dax if platform.caches_persist() => Persistence::Caches,
         Medium::Dax => Persistence::Flush,
         Medium::PageCache | Medium::Ram => Persistence::Process,
     }

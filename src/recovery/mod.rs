@@ -126,7 +126,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let reaches =
         home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
     let max_len = if reaches { max_len } else { lengths.len };
-    let platform = platform.clone().with_persistence(medium::persistence(medium));
+    let platform = platform.clone().with_persistence(medium::persistence(&platform, medium));
     let home_len = opening.stat(&home.file, path)?.len;
     let reflection_len = opening.stat(&reflection_file, &reflection_path)?.len;
     let home_file = MappedFile::new(

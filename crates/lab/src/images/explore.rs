@@ -22,8 +22,10 @@ use std::sync::Arc;
 const ALL: u64 = 256;
 /// So many are then drawn.
 const AT_RANDOM: u64 = 32;
-/// The power goes again in the recoveries of so many images of one state.
+/// The power goes again in the recoveries of so many images of one state of an operation, and of so
+/// many of one state of a recovery: one sequence is not to take the time of a thousand others.
 const CRASH_IN: u64 = 24;
+const CRASH_IN_RECOVERY: u64 = 4;
 /// On every so many recovered images life goes on: operations, a spatial close, a look at the file.
 const GO_ON_EVERY: u64 = 64;
 
@@ -45,7 +47,7 @@ pub struct Explorer {
 impl Explorer {
     /// Tries all images of a moment, and crashes in their recovery up to `depth` times.
     pub fn explore(&mut self, moment: &Moment, ranges: &[Range<u64>], depth: u32, name: &str) {
-        self.explore_from(&moment.world, &moment.allowed, ranges, depth, name);
+        self.explore_from(&moment.world, &moment.allowed, ranges, (depth, CRASH_IN), name);
     }
 
     fn explore_from(
@@ -53,7 +55,7 @@ impl Explorer {
         world: &Arc<World>,
         allowed: &[Arc<Content>],
         ranges: &[Range<u64>],
-        depth: u32,
+        (depth, crash_in): (u32, u64),
         name: &str,
     ) {
         self.states += 1;
@@ -61,7 +63,7 @@ impl Explorer {
         let (mut count, mut drawn) = (0, 0);
         while let Some(trail) = next {
             let mut after = world.after_crash(trail);
-            let depth = if count < CRASH_IN { depth } else { 0 };
+            let depth = if count < crash_in { depth } else { 0 };
             if depth > 0 {
                 after.watch();
             }
@@ -92,7 +94,8 @@ impl Explorer {
                             let one = [content.clone()];
                             let allowed = if n + 1 == names { &one[..] } else { allowed };
                             let name = format!("{name}, recovery {:?} state {n}", trail.choices());
-                            self.explore_from(world, allowed, ranges, depth - 1, &name);
+                            let again = (depth - 1, CRASH_IN_RECOVERY);
+                            self.explore_from(world, allowed, ranges, again, &name);
                             if !self.violations.is_empty() {
                                 return;
                             }

@@ -36,6 +36,11 @@ pub const MODELS: [Model; 2] = [Model::Chunk, Model::Px86];
 /// Recoveries at least: quick, and long.
 const QUICK: u64 = 10_100_000;
 const LONGER: u64 = 101_000_000;
+/// In the quick run, one in so many sequences of two operations is tried with two crashes in recovery,
+/// the others with one.
+const DEEP_DOUBLES: usize = 6;
+/// Of three operations, one in so many with one, the others with none.
+const DEEP_TRIPLES: usize = 6;
 /// Operations in a random sequence.
 const LONG: usize = 50;
 /// Images up to which brute force is compared with lazy exploration.
@@ -93,8 +98,22 @@ fn jobs(settings: &Settings) -> Vec<Job> {
         return jobs;
     }
     of_all(1, 2, &mut jobs);
+    let single = jobs.len();
     of_all(2, 2, &mut jobs);
+    let double = jobs.len();
     of_all(3, 1, &mut jobs);
+    if settings.quick {
+        // Each sequence in any case; a part of them as deep as in the long run.
+        let mut shallower = |jobs: &mut [Job], one_in: usize| {
+            for job in jobs {
+                // The images of a spilled entry are many, and each recovery reads all of it.
+                let is_slow = job.kinds.contains(&Kind::Spilled);
+                job.depth -= u32::from(is_slow || rng.usize(0..one_in) != 0);
+            }
+        };
+        shallower(&mut jobs[single..double], DEEP_DOUBLES);
+        shallower(&mut jobs[double..], DEEP_TRIPLES);
+    }
     jobs
 }
 
