@@ -109,23 +109,28 @@ pub fn outcome(
     is_elsewhere: bool,
     how: &How,
 ) -> Outcome {
+    let plain = || match fits(stat.len, how) {
+        true => Outcome::Opened(image.home.clone()),
+        false => Outcome::TooLong,
+    };
     match judge(image, stat, boot, is_elsewhere, how) {
         Judged::Refused(why) => Outcome::Refused(why),
-        Judged::Plain => match fits(stat.len, how) {
-            true => Outcome::Opened(image.home.clone()),
-            false => Outcome::TooLong,
-        },
+        Judged::Plain => plain(),
         Judged::Kept { recover, len, high_water, uuid, session } => {
+            let mut pair = Pair { image: image.clone(), len };
+            // Before the length is looked at: whose log cannot have been written has none.
+            let lanes = match recover {
+                true => match entries(pair.reflection(), &uuid, session) {
+                    None if how.wish == OnMismatch::Discard => return plain(),
+                    None => return Outcome::Refused(Mismatch::Corrupt),
+                    lanes => lanes,
+                },
+                false => None,
+            };
             if !fits(len.max(high_water), how) {
                 return Outcome::TooLong;
             }
-            let mut pair = Pair { image: image.clone(), len };
-            if recover {
-                match entries(pair.reflection(), &uuid, session) {
-                    Some(lanes) => pair.recover(&lanes),
-                    None => return Outcome::Refused(Mismatch::Corrupt),
-                }
-            }
+            lanes.iter().for_each(|lanes| pair.recover(lanes));
             Outcome::Opened(pair.bytes())
         }
     }
