@@ -211,6 +211,7 @@ mutants! {
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
     }
     "engine/space.rs" {
+        PiecesBesideHoles "pieces-beside-holes": "on page cache, too, single pages are allocated",
         PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
         SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
         HolesLoaded "holes-loaded": "holes of the home file are loaded through the mapping",

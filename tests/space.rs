@@ -179,6 +179,7 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
         ["deploy", kind] => deploy_gives_space_back(&mount(kind, 32 << 20)),
         ["close", kind] => close_on_a_full_disk(&mount(kind, 20 << 20)),
         ["create", kind] => create_on_a_full_disk(&mount(kind, 2 << 20)),
+        ["folios", kind] => write_beside_holes_on_a_full_disk(&mount(kind, 12 << 20)),
         ["grow", kind] => grow_on_a_full_disk(&mount(kind, 3 << 20)),
         _ => panic!("no role {role}"),
     }
@@ -284,6 +285,47 @@ fn sparse_file_larger_than_the_disk(small: &Small) {
 #[test]
 fn a_sparse_file_may_be_larger_than_the_disk() {
     check("sparse");
+}
+
+/// The page cache of ext4 (Linux 6.16) and xfs keeps what was read ahead in large folios. The first
+/// store to one asks for storage for all of it: beside holes, on a full disk, a store to a page that was
+/// allocated ended in SIGBUS.
+fn write_beside_holes_on_a_full_disk(small: &Small) {
+    let len = 8 << 20;
+    let path = small.file("state.dat");
+    File::create(&path).expect("create").set_len(len).expect("a sparse file");
+    // Ahead of need, in ever larger pieces.
+    std::io::copy(&mut File::open(&path).expect("open"), &mut std::io::sink()).expect("read");
+    let mut model = vec![0; len as usize];
+    let mut rng = Rng(len);
+    let file = small.options().deploy(DeployPolicy::Manual).open(&path).expect("open");
+    let mut found = vec![0; 1 << 20];
+    for at in (0..len).step_by(1 << 20) {
+        file.read_at(&mut found, at).expect("read holes");
+    }
+    for left in [600 << 10, 100 << 10, 0] {
+        small.fill(left);
+        for _ in 0..200 {
+            let offset = rng.below(len / PAGE) * PAGE + 100;
+            for _ in 0..2 {
+                let data = rng.bytes(200);
+                match file.write_at(&data, offset) {
+                    Ok(()) => model[offset as usize..][..200].copy_from_slice(&data),
+                    Err(Error::NoSpace { .. }) => break,
+                    Err(e) => panic!("{e:?}"),
+                }
+            }
+        }
+        read_everywhere(&file, &model);
+        small.free();
+    }
+    file.close(CloseMode::Spatial).expect("close");
+    assert_same(&fs::read(&path).expect("read"), &model, "closed");
+}
+
+#[test]
+fn a_full_disk_and_large_folios_are_no_sigbus() {
+    check("folios");
 }
 
 fn read_holes_on_a_full_disk(small: &Small) {

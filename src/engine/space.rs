@@ -3,8 +3,9 @@
 //! Owns: what is known of each chunk's allocation. Invariant: no store goes to a page that was not
 //! allocated before, and no load through the mapping goes to a hole of the home file, so that a
 //! full file system is an error of the call and never a SIGBUS (on tmpfs a load allocates, too).
-//! Allocation goes ahead of need by a chunk (2 MiB) and falls back to the pages that are needed
-//! where the file system has no chunk left. May import `store`, `format`, `engine::state`.
+//! Allocation goes ahead of need by a chunk (2 MiB). Where the file system has no chunk left, it falls
+//! back to the pages that are needed on DAX and in RAM; on page cache that would be no promise, see
+//! `allocate_slots`. May import `store`, `format`, `engine::state`.
 
 use super::Engine;
 use super::lanes::Lane;
@@ -16,6 +17,7 @@ use crate::format::layout;
 use crate::mutant::planted;
 use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::store::MappedFile;
+use crate::terms::Medium;
 use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex};
 use std::io;
 use std::ops::Range;
@@ -91,7 +93,12 @@ impl Engine {
                 return Ok(());
             };
             let error = allocation_error(file, at, end - chunk.start(), full);
-            if !matches!(error, Error::NoSpace { .. }) {
+            // On page cache whole chunks only: the kernel keeps what was read in large folios, and the
+            // first store to one asks for storage for all of it. Beside holes that fails on a full
+            // disk, and a store cannot fail. A folio is at most as large as a chunk, and aligned to
+            // its own size.
+            let is_cached = self.medium == Medium::PageCache && !planted!(PiecesBesideHoles);
+            if !matches!(error, Error::NoSpace { .. }) || is_cached {
                 return Err(error);
             }
         }

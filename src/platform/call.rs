@@ -15,6 +15,8 @@ pub const LOCK: &str = "lock";
 pub const UNLOCK: &str = "unlock";
 /// Reserve addresses and map a file.
 pub const MAP: &str = "map";
+/// Say how a mapped file will be used.
+pub const ADVISE: &str = "advise";
 /// Reserve storage.
 pub const ALLOCATE: &str = "allocate";
 /// Give storage back.
@@ -58,12 +60,13 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All of them, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 26] = [
     OPEN,
     DUPLICATE,
     LOCK,
     UNLOCK,
     MAP,
+    ADVISE,
     ALLOCATE,
     PUNCH,
     SET_LEN,

@@ -70,6 +70,18 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Ok(Mapping { map: Map::Real(map) })
 }
 
+/// As far as there is a word for it.
+pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
+    match &mapping.map {
+        #[cfg(unix)]
+        Map::Real(map) => map.advise(memmap2::Advice::Random),
+        #[cfg(not(unix))]
+        Map::Real(_) => Ok(()),
+        #[cfg(feature = "recorder")]
+        Map::Simulated(..) => Ok(()),
+    }
+}
+
 pub fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

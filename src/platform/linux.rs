@@ -112,6 +112,19 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
+pub fn expect_random(file: &File, mapping: &Mapping) -> io::Result<()> {
+    // SAFETY: the range is the mapping's own, and the advice changes nothing of what it holds.
+    let advised = unsafe { libc::madvise(mapping.base().cast(), mapping.len(), libc::MADV_RANDOM) };
+    if advised != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open; the call takes nothing else of ours.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// An aligned range of addresses that nobody uses, a moment ago.
 fn free_range(len: usize) -> io::Result<*mut u8> {
     let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;

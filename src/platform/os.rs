@@ -143,6 +143,19 @@ impl Platform {
         )
     }
 
+    /// Says that the file and its mapping will be used here and there: nothing is read ahead, so the
+    /// page cache keeps single pages. A large folio with a hole in it is one whose first store fails
+    /// where the disk is full.
+    pub fn expect_random(&self, file: &File, mapping: &Mapping) -> io::Result<()> {
+        attempt!(
+            self,
+            call::ADVISE,
+            |_| sys::expect_random(file.system(), mapping),
+            // No pages, no folios.
+            [_simulated => { let _ = (file, mapping); Ok(()) }]
+        )
+    }
+
     /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
     /// file to the end of the range if it is shorter; contents stay.
     ///

@@ -56,7 +56,13 @@ pub(crate) fn map(
         platform.map(file, len, false).map_err(|e| Error::io("map", path, e))
     };
     let synchronous = |(file, path, len): (&File, &Path, u64)| map_sync(platform, file, path, len);
-    let plain = || Ok::<_, Error>((map(home)?, map(reflection)?));
+    let plain = || {
+        let (file, path, _) = reflection;
+        let mapping = map(reflection)?;
+        // Much of it is holes for good, and words lie among them, allocated by the page.
+        platform.expect_random(file, &mapping).map_err(|e| Error::io("advise", path, e))?;
+        Ok::<_, Error>((map(home)?, mapping))
+    };
     if let Some(medium) = forced {
         let (home, reflection) = plain()?;
         return Ok((home, reflection, medium));

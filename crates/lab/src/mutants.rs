@@ -163,6 +163,7 @@ fn fate(mutant: Mutant) -> Fate {
         | CutStaysAllocated
         | PiecesNotAllocated
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
+        PiecesBesideHoles => by(test("space", "a_full_disk_and_large_folios")),
         RecoverNotAllocated => by(test("allocation", "what_is_recovered_is_not_stored")),
         HolesUpToOldLength => by(test("regressions", "a_chunk_is_not_taken_for_allocated")),
         HolesLoaded => by(test("space", "a_full_disk_is_an_error_on_persistent_memory")),
