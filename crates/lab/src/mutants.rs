@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Environment variable that chooses some of the bugs.
 const SOME: &str = "LAB_MUTANTS";
+/// So often whatever may notice a bug is run before the bug counts as surviving.
+const ATTEMPTS: usize = 4;
 /// A killer with a bug planted that takes this much longer than without one, hangs.
 const PATIENCE: u32 = 6;
 /// But not before this.
@@ -522,7 +524,7 @@ pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
     let lines = Mutex::new(Vec::new());
     for_all(&chosen, |mutant| {
         let what = match fate(*mutant) {
-            Fate::KilledBy(by) => match first_to_notice(&killers, *mutant, &by) {
+            Fate::KilledBy(by) => match noticed_at_last(&killers, *mutant, &by) {
                 Ok(Some(what)) => {
                     killed.fetch_add(1, Ordering::Relaxed);
                     what
@@ -555,6 +557,18 @@ pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
     );
     outcome.violations = violations.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome
+}
+
+/// The same as [`first_to_notice`], a few times. A test that holds a window open while others go through
+/// it sees nothing if the machine was too busy for that.
+fn noticed_at_last(killers: &Killers, mutant: Mutant, by: &[Killer]) -> io::Result<Option<String>> {
+    for _ in 0..ATTEMPTS {
+        let noticed = first_to_notice(killers, mutant, by)?;
+        if noticed.is_some() {
+            return Ok(noticed);
+        }
+    }
+    Ok(None)
 }
 
 fn first_to_notice(killers: &Killers, mutant: Mutant, by: &[Killer]) -> io::Result<Option<String>> {
