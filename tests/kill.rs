@@ -310,7 +310,10 @@ fn check_kills(ground: Option<Ground>, seed: u64) {
     let path = scratch.file("state.dat");
     let mut rng = Rng(seed);
     let rounds = std::env::var(ROUNDS_VARIABLE).ok().and_then(|n| n.parse().ok()).unwrap_or(40);
-    for round in 0..rounds {
+    let all_have_written = || Acknowledged::read(&log_of(&path)).last.iter().all(|n| *n > 0);
+    // On a slow machine a thread may not get to its first write before it is killed: some more rounds.
+    let more = (0..rounds * 5).take_while(|round| *round < rounds || !all_have_written());
+    for round in more {
         let plan = plan(round, &mut rng);
         kill_a_child(&path, ground.medium, &plan);
         // Every other time the next child is the one that recovers, and may be killed at that.
