@@ -7,8 +7,7 @@
 //!
 //! `cargo bench --bench limits`, or `-- --quick`. `ATOMIC_MMAP_BENCH_DIR` chooses the folder.
 
-use atomic_mmap::testing::Raw;
-use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium};
+use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium, Raw};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::path::PathBuf;

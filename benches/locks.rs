@@ -19,6 +19,12 @@ mod lock;
 #[allow(dead_code, unused_imports, unused_macros, reason = "as above")]
 #[path = "../src/primitive/mod.rs"]
 mod primitive;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../src/thread.rs"]
+mod thread;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../src/units.rs"]
+mod units;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use lock::{LockWord, lock_page, lock_region};

@@ -7,8 +7,9 @@
 //!
 //! A consumer's workers finish messages in any order, and an offset must never go back: each commit
 //! is a `fetch_max`, one atomic operation on eight bytes. What has returned survives the death of
-//! the process (on `dax` the loss of power). `sync` asks the system for more and is dear on a disk,
-//! so the workers share one: it covers everything that returned before it began.
+//! the process (on `dax` the loss of power). `sync` makes a durable point, to which a loss of power goes
+//! back. It waits for the disk, so the workers share one: it covers everything that returned before it
+//! began.
 
 mod scratch;
 
@@ -44,8 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 })
             })
             .collect();
-        // One sync for all that was committed since the last one. A worker that has to tell the
-        // broker "this is on the disk" waits for the next one.
+        // One durable point for all that was committed since the last one: whatever a loss of power
+        // leaves, it is the offsets of one moment. A worker that has to tell the broker "this is on the
+        // disk" waits for the next one, or calls `sync` itself: calls at the same time share a barrier.
         let mut syncs = 0;
         while finished.load(Ordering::Acquire) < WORKERS {
             thread::sleep(SYNC_EVERY);

@@ -62,14 +62,16 @@ pub enum Error {
         expected: u64,
     },
 
-    /// The file system is full. Nothing was changed; free space and call again.
+    /// The file system is full. Nothing was changed; free space and call again. (From a `sync` that was to
+    /// make the journal longer: the durable point was not made. Where that `sync` was part of a write, under
+    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite), the write is there and not yet durable.)
     #[error(
         "{}: no space left for {len} bytes at offset {offset}; nothing was changed, free space on \
          the file system and call again",
         path.display()
     )]
     NoSpace {
-        /// The file that could not be extended: home or reflection file.
+        /// The file that could not be extended: home file, reflection file or journal.
         path: PathBuf,
         /// Offset in that file.
         offset: u64,
@@ -79,13 +81,14 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The transaction or write needs more log than there is. Nothing was changed.
+    /// The transaction or write needs more log than there is, or the durable point a longer journal than
+    /// there may be. Nothing was changed.
     #[error(
         "{}: the operation needs {needed} bytes of log, {limit} is the most; split it",
         path.display()
     )]
     TooLarge {
-        /// The home file.
+        /// The home file, or the journal.
         path: PathBuf,
         /// Bytes of log that it needs.
         needed: u64,
@@ -148,10 +151,10 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// An earlier failure left the handle in doubt. Close it and open the file again: opening
-    /// recovers.
+    /// An earlier failure left the handle in doubt, for good: on page cache, one in making a durable point or
+    /// a checkpoint. Close it and open the file again: opening recovers.
     #[error(
-        "{}: unusable since {cause}; drop every handle and open the file again to recover",
+        "{}: unusable since {cause}{ADVICE}",
         path.display()
     )]
     Poisoned {
@@ -204,8 +207,10 @@ pub enum Error {
         why: Mismatch,
     },
 
-    /// A system call failed.
-    #[error("{}: {call} failed{}: {source}", path.display(), at(offset))]
+    /// A system call failed. If it was to make a durable point (in `sync`, or under
+    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) in a write), what was written is in memory,
+    /// nobody knows whether it is durable, and the handle is poisoned: open the file again.
+    #[error("{}: {call} failed{}: {source}{}", path.display(), at(offset), advice_after(call))]
     Io {
         /// What was being done.
         call: &'static str,
@@ -248,9 +253,13 @@ pub enum Mismatch {
     HomeTruncated,
     /// The home file was changed since it was closed.
     HomeChanged,
-    /// The machine was restarted while the file was in use on a medium that promised to survive
-    /// the death of the process only.
+    /// The machine was restarted while the file was in use without durable points, on a medium that promised
+    /// to survive the death of the process only. Or the process died, where the system does not tell its
+    /// boots apart.
     Restarted,
+    /// The file was in use when the process died or the machine was restarted, and the journal of its
+    /// durable points is gone.
+    JournalGone,
 }
 
 fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
@@ -305,12 +314,28 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
             "{home}: was changed since it was closed, while {reflection} holds a part of its \
              bytes; {discard}, {trust}"
         ),
+        Mismatch::JournalGone => format!(
+            "{home}: was in use, and the journal {reflection}.journal of its durable points is gone; \
+             put it back, or {discard}"
+        ),
         Mismatch::Restarted => format!(
             "{home}: the machine was restarted while the file was in use, and its medium survives \
              only the death of the process; what the kernel had not written back is lost; restore \
              both files from a backup, or {discard}, {trust} ({reflection})"
         ),
     }
+}
+
+/// The calls whose failure leaves the handle in doubt. Their message says what to do, as that of
+/// [`Error::Poisoned`] does from then on.
+pub(crate) const SYNC_FOR_A_POINT: &str = "sync for a durable point";
+pub(crate) const WRITE_A_POINT: &str = "write of a durable point";
+pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
+
+const ADVICE: &str = "; drop every handle and open the file again to recover";
+
+fn advice_after(call: &str) -> &'static str {
+    if [SYNC_FOR_A_POINT, WRITE_A_POINT, SYNC_OF_LENGTH].contains(&call) { ADVICE } else { "" }
 }
 
 fn at(offset: &Option<u64>) -> String {
@@ -326,6 +351,15 @@ impl Error {
     /// An I/O error of a call at an offset of the file.
     pub(crate) fn io_at(call: &'static str, path: &Path, offset: u64, source: io::Error) -> Self {
         Error::Io { call, path: path.to_owned(), offset: Some(offset), source }
+    }
+
+    /// What is kept of an error as the cause of later ones, which say by themselves what to do.
+    pub(crate) fn as_cause(&self) -> String {
+        let mut said = self.to_string();
+        if let Some(without) = said.strip_suffix(ADVICE) {
+            said.truncate(without.len());
+        }
+        said
     }
 
     /// Whether repeating the transaction may succeed.

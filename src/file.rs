@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::platform::Platform;
 use crate::primitive::Mutex;
-use crate::terms::{CloseMode, Medium, Survives};
+use crate::terms::{CloseMode, Durability, Medium, Survives};
 use crate::transaction::Transaction;
 use crate::view::View;
 use std::fmt;
@@ -38,6 +38,8 @@ use std::sync::Arc;
 /// # Ok::<(), atomic_mmap::Error>(())
 /// ```
 pub struct AtomicMappedFile {
+    /// The one of `shared`, at hand: every operation begins here.
+    engine: Arc<Engine>,
     shared: Arc<Shared>,
 }
 
@@ -81,19 +83,22 @@ impl AtomicMappedFile {
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
         let close_mode = Mutex::new(options.close_on_drop);
         let engine = crate::recovery::open(platform, &options, path)?;
-        Ok(AtomicMappedFile { shared: Arc::new(Shared { engine, close_mode }) })
+        let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
+        Ok(AtomicMappedFile { engine, shared })
     }
 
     #[inline]
     pub(crate) fn engine(&self) -> &Engine {
-        &self.shared.engine
+        &self.engine
     }
 
     /// Writes all of `buf` at `offset`, in bytes. One atomic operation, whatever its size.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
-    /// [`Error::TooLarge`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then.
+    /// [`Error::TooLarge`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
+    /// [`Durability::EveryWrite`] also what [`sync`](Self::sync) returns: the write is in memory then, and
+    /// nobody knows whether it is durable.
     #[inline]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.engine().write(buf, offset)
@@ -144,21 +149,26 @@ impl AtomicMappedFile {
     }
 
     /// Pins `range` (in bytes) and gives access to it without copying. The bytes of a view stay as
-    /// they are while it lives; writers go on meanwhile, and later readers see what they write.
+    /// they are while it lives; writers go on meanwhile, and later readers see what they write. On
+    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it is a private copy.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    #[inline]
     pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
         View::new(self, range)
     }
 
     /// Brings all slices of the pages of `range` (in bytes) home into the user's file, and gives
     /// the reflection file's space behind them back to the file system, in chunks of 2 MiB. Pages
-    /// that a view pins are left. Returns the number of pages that were brought home.
+    /// that a view pins are left. Returns the number of pages that were brought home. On
+    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it makes two durable points: one before,
+    /// one after.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::NoSpace`] (what was brought home stays so),
-    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of [`sync`](Self::sync) where
+    /// it makes durable points.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
         engine.check_usable()?;
@@ -169,24 +179,48 @@ impl AtomicMappedFile {
         Ok(pages)
     }
 
-    /// Makes everything that has returned as durable as the medium allows: see [`Medium`]. Returns
-    /// at once on [`Medium::Dax`] and [`Medium::Ram`].
+    /// Makes a durable point: everything that had returned when this was called, by any thread, is
+    /// one state that survives what [`survives_after_sync`](Self::survives_after_sync) says. A loss of
+    /// power goes back to exactly this state (`docs/design.md`, "Durable points"). Returns at once on
+    /// [`Medium::Dax`] and [`Medium::Ram`], unless [`Durability::AllOrNothing`] was chosen, and where nothing
+    /// has changed since the last one.
+    ///
+    /// Readers go on meanwhile, and so do writers to pages that have not changed since the last durable
+    /// point. Calls of several threads at the same time share one barrier. A change of up to a quarter of
+    /// the journal ([`Options::journal_len`]; 2 MiB unless chosen) costs one write and one barrier, a larger
+    /// one a sync of both files and a short record with a barrier of its own.
+    ///
+    /// ```
+    /// use atomic_mmap::{AtomicMappedFile, Survives};
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// let f = AtomicMappedFile::create(dir.path().join("state.dat"), 1 << 20)?;
+    /// f.write_at(b"accepted", 0)?;
+    /// f.write_at(b"paid", 5000)?;
+    /// f.sync()?;
+    /// assert!(f.survives_after_sync() >= Survives::ProcessDeath);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Io`] if the system could not write, and from then on [`Error::Poisoned`] from every
-    /// call: after a failed sync nothing in memory can be trusted. [`Error::Forked`].
+    /// call, for good: nobody knows then which durable point a loss of power goes back to. Opening the
+    /// file again finds everything that had returned (with [`Durability::AllOrNothing`]: everything up to
+    /// the last durable point, or up to the one that was being made). [`Error::NoSpace`] and
+    /// [`Error::TooLarge`] if very many pages have changed and the journal cannot grow for their words: the
+    /// last durable point stands, and nothing is lost. [`Error::Forked`].
     pub fn sync(&self) -> Result<()> {
         self.engine().sync()
     }
 
     /// Changes the file's length in bytes, in use and without moving the mapping: the length is
-    /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good.
+    /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good. Where durable
+    /// points are kept, making the file shorter makes one.
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
     /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
     /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
-    /// succeeded nevertheless.
+    /// succeeded nevertheless. So has one whose durable point failed.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.engine().set_len(len)
     }
@@ -211,9 +245,25 @@ impl AtomicMappedFile {
         self.engine().medium
     }
 
+    /// When what has returned is durable, as it was chosen.
+    pub fn durability(&self) -> Durability {
+        self.engine().durability
+    }
+
     /// What an operation survives once it has returned.
+    ///
+    /// [`Survives::Nothing`] on [`Medium::PageCache`] where the system does not tell its boots apart, unless
+    /// every write is durable: after any end but a closing the file goes back to the last durable point.
     pub fn survives(&self) -> Survives {
-        self.medium().after_write()
+        match self.medium().after_write(self.durability()) {
+            Survives::ProcessDeath if self.engine().goes_back_after_death() => Survives::Nothing,
+            promised => promised,
+        }
+    }
+
+    /// What every operation before it survives, as one state, once [`sync`](Self::sync) has returned.
+    pub fn survives_after_sync(&self) -> Survives {
+        self.medium().after_sync()
     }
 
     /// The home file's path, as it was given to `open`.
@@ -237,7 +287,7 @@ impl AtomicMappedFile {
     /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn try_clone(&self) -> Result<Self> {
         self.engine().check_usable()?;
-        Ok(AtomicMappedFile { shared: Arc::clone(&self.shared) })
+        Ok(AtomicMappedFile { engine: Arc::clone(&self.engine), shared: Arc::clone(&self.shared) })
     }
 
     /// Closes this handle. With the last handle the file is closed, in the mode that was asked for

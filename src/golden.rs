@@ -4,12 +4,14 @@
 //! (name = bytes in hex). A change of one of the three without the others fails here; a change of
 //! all three needs a new format version.
 
+use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
-    OldBits, RECORD, REDO_HEADER, RedoBytes, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
+    InPlacePage, OldBits, RECORD, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
 use crate::format::marker::Marker;
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
-use crate::format::{layout, superblock};
+use crate::format::vouch::{Vouch, sum_of};
+use crate::format::{journal, layout, superblock};
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
 
@@ -43,10 +45,10 @@ fn the_document_and_the_constants_agree() {
         ("lane", layout::LANE as u64),
         ("lane_count", layout::LANE_COUNT as u64),
         ("private_lanes", layout::PRIVATE_LANES as u64),
-        ("redo_entry", layout::REDO_ENTRY as u64),
+        ("vouch", layout::VOUCH as u64),
+        ("ring", layout::RING as u64),
         ("undo_entry_offset", layout::UNDO_ENTRY as u64),
         ("undo_entry_len", layout::UNDO_ENTRY_LEN as u64),
-        ("redo_header", REDO_HEADER as u64),
         ("undo_header", UNDO_HEADER as u64),
         ("record", RECORD as u64),
         ("log_area", layout::LOG_AREA),
@@ -56,6 +58,9 @@ fn the_document_and_the_constants_agree() {
         ("superchunk_meta", layout::SUPERCHUNK_META),
         ("superchunk_len", layout::SUPERCHUNK_LEN),
         ("slice_words_offset", layout::slice_word(page) - start),
+        ("durable_words_offset", layout::durable_word(page) - start),
+        ("journal_block", journal::BLOCK as u64),
+        ("journal_len", crate::engine::journal::JOURNAL_LEN),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
         ("max_len", layout::MAX_LEN),
@@ -81,14 +86,14 @@ fn the_document_and_the_encoders_agree() {
         let bytes = sample().encode();
         [&bytes[..176], &bytes[SUPERBLOCK_LEN - 4..]].concat()
     };
-    let redo = RedoBytes::<64>::encode(
-        seed.redo(LaneIndex(5), 1),
-        Sequence::from_bits(9),
-        PageIndex(77),
-        8,
-        1 << 63,
-        b"all or nothing",
-    );
+    let vouch = Vouch {
+        sequence: Sequence::from_bits(9),
+        page: PageIndex(77),
+        slices: 0b11,
+        sides: 0b10,
+        sum: sum_of(&[0xAB; 2 * units::SLICE]),
+    };
+    let vouch = vouch.encode(seed.ring(LaneIndex(5)));
     let undo = Undo {
         sequence: Sequence::from_bits(2),
         body: UndoBody::Inline(vec![
@@ -98,9 +103,33 @@ fn the_document_and_the_encoders_agree() {
     };
     let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
     let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born };
+    let in_place = Undo {
+        sequence: Sequence::from_bits(2),
+        body: UndoBody::InPlace(vec![InPlacePage {
+            page: PageIndex(7),
+            stays: 0b10,
+            flips: 0b101,
+            flipped: 0b100,
+            slices: vec![0xAB; units::SLICE],
+        }]),
+    };
+    let mut changes = Vec::new();
+    journal::push_change(&mut changes, PageIndex(7), Validity(0b110), Slices(0b10));
+    journal::push_change(&mut changes, PageIndex(8), Validity(!0), Slices::NONE);
+    journal::push_change(&mut changes, PageIndex(9), Validity(!0), Slices::NONE);
+    let record = journal::Record {
+        number: 5,
+        is_base: false,
+        len: 1 << 20,
+        changes,
+        slices: vec![0xCD; units::SLICE],
+    };
+    let record = record.encode(journal::JournalSeed::new(b"0123456789abcdef", 3));
     let encoded = BTreeMap::from([
+        ("in_place_entry", hex(&in_place.encode(seed.undo(LaneIndex(1))))),
+        ("journal_record", hex(&record[..64 + 2 * 24 + 8])),
         ("superblock", hex(&superblock)),
-        ("redo_entry", hex(redo.as_slice())),
+        ("vouch", hex(&vouch)),
         ("undo_entry", hex(&undo.encode(seed.undo(LaneIndex(1))))),
         ("marker", hex(&marker.encode())),
     ]);

@@ -13,12 +13,14 @@ mod mutant;
 mod options;
 mod platform;
 mod primitive;
-#[cfg(feature = "recorder")]
+#[cfg(feature = "raw")]
 mod raw;
 mod recovery;
 mod registry;
 mod store;
+mod sum;
 mod terms;
+mod thread;
 mod transaction;
 mod typed;
 mod units;
@@ -29,19 +31,24 @@ pub use error::{Error, Mismatch, Result};
 pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;
 pub use options::{MEDIUM_VARIABLE, Options};
-pub use terms::{CloseMode, DeployPolicy, Medium, OnMismatch, Survives, UnknownMedium};
+pub use terms::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium};
 pub use transaction::Transaction;
 pub use typed::{Array, Integer, Readable, Record, Slot, Writable};
 pub use view::View;
 pub use zerocopy;
 
+/// The bare mapping, for who measures.
+#[cfg(feature = "raw")]
+#[doc(hidden)]
+pub use raw::Raw;
+
 /// What tests need and nobody else: the recording platform and the layout.
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::format::{entry, layout, marker, superblock};
+    pub use crate::bitmap::{Slices, Validity};
+    pub use crate::format::{entry, journal, layout, marker, superblock, vouch};
     pub use crate::platform::{File, FileId, FileStat, OpenHow, call, machine, recorder};
-    pub use crate::raw::Raw;
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
     /// The bugs that can be planted, see `src/mutant.rs`.

@@ -63,17 +63,19 @@ macro_rules! mutants {
 }
 
 mutants! {
-    "engine/commit.rs" {
-        LengthNotCheckedAgain "length-not-checked-again": "the length is not looked at again under the locks",
-        RedoOverView "redo-over-view": "a redo entry is stored over a view's bytes",
-        RedoHomeNotAllocated "redo-home-not-allocated": "a redo entry's home slots are not allocated",
-        RedoLaneNotAllocated "redo-lane-not-allocated": "a redo entry's lane is not allocated",
-        FlipOverView "flip-over-view": "a flip copies over a view's bytes",
+    "engine/in_page.rs" {
+        PageFlipsDurableSlots "page-flips-durable-slots": "a write in a page flips into durable slots",
+        VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of an entry that vouches is not allocated",
         FlipNoClear "flip-no-clear": "a flip in a page does not clear the entries that name its slots",
         FlipWordBeforeData "flip-word-before-data": "a flip's word before its data",
-        FailedCopyNotDrained "failed-copy-not-drained": "a copy that fails is not drained before the locks open",
         FlipNotClosed "flip-not-closed": "a flip is published without a new version",
         FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
+    }
+    "engine/commit.rs" {
+        PagesFlipDurableSlots "pages-flip-durable-slots": "a write over pages flips into durable slots",
+        LengthNotCheckedAgain "length-not-checked-again": "the length is not looked at again under the locks",
+        FlipOverView "flip-over-view": "a flip copies over a view's bytes",
+        FailedCopyNotDrained "failed-copy-not-drained": "a copy that fails is not drained before the locks open",
         PartsWhileResizing "parts-while-resizing": "several parts are written while the length changes",
         LogNotMeasured "log-not-measured": "an operation that no log holds is not refused",
         RegionWordsNotAllocated "region-words-not-allocated": "region words are not allocated",
@@ -81,29 +83,71 @@ mutants! {
         PagesNoClear "pages-no-clear": "a write over pages does not clear the entries that name its slots",
         RegionForgetsNamed "region-forgets-named": "a region forgets pages that entries still name",
         PagesNotClosed "pages-not-closed": "a write over pages is published without a new version",
-        RedoInSharedLane "redo-in-shared-lane": "a lane that is only lent carries redo entries",
-        FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
-        FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
         MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
         NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
         CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
+    }
+    "engine/small.rs" {
+        DraftNotLookedAtAgain "draft-not-looked-at-again": "what was computed before the lock is taken for right under it",
+        SmallNotClosed "small-not-closed": "a small flip is published without a new version",
+        SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
+    }
+    "engine/whole.rs" {
+        WholeNotLookedAtAgain "whole-not-looked-at-again": "whole pages go to the side that was free before they were locked",
+        WholeNoClear "whole-no-clear": "whole pages go over slots that live entries name",
+        WholeOverView "whole-over-view": "whole pages go over a view's bytes",
+        WholeNotAllocated "whole-not-allocated": "whole pages go to slots that are not allocated",
+        WholeNotClosed "whole-not-closed": "whole pages are published without a new version",
+        WholeNotPublished "whole-not-published": "whole pages are not published in DRAM",
+    }
+    "engine/durable.rs" {
+        RetryAfterFailedSync "retry-after-failed-sync": "a sync that fails is tried once more, and counts if it succeeds then",
+        FailedCheckpointForgotten "failed-checkpoint-forgotten": "a failed checkpoint does not poison",
+        CutGateOpen "cut-gate-open": "a cut is taken while operations are under way",
+        PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
+        CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
+        WordsBeforeRecord "words-before-record": "durable words before their record",
+        FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
+        FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
+        RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
+        FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
+        DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
+        CheckpointNotSynced "checkpoint-not-synced": "a checkpoint syncs nothing",
+        FlushHomeNotSynced "flush-home-not-synced": "the home file is not synced for a base or checkpoint",
+        FlushReflectionNotSynced "flush-reflection-not-synced": "nor the reflection file",
+    }
+    "engine/journal.rs" {
+        RecordNotDurable "record-not-durable": "a record is written without a barrier",
+        RecordOverNewest "record-over-newest": "a record goes over the one before it",
+        NewestForgotten "newest-forgotten": "after a checkpoint the newest record's place is free",
+    }
+    "engine/in_place.rs" {
+        InPlaceNoEntry "in-place-no-entry": "slices are stored in place without an entry",
+        InPlaceNotClosed "in-place-not-closed": "readers do not wait while slices are stored in place",
+        InPlaceAfterFailure "in-place-after-failure": "who waited for a durable point that failed stores in place",
+        InPlaceNotEnded "in-place-not-ended": "the entry of slices in place is not retired",
+        InPlaceFlips "in-place-flips": "slices whose other slot is durable flip",
+        ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
     }
     "engine/plan.rs" {
         NothingLocked "nothing-locked": "no locks for a write over pages",
         PartTakenForWhole "part-taken-for-whole": "a page that is written in part counts as whole",
         SecondPartNotMoved "second-part-not-moved": "the second part in a page is not made valid",
     }
+    "engine/vouched.rs" {
+        VouchInSharedLane "vouch-in-shared-lane": "a lane that is only lent carries entries that vouch",
+        VouchOnePlace "vouch-one-place": "all entries of a ring go to one place",
+        VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring vouches for are not flushed before it comes round",
+        VouchedWordBeforeDrain "vouched-word-before-drain": "a word is stored before the drain of the entry that vouches for it",
+        VouchNotDrained "vouch-not-drained": "no drain at the commit point of a vouched flip",
+        VouchNotNoted "vouch-not-noted": "DRAM does not note what an entry names",
+        VouchLaneNotNoted "vouch-lane-not-noted": "a page does not know which lanes' entries name it",
+        VouchNotClosed "vouch-not-closed": "a vouched flip is published without a new version",
+        VouchedWordNotStored "vouched-word-not-stored": "a vouched flip does not store its word",
+        VouchNotPublished "vouch-not-published": "a vouched flip is not published in DRAM",
+    }
     "engine/ways.rs" {
-        RedoOnePosition "redo-one-position": "both redo entries of a lane go to one place",
-        RedoLastNotFlushed "redo-last-not-flushed": "what the lane's last entry stored in place is not flushed before it is replaced",
-        RedoNotDrained "redo-not-drained": "no drain at the commit point of a redo entry",
-        RedoInPlaceBeforeDrain "redo-in-place-before-drain": "a redo entry is stored in place before its drain",
-        RedoNotedForOtherSide "redo-noted-for-other-side": "DRAM notes the wrong slots of a redo entry",
-        RedoNotNoted "redo-not-noted": "DRAM does not note what a redo entry names",
-        RedoLaneNotNoted "redo-lane-not-noted": "a page does not know which lanes' entries name it",
-        RedoPageNotNoted "redo-page-not-noted": "a region does not know which of its pages entries name",
-        RedoNotClosed "redo-not-closed": "readers do not wait while a redo entry is stored in place",
         FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
         FlipNoDrainAfterWord "flip-no-drain-after-word": "no drain after a flip's word",
         UndoSpillNotWritten "undo-spill-not-written": "the words of a spilled undo entry are not written",
@@ -115,6 +159,7 @@ mutants! {
         UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo entry",
         RegionWordStored "region-word-stored": "a region word is stored whole, with the neighbours' bits",
         LoggedNoClear "logged-no-clear": "logged data goes over slots that live entries name",
+        LoggedNoDrainAfterClear "logged-no-drain-after-clear": "no drain between void entries and logged data",
         LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of logged data",
         LoggedNotClosed "logged-not-closed": "readers do not wait while logged data is stored",
         LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between logged data and the end of its entry",
@@ -125,12 +170,12 @@ mutants! {
         CopyJoinsSuperchunks "copy-joins-superchunks": "a copy runs over the end of a superchunk",
     }
     "engine/live.rs" {
-        RedoOverOtherLane "redo-over-other-lane": "a redo entry goes over slots that another lane's entry names",
-        SettleNoDrain "settle-no-drain": "no drain between settling an entry and clearing it",
-        NoClear "no-clear": "live entries are not cleared",
+        VouchOverOtherLane "vouch-over-other-lane": "an entry vouches for slices that another lane's entry names",
+        SettleNoDrain "settle-no-drain": "no drain between the words of entries and making them void",
+        NoClear "no-clear": "live entries are not made void",
         SettleNoFlush "settle-no-flush": "settling flushes nothing",
-        ClearToZero "clear-to-zero": "a cleared entry does not keep its sequence number",
-        FlushLastUnpinned "flush-last-unpinned": "the flush of the last store in place does not pin its lane",
+        ClearToZero "clear-to-zero": "a void entry does not keep its number and page",
+        FlushWordsUnpinned "flush-words-unpinned": "the flush of words that entries vouch for does not pin its lane",
     }
     "store/mod.rs" {
         RegionWordNotFlushed "region-word-not-flushed": "a region word is not flushed",
@@ -139,8 +184,8 @@ mutants! {
     }
     "engine/lanes.rs" {
         SequenceStands "sequence-stands": "all entries of a lane have one number",
-        OneSequenceForBoth "one-sequence-for-both": "undo entries count with the redo entries",
-        ClearedStaysNoted "cleared-stays-noted": "DRAM still names an entry that was cleared",
+        OneSequenceForBoth "one-sequence-for-both": "undo entries count with those of the ring",
+        VoidStaysNoted "void-stays-noted": "DRAM still names an entry that is void",
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
@@ -151,14 +196,17 @@ mutants! {
     "engine/read.rs" {
         ReadUnpinned "read-unpinned": "a read does not pin its lane",
         PagesNotLookedAtAgain "pages-not-looked-at-again": "a read over pages does not look at the versions again",
-        RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not look at the region's version again",
-        PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not look at the page's version again",
         RegionNotSummed "region-not-summed": "a read over pages does not look at the regions' versions",
-        ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
         EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not look at what it has read before",
         MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not look at the versions again",
     }
+    "engine/gather.rs" {
+        ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
+        RestNotCopied "rest-not-copied": "slices that are valid on the other side are not copied over",
+    }
     "engine/deploy.rs" {
+        DeployDurableSlots "deploy-durable-slots": "deployment goes over durable slots",
+        PunchDurableSlots "punch-durable-slots": "durable slots are given back",
         DeployOverView "deploy-over-view": "deployment copies over a view's bytes",
         DeployHomeNotAllocated "deploy-home-not-allocated": "deployment copies to home slots that are not allocated",
         DeployNoClear "deploy-no-clear": "deployment does not clear the entries that name its slots",
@@ -170,15 +218,13 @@ mutants! {
         PinNotCounted "pin-not-counted": "a view's pin is not counted",
         PinNotGivenBack "pin-not-given-back": "a view's pin is not given back",
         PunchValidSlots "punch-valid-slots": "a chunk with valid slots is punched",
-        PunchNoClear "punch-no-clear": "entries still name the slots that are punched",
-        PunchNoDrain "punch-no-drain": "no drain between clearing and punching",
         PunchNoWait "punch-no-wait": "nobody waits for readers before punching",
         PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
-        ClearAllAtHomeOnly "clear-all-at-home-only": "clearing all entries of a page leaves those of reflection slots",
         RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
         SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
     }
     "engine/resize.rs" {
+        ShrinkNoPoint "shrink-no-point": "a shrink cuts off what the last durable point has",
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned and parts are written",
         NoCatchingUp "no-catching-up": "a clean-up that failed is not caught up with",
         GrowHighWaterNotRaised "grow-high-water-not-raised": "growing does not raise the high-water mark",
@@ -187,6 +233,7 @@ mutants! {
         GrowChunkNotExtended "grow-chunk-not-extended": "the chunk of the old end is not allocated to its new one",
         GrowFilesNotSynced "grow-files-not-synced": "the files' lengths are not synced before the length word",
         GrowLengthNotDrained "grow-length-not-drained": "no drain after the length word of a growth",
+        CuttingNotSaid "cutting-not-said": "who pins without a lock does not hear of a shrink",
         ShrinkUnderView "shrink-under-view": "a view's bytes are cut off",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "the region that the new end cuts is not locked",
         ShrinkLengthNotDrained "shrink-length-not-drained": "no drain after the length word of a shrink",
@@ -211,6 +258,8 @@ mutants! {
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
     }
     "engine/space.rs" {
+        FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
+        FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
         PiecesBesideHoles "pieces-beside-holes": "on page cache, too, single pages are allocated",
         PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
         SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
@@ -218,6 +267,8 @@ mutants! {
         HolesUpToOldLength "holes-up-to-old-length": "holes are looked for up to the logical length only",
     }
     "engine/close.rs" {
+        DamagedWordsNotNoted "damaged-words-not-noted": "a spatial close takes the durable words of a closed pair for right",
+        CloseNoPoint "close-no-point": "a close begins without a durable point",
         CloseSettlesNothing "close-settles-nothing": "closing does not flush what entries vouch for",
         CloseNotDrained "close-not-drained": "closing does not drain before the session ends",
         SpatialHomeNotSynced "spatial-home-not-synced": "the home file is not synced before the pair counts as emptied",
@@ -235,28 +286,47 @@ mutants! {
     }
     "engine/state.rs" {
         RegionMirrorStored "region-mirror-stored": "the mirror of a region word is not changed in one step",
+        NamedPageNotNoted "named-page-not-noted": "a region does not know which of its pages entries name",
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
+        PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {
         NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
         ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
         ClosedIsStill "closed-is-still": "readers end while a word is closed",
+        RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not look at the region's version again",
+        PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not look at the page's version again",
         NoNewVersion "no-new-version": "a word that was closed opens with its old version",
         RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
         PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
         PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
         PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }
+    "recovery/durable.rs" {
+        JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
+        JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
+        NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
+        NotRolledForward "not-rolled-forward": "after a death the durable words are not brought up to it",
+        NotReplayed "not-replayed": "records are not replayed",
+        ReplayNotSynced "replay-not-synced": "the journal is voided before what was replayed is durable",
+        WorkingWordsKept "working-words-kept": "working words are believed after a restart",
+        RegionWordsKept "region-words-kept": "region words are believed after a restart",
+        PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
+    }
     "recovery/mod.rs" {
+        TrustedWordsNotNoted "trusted-words-not-noted": "the durable words of a pair that is trusted are taken for right",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",
         OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
         OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
         OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
+        CutBeforePoint "cut-before-point": "opening cuts off what belongs to the last durable point",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
     "recovery/look.rs" {
+        BackAfterDeath "back-after-death": "what was not synced is taken back when the process dies",
+        LongPointTaken "long-point-taken": "a durable point is believed that no file could hold",
         RestartNotNoticed "restart-not-noticed": "a restart of the machine is not noticed",
         AnotherFileTaken "another-file-taken": "a reflection file of another home file is taken",
         ShortReflectionTaken "short-reflection-taken": "a reflection file that was cut off is taken",
@@ -267,34 +337,35 @@ mutants! {
         MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
         MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
         SessionStands "session-stands": "a new session keeps the number of the last one",
-        WipeBeforeSession "wipe-before-session": "the last session's headers are wiped before the new session begins",
-        SessionNotSynced "session-not-synced": "the new session is not synced before the headers are wiped",
-        WipeNotDrained "wipe-not-drained": "no drain between wiping and the first entry",
+        SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
     }
     "recovery/lanes.rs" {
         RecoverNewerFirst "recover-newer-first": "sequence numbers are compared the other way round",
-        RecoverTombstoneIgnored "recover-tombstone-ignored": "a cleared entry does not void the older one",
-        RecoverLoggedFirst "recover-logged-first": "logged data is stored before redo entries",
+        RecoverVoidIgnored "recover-void-ignored": "a void entry does not void older ones about its page",
+        RecoverVoidsLane "recover-voids-lane": "a void entry voids older ones about other pages",
+        RecoverLoggedFirst "recover-logged-first": "logged data is stored before slices move",
         RecoverNothingTakenBack "recover-nothing-taken-back": "words are not taken back",
-        RecoverNoRedo "recover-no-redo": "redo entries are not stored in place",
-        RecoverNoDrainBeforeLogged "recover-no-drain-before-logged": "no drain between redo entries and logged data",
-        WipeNothing "wipe-nothing": "the last session's headers are left",
-        WipeNoTombstones "wipe-no-tombstones": "the last session's cleared entries are left",
+        RecoverNotVouched "recover-not-vouched": "slices are not moved to where entries say",
+        RecoverNotVerified "recover-not-verified": "slices move although their slots do not hold what the newest entry says",
+        RightWordNotStored "right-word-not-stored": "a word that is right already is not made durable",
+        RecoverVerifiesAll "recover-verifies-all": "entries do not count whose slots were written again",
         RecoverPastLength "recover-past-length": "what lies past the length is recovered",
         RecoverTakesBackAll "recover-takes-back-all": "all bits of a word are taken back, not those under the mask",
         RecoverRegionIgnored "recover-region-ignored": "recovery takes no notice of region bits",
-        RecoverIntoFreeSlots "recover-into-free-slots": "a redo entry is stored into its slots although they are not valid",
-        RecoverIntoMovedSlots "recover-into-moved-slots": "a redo entry is stored into the valid slot, whichever it names",
         RecoverLoggedNotValid "recover-logged-not-valid": "logged data is not made valid",
         RecoverNotAllocated "recover-not-allocated": "recovery stores to what is not allocated",
     }
+    "format/vouch.rs" {
+        VoidIsTorn "void-is-torn": "a void entry counts as torn",
+        PlaceNotChecked "place-not-checked": "an entry counts in any place of its ring",
+        VouchSumNotChecked "vouch-sum-not-checked": "the checksum of an entry that vouches is not looked at",
+    }
     "format/entry.rs" {
         SequenceDoesNotWrap "sequence-does-not-wrap": "sequence numbers are compared as if they never began anew",
+        HeaderWithoutSession "header-without-session": "the header of an entry that vouches does not say of which session it is",
         SeedWithoutSession "seed-without-session": "checksums do not depend on the session",
         SeedWithoutPlace "seed-without-place": "checksums do not depend on the lane",
-        TombstoneIsTorn "tombstone-is-torn": "a cleared entry counts as torn",
-        RedoSumNotChecked "redo-sum-not-checked": "the checksum of a redo entry is not looked at",
         SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
     }

@@ -3,11 +3,13 @@
 //! Owns: what a caller can ask for. The steps that lead from a path to an open pair of files are
 //! `recovery`'s.
 
+use crate::engine::journal::JOURNAL_LEN;
 use crate::error::Result;
 use crate::file::AtomicMappedFile;
 use crate::platform::Platform;
-use crate::terms::{CloseMode, DeployPolicy, Medium, OnMismatch};
+use crate::terms::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Environment variable that forces the medium of every file: `dax`, `page-cache` or `ram`.
 /// [`Options::medium`] goes before it.
@@ -26,6 +28,9 @@ pub struct Options {
     pub(crate) deploy: DeployPolicy,
     pub(crate) on_mismatch: OnMismatch,
     pub(crate) close_on_drop: CloseMode,
+    pub(crate) durability: Durability,
+    pub(crate) sync_every: Option<Duration>,
+    pub(crate) journal_len: u64,
 }
 
 impl Default for Options {
@@ -40,6 +45,9 @@ impl Default for Options {
             deploy: DeployPolicy::Lazy,
             on_mismatch: OnMismatch::Refuse,
             close_on_drop: CloseMode::Spatial,
+            durability: Durability::BySync,
+            sync_every: None,
+            journal_len: JOURNAL_LEN,
         }
     }
 }
@@ -101,6 +109,30 @@ impl Options {
     /// How dropping the last handle closes the file.
     pub fn close_on_drop(mut self, mode: CloseMode) -> Self {
         self.close_on_drop = mode;
+        self
+    }
+
+    /// When what has returned is durable. Default: by `sync`.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Calls `sync` in the background, again and again after so long, where durable points are kept: on
+    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`] everywhere. (Elsewhere `sync` has nothing
+    /// to do.) A failure poisons the handle, as that of any `sync`. Default: no.
+    pub fn sync_every(mut self, interval: Duration) -> Self {
+        self.sync_every = Some(interval);
+        self
+    }
+
+    /// Bytes of the journal of durable points, when it is made: from 64 KiB to 1 GiB, in steps of 4 KiB.
+    /// (One that is there already does not get longer, but it is cut to this length.) A longer one makes
+    /// fewer checkpoints, and a change of up to a quarter of it (4 MiB at most) is made durable by a `sync`
+    /// that need not wait for both files. Default: 8 MiB. It is made on page cache, and with
+    /// [`Durability::AllOrNothing`].
+    pub fn journal_len(mut self, len: u64) -> Self {
+        self.journal_len = len;
         self
     }
 

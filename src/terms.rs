@@ -12,10 +12,7 @@ pub enum Medium {
     /// the loss of power.
     Dax,
     /// A file system with a page cache on a disk or SSD: what has returned survives the death of
-    /// the process. A loss of power while the file is open is noticed by the next open
-    /// ([`Mismatch::Restarted`](crate::Mismatch::Restarted)) and nothing more is promised yet;
-    /// `sync` makes both files durable, without an atomic cut between operations. A closed file
-    /// survives it.
+    /// the process; a loss of power goes back to the last `sync`, exactly. See [`Durability`].
     PageCache,
     /// A file system in RAM (tmpfs): what has returned survives the death of the process, and
     /// nothing survives the machine.
@@ -54,6 +51,8 @@ pub struct UnknownMedium(String);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Survives {
+    /// Nothing: until the next `sync` it is taken back by every end but a closing.
+    Nothing,
     /// The death of the process: kill, panic, abort.
     ProcessDeath,
     /// The loss of power.
@@ -63,6 +62,7 @@ pub enum Survives {
 impl fmt::Display for Survives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Survives::Nothing => "nothing before the next sync",
             Survives::ProcessDeath => "the death of the process",
             Survives::PowerLoss => "the loss of power",
         })
@@ -71,19 +71,44 @@ impl fmt::Display for Survives {
 
 impl Medium {
     /// What an operation survives once `write_at` or `commit` has returned.
-    pub fn after_write(self) -> Survives {
-        match self {
-            Medium::Dax => Survives::PowerLoss,
-            Medium::PageCache | Medium::Ram => Survives::ProcessDeath,
+    pub fn after_write(self, durability: Durability) -> Survives {
+        match (self, durability) {
+            (_, Durability::AllOrNothing) => Survives::Nothing,
+            (Medium::Dax, _) | (Medium::PageCache, Durability::EveryWrite) => Survives::PowerLoss,
+            (Medium::PageCache | Medium::Ram, _) => Survives::ProcessDeath,
         }
     }
 
-    /// What every operation before it survives, as one consistent state, once `sync` has returned.
-    /// On page cache that is the death of the process until durable points exist: `sync` writes
-    /// both files to the disk, but operations that run at the same time may be in part.
+    /// What every operation before it survives, as one state, once `sync` has returned.
     pub fn after_sync(self) -> Survives {
-        self.after_write()
+        match self {
+            Medium::Dax | Medium::PageCache => Survives::PowerLoss,
+            Medium::Ram => Survives::ProcessDeath,
+        }
     }
+}
+
+/// When is what has returned durable, where the medium does not make it so at once?
+///
+/// A *durable point* is a state that a loss of power goes back to. [`sync`](crate::AtomicMappedFile::sync)
+/// makes one; so do opening and closing, [`deploy`](crate::AtomicMappedFile::deploy), making the file shorter,
+/// and, but for [`AllOrNothing`](Self::AllOrNothing), a write that would otherwise overflow the log (more than
+/// 256 MiB written again since the last one).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When `sync` has returned. What has returned since survives the death of the process, and is
+    /// taken back, whole, by a loss of power.
+    #[default]
+    BySync,
+    /// When the write has returned. Writes of several threads share one barrier. (A reader may see
+    /// a write in the moment before it is durable. Who answers by what it has read, and not by what it has
+    /// written, calls `sync` before.) On `Medium::Ram` the same as `BySync`.
+    EveryWrite,
+    /// When `sync` has returned, and until then not at all: what has returned since the last durable point
+    /// is taken back, whole, by the death of the process as well (the atomic msync of Libnvmmio). On every
+    /// medium.
+    AllOrNothing,
 }
 
 /// When slices are brought home into the user's file.

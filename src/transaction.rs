@@ -9,11 +9,15 @@ use crate::engine::read::ReadMark;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Attempts before a transaction waits for its turn among those that lose too often.
 const ATTEMPTS_BEFORE_TURN: u32 = 8;
+
+/// What is written to one place. Where it is little, the allocator is not asked.
+type Bytes = SmallVec<[u8; 64]>;
 
 /// Any number of reads and writes that happen together or not at all.
 ///
@@ -21,7 +25,7 @@ const ATTEMPTS_BEFORE_TURN: u32 = 8;
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     /// What was written, by offset. Ranges neither overlap nor touch.
-    writes: BTreeMap<u64, Vec<u8>>,
+    writes: BTreeMap<u64, Bytes>,
     marks: Vec<ReadMark>,
     /// A read has returned a conflict: nothing that this has read is to be believed.
     is_void: bool,
@@ -43,6 +47,12 @@ impl<'a> Transaction<'a> {
         if buf.is_empty() {
             return Ok(());
         }
+        // Usually nothing is near: what begins before the new range's end also ends before its start.
+        let before = self.writes.range(..=range.end).next_back();
+        if before.is_none_or(|(at, bytes)| at + (bytes.len() as u64) < offset) {
+            self.writes.insert(offset, Bytes::from_slice(buf));
+            return Ok(());
+        }
         // Everything that the new range overlaps or touches becomes one range with it.
         let first = self
             .writes
@@ -54,12 +64,13 @@ impl<'a> Transaction<'a> {
         let (start, mut bytes) = match joined.first() {
             // The common case of a range that goes on where another one ends copies only itself.
             Some(&at) if at <= offset => (at, self.writes.remove(&at).unwrap_or_default()),
-            _ => (offset, Vec::new()),
+            _ => (offset, Bytes::new()),
         };
+        // The new range begins within what is there or at its end.
         let at = (offset - start) as usize;
-        let tail_from = bytes.len().max(at + buf.len());
-        bytes.resize(tail_from, 0);
-        bytes[at..at + buf.len()].copy_from_slice(buf);
+        let (over, rest) = buf.split_at(buf.len().min(bytes.len() - at));
+        bytes[at..at + over.len()].copy_from_slice(over);
+        bytes.extend_from_slice(rest);
         for later in joined {
             let Some(old) = self.writes.remove(&later) else { continue };
             let covered = (start + bytes.len() as u64 - later) as usize;
@@ -99,12 +110,15 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// [`Error::Conflict`] if somebody changed what was read: begin again, or use
     /// [`AtomicMappedFile::transact`]. [`Error::TooLarge`], [`Error::NoSpace`],
-    /// [`Error::OutOfRange`] if the file became shorter meanwhile. Nothing was written then.
+    /// [`Error::OutOfRange`] if the file became shorter meanwhile. Nothing was written then. With
+    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) also what
+    /// [`AtomicMappedFile::sync`] returns: the writes are in memory then, and nobody knows whether they are
+    /// durable.
     pub fn commit(self) -> Result<()> {
         if self.is_void {
             return Err(Error::Conflict { path: self.file.engine().path() });
         }
-        let parts: Vec<Part<'_>> =
+        let parts: SmallVec<[Part<'_>; 8]> =
             self.writes.iter().map(|(&offset, data)| Part { offset, data }).collect();
         self.file.engine().commit_transaction(&parts, &self.marks)
     }

@@ -31,6 +31,14 @@ pub const REGIONS_PER_CHUNK: usize = CHUNK / REGION;
 const _: () = assert!(SLICES_PER_PAGE == 64 && PAGES_PER_REGION == 64);
 const _: () = assert!(CHUNK / PAGE * 8 == PAGE, "one page of slice words describes one chunk");
 
+/// Whether the `len` bytes at `offset` lie in one page. Of no bytes that may be said or not: whoever asks
+/// does nothing to them either way.
+#[inline(always)]
+pub const fn is_in_page(offset: u64, len: usize) -> bool {
+    // One comparison for lengths of all kinds.
+    (offset as usize % PAGE).wrapping_add(len).wrapping_sub(1) < PAGE && len <= PAGE
+}
+
 /// A page of the home file, counted from its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PageIndex(pub u64);

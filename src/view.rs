@@ -11,7 +11,8 @@ use std::ops::Range;
 /// The bytes are those of one state, at the time of [`AtomicMappedFile::view`]. Writers are not
 /// kept waiting: what they write goes to the other slots, and other readers see it. Where the
 /// range cannot be pinned at home (an older view pins it with older bytes, or a full file system
-/// leaves a hole in it), the view holds a private copy instead: [`is_mapped`](Self::is_mapped).
+/// leaves a hole in it), the view holds a private copy instead: [`is_mapped`](Self::is_mapped). So it always
+/// does on page cache, and with `Durability::AllOrNothing`.
 pub struct View<'a> {
     file: &'a AtomicMappedFile,
     range: Range<u64>,
@@ -26,7 +27,17 @@ enum Bytes {
 }
 
 impl<'a> View<'a> {
+    #[inline]
     pub(crate) fn new(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
+        if file.engine().pin_in_page(&range) {
+            return Ok(View { file, range, bytes: Bytes::Mapped });
+        }
+        Self::anyhow(file, range)
+    }
+
+    /// The same, whatever the range is and whatever is found.
+    #[inline(never)]
+    fn anyhow(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
         let engine = file.engine();
         // Before the range is looked at: of a poisoned handle nothing is to be believed.
         engine.check_usable()?;
@@ -48,6 +59,7 @@ impl<'a> View<'a> {
     }
 
     /// Number of bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         (self.range.end - self.range.start) as usize
     }
@@ -72,18 +84,13 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`Error::Misfit`](crate::Error::Misfit) past the view's end,
     /// [`Error::Forked`](crate::Error::Forked), [`Error::Poisoned`](crate::Error::Poisoned).
+    #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
         let end = offset.checked_add(to.len() as u64);
         if end.is_none_or(|end| end > self.len() as u64) {
-            return Err(crate::Error::Misfit {
-                path: engine.path(),
-                what: "bytes of the view",
-                offset: self.range.start,
-                found: offset.saturating_add(to.len() as u64),
-                expected: self.len() as u64,
-            });
+            return Err(self.misfit(to.len(), offset));
         }
         match &self.bytes {
             Bytes::Mapped => engine.home.copy_out(to, self.range.start + offset),
@@ -92,6 +99,17 @@ impl<'a> View<'a> {
             }
         }
         Ok(())
+    }
+
+    #[cold]
+    fn misfit(&self, len: usize, offset: u64) -> crate::Error {
+        crate::Error::Misfit {
+            path: self.file.engine().path(),
+            what: "bytes of the view",
+            offset: self.range.start,
+            found: offset.saturating_add(len as u64),
+            expected: self.len() as u64,
+        }
     }
 
     /// The value at `offset`, in bytes from the beginning of the view.
@@ -144,6 +162,7 @@ impl<'a> View<'a> {
 }
 
 impl Drop for View<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.is_mapped() {
             self.file.engine().unpin(self.range.clone());

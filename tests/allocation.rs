@@ -8,7 +8,7 @@
 mod common;
 
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::{FileId, call};
+use atomic_mmap::testing::{FileId, PageIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
 use common::{Ground, Rng, crash, role, run_child};
 use std::collections::BTreeSet;
@@ -22,13 +22,13 @@ const PAGE: u64 = 4096;
 const CHUNK: u64 = 2 << 20;
 const LEN: u64 = 4 * CHUNK - 1000;
 
-/// Leaves a pair in use, whose entries say what is to be stored where: all of it zeroes.
+/// Leaves a pair in use, with an entry that vouches for a word.
 #[test]
 fn plays_the_child_if_it_is_one() {
     let Some((_, path)) = role() else { return };
     let Some(ground) = common::dax() else { return };
     let file = ground.options().open(path).expect("open");
-    file.write_at(&[0; 100], 5 * PAGE).expect("write");
+    file.write_at(&[7; 100], 5 * PAGE).expect("write");
     crash();
 }
 
@@ -180,7 +180,8 @@ fn nothing_is_stored_to_a_hole() {
     }
 }
 
-/// A copy of a pair that keeps no pages of zeroes, as backups do, has holes where entries name slots.
+/// A word that an entry vouches for and that never arrived. A copy of such a pair that keeps no pages of zeroes, as
+/// backups do, has a hole there.
 #[test]
 fn what_is_recovered_is_not_stored_to_a_hole() {
     let Some(ground) = common::dax() else { return };
@@ -190,15 +191,21 @@ fn what_is_recovered_is_not_stored_to_a_hole() {
     let reflection = file.reflection_path().to_owned();
     file.close(CloseMode::Fast).expect("close");
     run_child(CHILD, "crash", &path);
+    let word = layout::slice_word(PageIndex(5));
+    let bytes = fs::OpenOptions::new().write(true).open(&reflection).expect("open");
+    bytes.write_all_at(&[0; 8], word).expect("the word never arrived");
     for file in [&path, &reflection] {
         dig_holes(file);
     }
     let mut allocated = Allocated::look(&path, &reflection);
-    assert!(!allocated.of(FileId::Home).contains(&5));
+    assert!(!allocated.of(FileId::Reflection).contains(&(word / PAGE)));
     let recorder = Recorder::new();
     let file = ground.options().open_recorded(&recorder, &path).expect("open");
     allocated.follow(&recorder, "recovery");
-    assert!(allocated.of(FileId::Home).contains(&5), "nothing was recovered");
+    assert!(allocated.of(FileId::Reflection).contains(&(word / PAGE)), "nothing was recovered");
+    let mut found = [0; 100];
+    file.read_at(&mut found, 5 * PAGE).expect("read");
+    assert_eq!(found, [7; 100]);
     drop(file);
 }
 

@@ -7,7 +7,7 @@
 
 mod common;
 
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium};
 use common::{Ground, Rng, assert_same, media, read_all};
 
 const PLACES: [usize; 13] = [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 262_145];
@@ -76,7 +76,8 @@ fn check_matrix(ground: &Ground, way: Way) {
         mix_up(&file, &mut model, &mut rng, 200);
         let view = (way == Way::Pinned).then(|| {
             let view = file.view(0..LEN as u64).expect("view");
-            assert!(view.is_mapped());
+            // Where durable points are kept a view is a copy.
+            assert_eq!(view.is_mapped(), ground.medium != Medium::PageCache);
             (view, model.clone())
         });
         if view.is_some() {
@@ -261,6 +262,10 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
         let file = open();
         let mut model = vec![0; 8 << 20];
         let old = vec![1; 3 << 20];
+        if ground.medium == Medium::PageCache {
+            // Views are copies there.
+            continue;
+        }
         file.write_at(&old, 100).expect("write");
         let view = file.view(0..4 << 20).expect("view");
         for byte in [2, 3] {

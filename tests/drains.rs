@@ -184,7 +184,14 @@ fn check_flip(words: &mut Words, trace: &[What], name: &str) {
             }
             What::Store { file, offset, value, through } => {
                 match target(*file, *offset) {
-                    Target::SliceWord(_) => {
+                    word @ (Target::SliceWord(_) | Target::RegionWord(_)) => {
+                        if let Target::RegionWord(region) = word {
+                            // From eight pages on the region is held as a whole; below, neighbours may
+                            // flip their bits at the same time. (Two of the eight may be in part.)
+                            let before = words.regions.get(&region).copied().unwrap_or(0);
+                            let pages = (before ^ value).count_ones();
+                            assert!(pages >= 6, "{here}: a word of many stored for {pages} pages");
+                        }
                         assert_eq!(pending, 0, "{here}: a word before the drain of its data");
                         words_pending = true;
                     }
@@ -217,71 +224,112 @@ fn lines(offset: u64, len: u64) -> u64 {
 }
 
 #[test]
-fn a_small_write_takes_one_drain_and_is_stored_in_place_after_it() {
+fn a_small_write_takes_one_drain_and_its_word_follows() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     for (n, (offset, len)) in
-        [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 256)].into_iter().enumerate()
+        [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 256), (128, 256), (64, 512), (2048, 512)]
+            .into_iter()
+            .enumerate()
     {
         let at = n as u64 * PAGE + offset;
         let data = Rng(n as u64).bytes(len);
         let name = format!("{len} bytes at {at}");
-        let trace = traced.warm_trace(|file| file.write_at(&data, at).expect("write"));
-        assert_eq!(drains(&trace), 1, "{name}: {trace:?}");
-        assert!(!trace.iter().any(is_call), "{name}: a system call: {trace:?}");
-        let commit = trace.iter().position(|what| *what == What::Drain).expect("a drain");
-        for what in &trace[..commit] {
-            match what {
-                What::Copy { file, offset, .. } => {
-                    assert_eq!(target(*file, *offset), Target::Lane, "{name}: before the drain");
+        for _ in 0..2 {
+            let trace = traced.warm_trace(|file| file.write_at(&data, at).expect("write"));
+            assert_eq!(drains(&trace), 1, "{name}: {:?}", short(&trace));
+            assert!(!trace.iter().any(is_call), "{name}: a system call: {:?}", short(&trace));
+            let commit = trace.iter().position(|what| *what == What::Drain).expect("a drain");
+            let (mut slots, mut entries) = (0, 0);
+            for what in &trace[..commit] {
+                let What::Copy { file, offset, bytes, through: true } = what else {
+                    panic!("{name}: {what:?} before the drain");
+                };
+                match target(*file, *offset) {
+                    Target::Lane => entries += bytes.len(),
+                    Target::Slot(at, in_reflection) => {
+                        slots += bytes.len() as u64;
+                        for line in (at..at + bytes.len() as u64).step_by(64) {
+                            let valid = traced.words.in_reflection(line);
+                            assert_ne!(valid, in_reflection, "{name}: over a valid slot");
+                        }
+                    }
+                    other => panic!("{name}: {other:?} before the drain"),
                 }
-                What::Flush { .. } => {}
-                other => panic!("{name}: {other:?} before the drain"),
             }
-        }
-        let mut stored = Vec::new();
-        for what in &trace[commit + 1..] {
-            let What::Copy { file, offset, bytes, .. } = what else {
-                panic!("{name}: {what:?} after the drain");
+            assert_eq!((slots, entries), (lines(at, len as u64), 64), "{name}");
+            let [What::Store { file, offset, through: false, .. }] = &trace[commit + 1..] else {
+                panic!("{name}: {:?} after the drain", short(&trace[commit + 1..]));
             };
-            let Target::Slot(at, in_reflection) = target(*file, *offset) else {
-                panic!("{name}: {what:?} after the drain");
-            };
-            assert_eq!(traced.words.in_reflection(at), in_reflection, "{name}: not in place");
-            stored.extend_from_slice(bytes);
+            assert_eq!(target(*file, *offset), Target::SliceWord(n as u64), "{name}");
+            trace.iter().for_each(|what| traced.words.follow(what));
         }
-        assert_eq!(stored, data, "{name}: what was stored in place");
     }
 }
 
+/// The words that a ring vouches for are flushed together, before one of its places is used again.
 #[test]
-fn what_a_small_write_stored_in_place_is_flushed_before_the_drain_of_the_next_one() {
+fn words_are_flushed_with_the_drain_before_the_ring_comes_round() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    let mut stored = |at: u64| {
-        traced.warm_trace(|file| file.write_at(&[1; 100], at).expect("write"));
-        let trace = traced.trace(|file| file.write_at(&[2; 100], at).expect("write"));
-        let next = traced.trace(|file| file.write_at(&[3; 100], at + PAGE).expect("write"));
-        (trace, next)
-    };
-    let (trace, next) = stored(200);
-    let commit = next.iter().position(|what| *what == What::Drain).expect("a drain");
+    let mut unflushed: HashSet<u64> = HashSet::new();
+    let mut flushed = 0;
+    let trace = traced.trace(|file| {
+        for n in 0..200u64 {
+            file.write_at(&[1; 64], n * PAGE).expect("write");
+        }
+    });
+    let mut pending = Vec::new();
     for what in &trace {
-        if let What::Copy { file: FileId::Home, offset, bytes, through: false } = what {
-            for line in offset / 64..(offset + bytes.len() as u64).div_ceil(64) {
-                let is_flushed = next[..commit].iter().any(|what| {
-                    matches!(what, What::Flush { file: FileId::Home, offset, len }
-                        if (offset / 64..(offset + len).div_ceil(64)).contains(&line))
-                });
-                assert!(is_flushed, "line {line}: {next:?}");
+        match what {
+            What::Flush { file: FileId::Reflection, offset, .. } => {
+                let Target::SliceWord(page) = target(FileId::Reflection, *offset) else { continue };
+                // Eight words lie in a line.
+                pending.extend(page / 8 * 8..page / 8 * 8 + 8);
             }
+            What::Drain => {
+                for page in pending.drain(..) {
+                    flushed += u64::from(unflushed.remove(&page));
+                }
+            }
+            What::Store { file, offset, through: false, .. } => {
+                let Target::SliceWord(page) = target(*file, *offset) else { continue };
+                unflushed.insert(page);
+                assert!(unflushed.len() <= layout::RING, "a place was used again too early");
+            }
+            _ => {}
         }
     }
+    assert!(flushed > 150 && !unflushed.is_empty(), "{flushed} flushed");
+}
+
+/// Undo entries are counted by themselves: the ring comes round as late as without them.
+#[test]
+fn undo_entries_take_no_place_of_the_ring() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let small = layout::RING as u64 - 1;
+    let trace = traced.trace(|file| {
+        for n in 0..small {
+            file.write_at(&[1; 64], n * PAGE).expect("write");
+            file.write_at(&[2; 64], (100 + 2 * n) * PAGE - 32).expect("a write over two pages");
+        }
+    });
+    let flushed = trace.iter().filter_map(|what| match what {
+        What::Flush { file: FileId::Reflection, offset, .. } => {
+            match target(FileId::Reflection, *offset) {
+                Target::SliceWord(page) if page < small => Some(page),
+                _ => None,
+            }
+        }
+        _ => None,
+    });
+    assert_eq!(flushed.count(), 0, "words were flushed before the ring was full");
 }
 
 /// A flush is completed by a drain of the thread that issued it: nobody else's would do.
 #[test]
-fn a_thread_that_ends_drains_what_it_has_stored_in_place() {
+fn a_thread_that_ends_drains_the_words_that_it_vouches_for() {
     let Some(ground) = common::dax() else { return };
     let traced = Traced::open(&ground, DeployPolicy::Lazy);
     std::thread::scope(|scope| {
@@ -292,7 +340,9 @@ fn a_thread_that_ends_drains_what_it_has_stored_in_place() {
     for _ in 0..200 {
         std::thread::sleep(std::time::Duration::from_millis(1));
         trace.extend(traced.recorder.take().into_iter().map(|event| event.what));
-        if let [.., What::Flush { file: FileId::Home, .. }, What::Drain] = &trace[..] {
+        if let [.., What::Flush { file, offset, .. }, What::Drain] = &trace[..]
+            && target(*file, *offset) == Target::SliceWord(0)
+        {
             return;
         }
     }
@@ -305,11 +355,11 @@ fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let recorder = traced.recorder.clone();
-    for parts in [[0, 200], [0, PAGE + 200]] {
+    for parts in [[0, 600], [0, PAGE + 600]] {
         let trace = traced.trace(|file| {
             // The second part has to be completed from a hole, which is read through the file.
             let mut tx = file.begin();
-            tx.write_at(&[1; 64], parts[0]).expect("note");
+            tx.write_at(&[1; 512], parts[0]).expect("note");
             tx.write_at(&[2; 8], parts[1]).expect("note");
             recorder.fail_from(call::READ, 1, libc::EIO);
             tx.commit().expect_err("a slice cannot be completed");
@@ -324,8 +374,8 @@ fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
 
 /// Writes of one range: name, place, drains.
 const WRITES: [(&str, u64, u64, usize); 16] = [
-    ("more than a redo entry takes", 16 * PAGE + 10, 513, 2),
-    ("a part of a page, aligned", 17 * PAGE + 1024, 2048, 2),
+    ("more than an entry vouches for", 16 * PAGE + 10, 513, 2),
+    ("a part of a page, aligned", 17 * PAGE + 1024, 576, 2),
     ("a page but a byte", 18 * PAGE, 4095, 2),
     ("a page", 19 * PAGE, 4096, 2),
     ("8 KiB, aligned", 20 * PAGE, 8192, 2),
@@ -381,15 +431,16 @@ fn short(trace: &[What]) -> Vec<String> {
 }
 
 #[test]
-fn a_transaction_over_pages_takes_three_drains_and_in_one_page_two() {
+fn a_transaction_over_pages_takes_three_drains_and_in_one_page_one_or_two() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     type Case = (&'static str, &'static [(u64, usize)], usize);
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         ("one small range", &[(10, 20)], 1),
         ("two ranges that become one", &[(PAGE + 10, 20), (PAGE + 30, 20)], 1),
-        ("two ranges of one page", &[(2 * PAGE + 10, 20), (2 * PAGE + 900, 20)], 2),
-        ("two ranges of one slice", &[(3 * PAGE + 2, 5), (3 * PAGE + 50, 5)], 2),
+        ("two small ranges of one page", &[(2 * PAGE + 10, 20), (2 * PAGE + 900, 20)], 1),
+        ("two ranges of one page", &[(2 * PAGE + 10, 20), (2 * PAGE + 900, 400)], 2),
+        ("two ranges of one slice", &[(3 * PAGE + 2, 5), (3 * PAGE + 50, 5)], 1),
         ("two pages", &[(4 * PAGE + 2, 5), (5 * PAGE + 50, 5)], 3),
         ("pages and parts of regions", &[(6 * PAGE, 9000), (REGION, 65_536), (3 * REGION, 8)], 3),
     ];
@@ -402,7 +453,7 @@ fn a_transaction_over_pages_takes_three_drains_and_in_one_page_two() {
             tx.commit().expect("commit");
         });
         assert_eq!(drains(&trace), expected, "{name}: {:?}", short(&trace));
-        if expected > 1 && name != "two ranges of one slice" {
+        if expected > 1 {
             check_flip(&mut traced.words, &trace, name);
         }
         assert!(!trace.iter().any(is_call), "{name}: a system call");
@@ -547,6 +598,28 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     }
     assert_eq!(view.to_vec().expect("read"), [1; 4096]);
     drop(view);
+}
+
+/// `docs/model/vouched_flips.py` found that a drain was missing: entries that name the slots must be void, durably,
+/// before what goes over those is logged. Or a recovery that was ended by a second loss of power, after it had
+/// stored the logged data, was followed by one that went by older entries.
+#[test]
+fn entries_are_durably_void_before_data_over_their_slots_is_logged() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    traced.file.write_at(&[1; 4096], 0).expect("write");
+    let file = traced.file.try_clone().expect("clone");
+    let _view = file.view(0..4096).expect("view");
+    traced.file.write_at(&[2; 192], 128).expect("a vouched flip");
+    let trace = traced.trace(|file| file.write_at(&[3; 64], 192).expect("by the log"));
+    assert_eq!(drains(&trace), 5, "its word, its entry, and three: {:?}", short(&trace));
+    let in_lane = |file: FileId, offset: u64| matches!(target(file, offset), Target::Lane);
+    let void = trace.iter().position(
+        |what| matches!(what, What::Flush { file, offset, .. } if in_lane(*file, *offset)),
+    );
+    let logged = trace.iter().position(|what| matches!(what, What::Copy { .. }));
+    let between = &trace[void.expect("a void entry")..logged.expect("logged data")];
+    assert!(between.contains(&What::Drain), "{:?}", short(&trace));
 }
 
 #[test]

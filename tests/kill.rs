@@ -49,7 +49,7 @@ fn places(thread: u64, kind: u64) -> Vec<(u64, usize)> {
         3 => at(65_536, 65_536),
         // A transaction, with a part in the first page.
         4 => vec![(base + 400_000, 64), (base + 600_000, 64), (base + 300, 200)],
-        // More than a redo entry takes, in the first page.
+        // More than an entry vouches for, in the first page.
         5 => at(520, 700),
         // Over regions.
         6 => at(700_001, 300_000),

@@ -91,7 +91,7 @@ fn plan(kind: Kind, rng: &mut Rng) -> Plan {
     Plan { place, threads, concurrent, sessions, ops, crowd, script }
 }
 
-/// Sequences for which the rules of redo entries were made: two threads, the same slices.
+/// Sequences for which the rules of live entries were made: two threads, the same slices.
 fn script(place: &Place, rng: &mut Rng) -> Vec<(usize, Op)> {
     let at = |slice: u64| place.hot * ops::PAGE + (place.slice + slice) * 64;
     let mut all = Vec::new();

@@ -149,3 +149,79 @@ fn writers_of_neighbouring_blocks_do_not_lose_each_others_bits() {
         }
     }
 }
+
+/// Who makes a view of a page against who writes to it, by whatever way its pins leave open.
+#[test]
+fn a_view_that_is_made_while_its_page_is_written_does_not_change() {
+    for ground in grounds() {
+        let (_scratch, file) = new_file(&ground, REGION);
+        let race = Race::start();
+        std::thread::scope(|scope| {
+            let (file, race) = (&file, &race);
+            scope.spawn(move || {
+                for n in 1.. {
+                    // Small writes are stored in place, larger ones flip and come home again.
+                    let len = if n % 3 == 0 { PAGE as usize } else { 64 };
+                    file.write_at(&stamp(n, len), 0).expect("write");
+                    if n % 4 == 0 {
+                        file.deploy(0..PAGE).expect("deploy");
+                    }
+                    if !race.goes_on() {
+                        break;
+                    }
+                }
+            });
+            scope.spawn(move || {
+                while race.goes_on() {
+                    let view = file.view(0..64).expect("view");
+                    let first = view.to_vec().expect("read");
+                    race.check(is_one(&first));
+                    for _ in 0..20 {
+                        race.check(view.to_vec().expect("read") == first);
+                    }
+                    drop(view);
+                    // What this thread has not written it may pin at once.
+                    file.load::<u8>(2 * PAGE).expect("load");
+                }
+            });
+        });
+        race.over(&format!("{}: a view has changed", ground.medium));
+    }
+}
+
+/// Who makes a view of the last page against who cuts it off.
+#[test]
+fn a_view_that_is_made_while_the_file_becomes_shorter_is_as_long_as_it_was() {
+    for ground in grounds() {
+        // The region that the new end lies in is held meanwhile: the page is in another one.
+        let (_scratch, file) = new_file(&ground, 2 * REGION);
+        let race = Race::start();
+        std::thread::scope(|scope| {
+            let (file, race) = (&file, &race);
+            scope.spawn(move || {
+                while race.goes_on() {
+                    // Fails while a view is there.
+                    let _pinned = file.set_len(PAGE);
+                    file.set_len(2 * REGION).expect("grow");
+                    file.write_at(&[1; PAGE as usize], 2 * REGION - PAGE).expect("write");
+                    // Of a page at home views are made without a lock.
+                    file.deploy(2 * REGION - PAGE..2 * REGION).expect("deploy");
+                    for _ in 0..200 {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while race.goes_on() {
+                        let Ok(view) = file.view(2 * REGION - 64..2 * REGION) else { continue };
+                        for _ in 0..20 {
+                            race.check(!view.is_mapped() || file.len() == 2 * REGION);
+                        }
+                    }
+                });
+            }
+        });
+        race.over(&format!("{}: a view's bytes were cut off", ground.medium));
+    }
+}

@@ -491,7 +491,8 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
                 _ => {}
             }
         }
-        assert!(stored > 0, "nothing was stored in the home file");
+        // On page cache its slots belong to the durable point, and are not written to again.
+        assert!(stored > 0 || ground.medium == Medium::PageCache, "nothing was stored at home");
         let blocks = fs::metadata(&path).expect("stat").blocks();
         assert!(blocks * 512 >= LEN, "{}: only {blocks} blocks", ground.medium);
     }
@@ -999,7 +1000,8 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
             let view = file.view(0..5 * PAGE).expect("a view needs no space");
             assert_same(&view.to_vec().expect("read"), &[3; 5 * PAGE as usize], "the view");
             let is_over = recorder.heal();
-            assert_eq!(view.is_mapped(), is_over, "{nth}");
+            // Where durable points are kept a view is a copy.
+            assert_eq!(view.is_mapped(), is_over && ground.medium != Medium::PageCache, "{nth}");
             if is_over {
                 break;
             }
@@ -1118,4 +1120,86 @@ fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
         file.write_all_at(&entry, layout::undo_entry(lane)).expect("write");
         run_child(CHILD, "peak", scratch.file("state.dat"));
     }
+}
+
+/// Found by the lab's part `faults`. An open that fails takes away what it has made. It did not know of the
+/// journal: after the reflection file had gone again a file of 4 MiB stayed, of which nobody knew.
+#[test]
+fn an_open_that_fails_takes_its_journal_away_again() {
+    let Some(ground) = common::page_cache() else { return };
+    for name in [call::SYNC_DATA, call::SET_XATTR] {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        fs::write(&path, [1; 10_000]).expect("write");
+        let folder = path.parent().expect("a folder");
+        let before = Snapshot::of(folder);
+        let recorder = Recorder::new();
+        recorder.fail_next(name, 1, libc::EIO);
+        ground.options().open_recorded(&recorder, &path).expect_err("injected");
+        before.assert_unchanged(folder, name);
+    }
+}
+
+/// Found by reading. A journal is made durable, and its name, before a superblock says that there is one. A
+/// process that died in between left one that the next open took as it was: after a loss of power its name
+/// could be missing, and the pair, whose superblock was durable, was refused.
+#[test]
+fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    fs::write(&path, [1; 10_000]).expect("write");
+    let inode = fs::metadata(&path).expect("stat").ino();
+    let journal = scratch.file(&format!(".atomic-mmap.{inode:x}.journal"));
+    fs::write(&journal, vec![0; 128 << 10]).expect("write");
+    let recorder = Recorder::new();
+    let file = ground.options().open_recorded(&recorder, &path).expect("open");
+    let events: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
+    let synced = events.iter().position(|e| matches!(e, What::Sync { file: FileId::Journal, .. }));
+    let synced = synced.expect("it is synced");
+    assert!(matches!(&events[synced + 1], What::SyncDir { .. }), "{:?}", events[synced + 1]);
+    // The first superblock, which is written with the reflection file, says that there is none.
+    let is_superblock = |e: &What| {
+        matches!(e, What::Write { file: FileId::Reflection, offset, .. }
+            if layout::SUPERBLOCKS.contains(offset) && *offset != 0)
+            || matches!(e, What::Write { file: FileId::Reflection, bytes, .. } if bytes.len() <= 512)
+    };
+    let says = events.iter().rposition(is_superblock).expect("a session begins");
+    assert!(synced < says, "{synced} {says}");
+    drop(file);
+    // A closed pair's journal was made durable once and for all.
+    let file = ground.options().open(&path).expect("open");
+    file.close(CloseMode::Fast).expect("close");
+    recorder.take();
+    let _file = ground.options().open_recorded(&recorder, &path).expect("open");
+    let again = recorder.take().into_iter().any(|event| matches!(event.what, What::SyncDir { .. }));
+    assert!(!again, "it is not made durable again");
+}
+
+/// Whether a chunk has holes was asked for each chunk, and tmpfs answers by going through the file from there
+/// to the next hole, page by page: reading a file of a GiB without one, once, took seconds, and ten times as
+/// much took a hundred times as long.
+#[test]
+fn a_file_is_looked_through_for_holes_once() {
+    if cfg!(atomic_mmap_portable) {
+        // There is no call that tells of holes: each chunk counts as one until it was written to.
+        return;
+    }
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let len: u64 = 16 << 20;
+    fs::write(&path, vec![7; len as usize]).expect("write");
+    let recorder = Recorder::new();
+    let file = ground.options().open_recorded(&recorder, &path).expect("open");
+    let mut byte = [0];
+    file.read_at(&mut byte, 3 << 20).expect("read");
+    recorder.fail_next(call::NEXT_HOLE, 1, libc::EIO);
+    for at in (2 << 20..len).step_by(1 << 20) {
+        file.read_at(&mut byte, at).expect("nobody has to ask again");
+        assert_eq!(byte, [7]);
+    }
+    assert!(recorder.heal(), "it was asked again");
+    // What lies before is asked for once.
+    file.read_at(&mut byte, 0).expect("read");
 }

@@ -61,7 +61,7 @@ impl Small {
     }
 
     fn options(&self) -> Options {
-        common::options(self.medium).create(true)
+        common::options(self.medium).create(true).journal_len(1 << 20)
     }
 
     /// Fills what is free, but for about `but` bytes, with another file.
@@ -181,6 +181,7 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
         ["create", kind] => create_on_a_full_disk(&mount(kind, 2 << 20)),
         ["folios", kind] => write_beside_holes_on_a_full_disk(&mount(kind, 12 << 20)),
         ["grow", kind] => grow_on_a_full_disk(&mount(kind, 3 << 20)),
+        ["sync", kind] => sync_on_a_full_disk(&mount(kind, 40 << 20)),
         _ => panic!("no role {role}"),
     }
 }
@@ -309,6 +310,9 @@ fn write_beside_holes_on_a_full_disk(small: &Small) {
             let offset = rng.below(len / PAGE) * PAGE + 100;
             for _ in 0..2 {
                 let data = rng.bytes(200);
+                // A durable point in between: the second write goes to the home slot then, and not to the
+                // same place once more.
+                file.sync().expect("what was written has its place in the journal");
                 match file.write_at(&data, offset) {
                     Ok(()) => model[offset as usize..][..200].copy_from_slice(&data),
                     Err(Error::NoSpace { .. }) => break,
@@ -494,4 +498,44 @@ fn grow_on_a_full_disk(small: &Small) {
 #[test]
 fn a_file_grows_and_shrinks_on_a_full_disk_as_far_as_it_can() {
     check("grow");
+}
+
+/// More pages than the journal has room for: it has to grow, and there is no space.
+fn sync_on_a_full_disk(small: &Small) {
+    let pages: u64 = 3000;
+    let path = small.file("state.dat");
+    let options = || small.options().journal_len(64 << 10).deploy(DeployPolicy::Manual);
+    let file = options().len(pages * PAGE).open(&path).expect("open");
+    let mut model = vec![0; (pages * PAGE) as usize];
+    for page in 0..pages {
+        let at = page * PAGE + page % 64 * 64;
+        file.write_at(&[9; 64], at).expect("write");
+        model[at as usize..][..64].fill(9);
+    }
+    small.fill(0);
+    match file.sync() {
+        Ok(()) => assert_ne!(small.medium, Medium::PageCache),
+        Err(Error::NoSpace { path, .. }) => {
+            assert!(path.extension().is_some_and(|last| last == "journal"), "{path:?}");
+        }
+        Err(e) => panic!("{e:?}"),
+    }
+    // Nothing has happened: the file goes on, and the next sync tells of the same pages.
+    match file.write_at(&[8; 64], 0) {
+        Ok(()) => model[..64].fill(8),
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    read_everywhere(&file, &model);
+    small.free();
+    file.sync().expect("sync with space");
+    assert!(small.medium != Medium::PageCache || file.stats().flush_points == 1);
+    assert_eq!(file.stats().journal_points, 0);
+    file.close(CloseMode::Fast).expect("close");
+    read_everywhere(&options().open(&path).expect("open again"), &model);
+}
+
+#[test]
+fn a_sync_that_finds_no_space_changes_nothing_and_passes_when_there_is_space() {
+    check("sync");
 }

@@ -67,7 +67,8 @@ impl Traced {
     }
 
     /// Compares the steps done with those of a table: `!` is before what RAM does not need, `+` before
-    /// what only persistent memory needs, `*` before what is left out where there are no marks.
+    /// what only persistent memory needs, `=` before what only page cache needs, `*` before what is left
+    /// out where there are no marks. On page cache a new pair has its second superblock already.
     #[track_caller]
     fn assert_steps(&self, table: &[&str], what: &str) {
         let medium = self.ground.medium;
@@ -76,10 +77,16 @@ impl Traced {
             .filter_map(|step| match step.as_bytes()[0] {
                 b'!' => (medium != Medium::Ram).then_some(&step[1..]),
                 b'+' => (medium == Medium::Dax).then_some(&step[1..]),
+                b'=' => (medium == Medium::PageCache).then_some(&step[1..]),
                 b'*' if !self.keeps_marks => None,
                 b'*' if medium == Medium::Ram && step.contains("sync") => None,
                 b'*' => Some(&step[1..]),
                 _ => Some(step),
+            })
+            .map(|step| match (medium, step) {
+                (Medium::PageCache, "superblock 0") => "superblock 1",
+                (Medium::PageCache, "superblock 1") => "superblock 0",
+                (_, step) => step,
             })
             .collect();
         assert_eq!(self.steps(), expected, "{what} on {medium}");
@@ -100,6 +107,7 @@ fn step(event: Event) -> Option<String> {
             let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
             format!("superblock {}", copy.expect("a copy"))
         }
+        What::WriteDurably { .. } => "record".into(),
         What::Rename { .. } => "rename".into(),
         What::Remove { .. } => "remove".into(),
         What::Os("set_xattr") => "mark".into(),
@@ -125,7 +133,7 @@ fn step(event: Event) -> Option<String> {
     Some(text)
 }
 
-const MAKING: [&str; 9] = [
+const MAKING: [&str; 14] = [
     "length of Reflection",
     "write head",
     "sync Reflection",
@@ -133,6 +141,12 @@ const MAKING: [&str; 9] = [
     "sync Home",
     "sync folder",
     "sync folder",
+    // The journal, and the superblock that says that there is one.
+    "=write head",
+    "=sync Journal",
+    "=sync folder",
+    "=superblock 1",
+    "=sync data of Reflection",
     "*mark",
     "*sync Home",
 ];
@@ -161,12 +175,24 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             let file = traced.open(OnMismatch::Refuse);
             write_something(&traced, &file);
             file.close(CloseMode::Fast).expect("close");
-            let table =
-                ["drain", "!sync Home", "!sync Reflection", "superblock 0", "!sync Reflection"];
-            let table: Vec<&str> = table.into_iter().chain(["unlock", "unlock"]).collect();
+            let table = [
+                "drain",
+                // A durable point: what both files hold, the record, and then the durable words.
+                "=sync data of Home",
+                "=sync data of Reflection",
+                "=record",
+                "=word",
+                "=word",
+                "!sync Home",
+                "!sync Reflection",
+                "superblock 0",
+                "!sync Reflection",
+                "unlock",
+                "unlock",
+            ];
             traced.assert_steps(&table, "a fast close");
             let file = traced.open(OnMismatch::Refuse);
-            let table = ["superblock 1", "!sync data of Reflection", "drain"];
+            let table = ["superblock 1", "!sync data of Reflection"];
             traced.assert_steps(&table, "opening again");
             file.close(CloseMode::Fast).expect("close");
             traced.steps();
@@ -182,6 +208,11 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
         file.close(CloseMode::Spatial).expect("close");
         let table = [
             "drain",
+            "=sync data of Home",
+            "=sync data of Reflection",
+            "=record",
+            "=word",
+            "=word",
             "home slots",
             "home slots",
             "drain",
@@ -193,6 +224,8 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "!sync Reflection",
             "unmark",
             "!sync Home",
+            // The journal first.
+            "=remove",
             "remove",
             "!sync folder",
             "unlock",
@@ -211,7 +244,7 @@ fn what_is_discarded_loses_its_mark_first() {
         traced.steps();
         let file = traced.open(OnMismatch::Discard);
         let table: Vec<&str> =
-            ["unmark", "sync Home", "remove"].into_iter().chain(MAKING).collect();
+            ["unmark", "sync Home", "=remove", "remove"].into_iter().chain(MAKING).collect();
         traced.assert_steps(&table, "discarding");
         drop(file);
     }
@@ -247,6 +280,9 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
         let table = [
             "length word",
             "drain",
+            // What is cut off belongs to the last durable point: one without it comes first.
+            "=record",
+            "=word",
             "drain",
             "length of Home",
             "length of Reflection",
@@ -278,12 +314,17 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
         let table = [
             // Recovery, of nothing.
             "drain",
-            "drain",
+            // The newest record, if there is one, is written again. Nothing is replayed.
+            "=record",
+            "=sync Home",
+            "=sync Reflection",
             "superblock 0",
             "!sync data of Reflection",
-            "drain",
             "length of Home",
             "length of Reflection",
+            // Durable words of the two pages.
+            "=bytes of the reflection file",
+            "=bytes of the reflection file",
             "word",
             "drain",
             "+sync Home",

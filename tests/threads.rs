@@ -2,7 +2,7 @@
 //!
 //! How: bytes that certify themselves (every word of an operation carries its number), sums that
 //! never change, counters that must be exact in the end. Each test runs on memory treated as
-//! persistent, where small writes go by redo entries, and on RAM, where they do not.
+//! persistent, where small flips are vouched for, and on RAM, where they do not.
 
 mod common;
 

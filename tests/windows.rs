@@ -12,6 +12,7 @@ use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error};
 use common::{Ground, Scratch, Watch, assert_same};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -125,7 +126,7 @@ fn nothing_is_cut_off_under_who_writes_it() {
         for pages in [1, 20] {
             let _watch = Watch::start();
             let (_scratch, recorder, file) = new_file(&ground);
-            // More than a redo entry takes: its first slice is completed from a hole.
+            // More than an entry vouches for: its first slice is completed from a hole.
             let data = vec![1; pages * PAGE as usize - 100];
             std::thread::scope(|scope| {
                 let write = || file.write_at(&data, CHUNK + 10);
@@ -211,6 +212,41 @@ fn a_view_that_is_being_made_is_not_cut_off() {
     }
 }
 
+/// The same of a page that is at home and free: who pins it takes no lock.
+#[test]
+fn a_view_that_takes_no_lock_is_not_cut_off() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (scratch, _, file) = new_file(&ground);
+        file.close(CloseMode::Fast).expect("close");
+        let recorder = Recorder::new();
+        let path = scratch.file("state.dat");
+        let file = ground.options().open_recorded(&recorder, &path).expect("open");
+        // Allocates, and touches the region.
+        drop(file.view(CHUNK..CHUNK + PAGE).expect("view"));
+        let (is_made, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // It has looked for pins and reads the words of the region of its new end.
+            let shrink = Stuck::at(scope, &recorder, call::READ, || file.set_len(PAGE));
+            let view = scope.spawn(|| {
+                file.load::<u8>(CHUNK).expect("load");
+                let view = file.view(CHUNK..CHUNK + PAGE).ok()?;
+                is_made.store(true, Ordering::Relaxed);
+                while !is_over.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                Some((view.is_mapped(), file.len()))
+            });
+            let _it_is_not_to_be = shrink.happens(|| is_made.load(Ordering::Relaxed));
+            let _either_way = shrink.goes_on();
+            is_over.store(true, Ordering::Relaxed);
+            if let Some((true, len)) = view.join().expect("no panic") {
+                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+            }
+        });
+    }
+}
+
 /// A transaction that has read what lies past the end of a file that is short by now cannot commit.
 #[test]
 fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
@@ -259,7 +295,8 @@ fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
             let _either_way = reader.goes_on();
         });
         file.set_len(LONG).expect("grow");
-        let data = vec![7; 16 * PAGE as usize];
+        // So few pages that the region is not held as a whole: its word is not stored, its bits are flipped.
+        let data = vec![7; 4 * PAGE as usize];
         file.write_at(&data, 2 * REGION).expect("write");
         file.close(CloseMode::Fast).expect("close");
         let file = ground.options().open(&path).expect("open");
@@ -276,7 +313,7 @@ fn check_read(pages: usize, read: impl Fn(&AtomicMappedFile) -> Result<Vec<u8>, 
         let (_scratch, recorder, file) = new_file(&ground);
         let write = |n: u8| file.write_at(&vec![n; pages * PAGE as usize], 0).expect("write");
         file.transact(|tx| {
-            // Two ranges of a page: no redo entry, which would be stored in place.
+            // Two ranges of a page.
             tx.write_at(&[1; 30], 0)?;
             tx.write_at(&[1; 30], 34)
         })

@@ -54,9 +54,28 @@ impl Slices {
         Slices(self.0 | other.0)
     }
 
+    /// In both.
+    pub const fn and(self, other: Self) -> Self {
+        Slices(self.0 & other.0)
+    }
+
     /// In this one and not in the other.
     pub const fn without(self, other: Self) -> Self {
         Slices(self.0 & !other.0)
+    }
+
+    /// Whether they are neighbours, all in one run.
+    #[inline]
+    pub const fn are_one_run(self) -> bool {
+        // Without the lowest run nothing is left.
+        self.0 & self.0.wrapping_add(self.0 & self.0.wrapping_neg()) == 0
+    }
+
+    /// How many runs of neighbouring slices there are.
+    #[inline]
+    pub const fn run_count(self) -> usize {
+        // Each has one slice without a neighbour below.
+        (self.0 & !(self.0 << 1)).count_ones() as usize
     }
 
     /// The runs of neighbouring slices, as `first..end`, lowest first.
@@ -96,6 +115,17 @@ pub enum Side {
     Reflection,
 }
 
+impl Side {
+    /// The other one.
+    #[inline]
+    pub const fn other(self) -> Side {
+        match self {
+            Side::Home => Side::Reflection,
+            Side::Reflection => Side::Home,
+        }
+    }
+}
+
 /// Where the slices of one page are valid: bit = 1 where it is the reflection slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validity(pub u64);
@@ -109,6 +139,12 @@ impl Validity {
     /// The slot in which slice `n` is valid.
     pub const fn side(self, n: usize) -> Side {
         if self.0 >> n & 1 == 1 { Side::Reflection } else { Side::Home }
+    }
+
+    /// Whether the slices are all valid on one side.
+    #[inline]
+    pub const fn are_on_one_side(self, slices: Slices) -> bool {
+        self.0 & slices.0 == 0 || !self.0 & slices.0 == 0
     }
 
     /// The slices of `slices` that are valid in their reflection slot.
@@ -153,6 +189,7 @@ mod tests {
         for bits in [0, 1, !0, 1 << 63, 0xF0F0, 0x8000_0000_0000_0001, 0xAAAA_5555, !1, !0 >> 1] {
             let mut back = 0;
             let mut last_end = None;
+            assert_eq!(Slices(bits).runs().count(), Slices(bits).run_count());
             for run in Slices(bits).runs() {
                 assert!(run.start < run.end && last_end.is_none_or(|end| run.start > end));
                 last_end = Some(run.end);

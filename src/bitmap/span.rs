@@ -35,17 +35,29 @@ impl PageSpan {
 
 /// The pages that `range` touches, in order. `range` must not be inverted.
 pub fn pages(range: Range<u64>) -> impl Iterator<Item = PageSpan> + Clone {
+    page_indices(&range).map(move |page| of_page(&range, page))
+}
+
+/// The first and the last page that `range` touches: one, if they are the same.
+pub fn ends(range: Range<u64>) -> impl Iterator<Item = PageSpan> {
+    let pages = page_indices(&range);
+    let last = pages.end.checked_sub(1).filter(|last| *last > pages.start);
+    let first = (!pages.is_empty()).then_some(pages.start);
+    first.into_iter().chain(last).map(move |page| of_page(&range, page))
+}
+
+fn page_indices(range: &Range<u64>) -> Range<u64> {
     let first = range.start / PAGE as u64;
-    let end = range.end.div_ceil(PAGE as u64).max(first);
-    let end = if range.is_empty() { first } else { end };
-    (first..end).map(move |page| {
-        let at = page * PAGE as u64;
-        PageSpan {
-            page: PageIndex(page),
-            start: range.start.saturating_sub(at) as usize,
-            end: (range.end - at).min(PAGE as u64) as usize,
-        }
-    })
+    if range.is_empty() { first..first } else { first..range.end.div_ceil(PAGE as u64) }
+}
+
+fn of_page(range: &Range<u64>, page: u64) -> PageSpan {
+    let at = page * PAGE as u64;
+    PageSpan {
+        page: PageIndex(page),
+        start: range.start.saturating_sub(at) as usize,
+        end: (range.end - at).min(PAGE as u64) as usize,
+    }
 }
 
 /// The pages `first..end` (0 to 64) of one region.

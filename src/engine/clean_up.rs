@@ -35,6 +35,8 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     }
     let words = layout::slice_word(first);
     unless!(SliceWordsNotZeroed, zero_data(reflection, words, words + (end.0 - first.0) * 8)?);
+    let words = layout::durable_word(first);
+    zero_data(reflection, words, words + (end.0 - first.0) * 8)?;
     let word_at = layout::region_word(first.region());
     let kept = Slices::range(0, first.in_region()).0;
     let word = read_word(reflection, word_at)?;

@@ -6,7 +6,7 @@
 use super::Engine;
 use super::deploy::Pins;
 use super::session::{folder_of, moment, write_superblock};
-use crate::bitmap::{Slices, Validity};
+use crate::bitmap::Validity;
 use crate::error::{Error, Result};
 use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
@@ -22,6 +22,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.background.stop(self.is_forked());
         // A child has no business with its parent's files; a poisoned pair is left to recovery.
         let result = self.check_usable().and_then(|()| self.close_files(mode));
         if !self.is_forked() {
@@ -38,11 +39,25 @@ impl Engine {
         result
     }
 
+    /// Gives the files back without closing them: what was begun is left to the next open.
+    pub fn abandon(&self, why: &Error) {
+        self.poison(why);
+        let _poisoned = self.close(CloseMode::Fast);
+    }
+
     fn close_files(&self, mode: CloseMode) -> Result<()> {
         self.settle_all_entries();
         if self.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
             let lane = self.lane();
             self.clean_up_past(&lane, self.len())?;
+        }
+        if let Some(durable) = &self.durable {
+            if mode == CloseMode::Spatial && !planted!(DamagedWordsNotNoted) {
+                // Words of both kinds that differ although the pair was closed: somebody has damaged them.
+                self.note_all_changed()?;
+            }
+            // Nothing has changed since then: everything may come home, and the words count.
+            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, true)?);
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),
@@ -50,17 +65,13 @@ impl Engine {
         }
     }
 
-    /// Makes durable what live redo entries vouch for, of every lane: nobody operates any more.
+    /// Makes durable what live entries vouch for, of every lane: nobody operates any more.
     fn settle_all_entries(&self) {
         let lane = self.lane();
-        for (page, slices, sides) in self.lanes.all().flat_map(|lane| lane.all_live()) {
-            if let Some(region) = self.state.touched(page.region()) {
-                let valid = region.validity(page.in_region());
-                let vouched = Slices(slices & !(sides ^ valid.0));
-                unless!(CloseSettlesNothing, self.flush_slots(page, vouched, valid));
-            }
+        for page in self.lanes.all().flat_map(|lane| lane.all_live()) {
+            unless!(CloseSettlesNothing, self.flush_word(page));
         }
-        // Orders the slices before the end of the session, which voids the entries.
+        // Orders the words before the end of the session, which voids the entries.
         unless!(CloseNotDrained, self.drain(&lane));
     }
 
@@ -81,6 +92,11 @@ impl Engine {
             .remove_xattr(self.home.file(), marker::NAME)
             .map_err(home("remove the attribute"))?;
         unless!(SpatialMarkNotSynced, self.sync_home()?);
+        if let Some(durable) = &self.durable {
+            // Before the reflection file: an emptied one without a journal is understood.
+            let path = durable.journal.path();
+            self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e))?;
+        }
         unless!(SpatialMarkRemovedLast, remove()?);
         unless!(SpatialFolderNotSynced, self.sync_folder_of(path)?);
         Ok(())
@@ -104,7 +120,12 @@ impl Engine {
     /// durable.
     fn end_session(&self, state: State) -> Result<()> {
         let superblock = self.superblock.lock();
-        let ended = Superblock { session: superblock.session + 1, state, ..superblock.clone() };
+        let ended = Superblock {
+            session: superblock.session + 1,
+            state,
+            durable: superblock.durable.with_len(self.len()),
+            ..superblock.clone()
+        };
         write_superblock(&self.platform, &self.reflection, &ended)?;
         unless!(EndNotSynced, self.sync_reflection()?);
         Ok(())

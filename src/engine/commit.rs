@@ -7,6 +7,7 @@
 //! open, so that nothing of it reaches the medium late.
 
 use super::Engine;
+use super::ask::ASKED_PARTS;
 use super::deploy::Pins;
 use super::lanes::InUse;
 use super::live::Target;
@@ -17,27 +18,29 @@ use super::read::ReadMark;
 use super::state::RegionState;
 use super::stats::Counter;
 use super::ways;
-use crate::bitmap::span::{self, PageSpan};
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::span;
+use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
 use crate::format::entry::{SpilledPage, WordId};
 use crate::format::layout;
-use crate::lock::{Held, close_before_looking, lock_page};
+use crate::lock::{AllHeld, Held, close_before_looking};
 use crate::mutant::{planted, unless};
-use crate::platform::Persistence;
-use crate::terms::DeployPolicy;
+use crate::terms::{DeployPolicy, Durability};
 use crate::units::{PAGE, PageIndex, SLICE};
-
-/// Largest write that goes by a redo entry. Its data is written twice and its checksum computed,
-/// which costs more than the drain that it saves from here on; see `docs/performance.md`.
-const REDO_AT_MOST: usize = 256;
-const _: () = assert!(REDO_AT_MOST <= crate::format::entry::REDO_MAX);
 
 impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.commit(&[Part { offset, data }], &[])
+        let part = Part { offset, data };
+        if data.len() >= PAGE {
+            if self.write_whole_pages(&part) {
+                return Ok(());
+            }
+        } else if let Some(result) = self.write_small(&part) {
+            return result;
+        }
+        self.commit(&[part], &[])
     }
 
     /// As [`commit`](Self::commit), counted as a transaction.
@@ -65,17 +68,26 @@ impl Engine {
         if asked == 0 {
             return Ok(());
         }
-        let page = PageIndex::of(first.offset);
-        let lane = self.lane();
-        if page == PageIndex::of(last.range().end - 1) {
-            self.commit_in_page(&lane, page, parts, marks)?;
-        } else {
-            self.commit_over_pages(&lane, parts, marks)?;
+        match self.commit_once(parts, marks) {
+            // It would go through the log, because it writes again what was written since the last
+            // durable point. After a new one it does not.
+            // (Where it is all or nothing since that point, the caller makes a new one.)
+            Err(Error::TooLarge { .. })
+                if self.durable.is_some() && self.durability != Durability::AllOrNothing =>
+            {
+                self.sync()?;
+                self.commit_once(parts, marks)?;
+            }
+            other => other?,
         }
-        lane.stats.bump(Counter::BytesAsked, asked);
+        self.lane().stats.bump(Counter::BytesAsked, asked);
+        if let Some(durable) = &self.durable
+            && self.durability == Durability::EveryWrite
+        {
+            self.durable_point(durable)?;
+        }
         if self.policy == DeployPolicy::Eager {
             let range = first.offset..last.range().end;
-            drop(lane);
             // The write is committed; that it could not be brought home now is no failure of it.
             let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect);
         }
@@ -83,67 +95,30 @@ impl Engine {
     }
 
     #[inline]
-    fn commit_in_page(
-        &self,
-        lane: &InUse<'_>,
-        page: PageIndex,
-        parts: &[Part<'_>],
-        marks: &[ReadMark],
-    ) -> Result<()> {
-        let region = {
-            let _pinned = lane.pin();
-            self.check_parts(parts)?;
-            self.region(page.region())?
-        };
-        let place = page.in_region();
-        let state = &region.pages[place];
-        let held = lock_page(&region.lock, &state.lock);
-        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
-        self.check_marks(marks, std::slice::from_ref(&held), |r, p| {
-            std::ptr::eq(r, region) && p == place
-        })?;
-
-        let valid = region.validity(place);
-        let slices = parts.iter().fold(Slices::NONE, |all, part| {
-            let start = (part.offset - page.start()) as usize;
-            all.or(Slices::of_bytes(start, start + part.data.len()))
-        });
-        let pinned = state.is_pinned();
-        if let [part] = parts
-            && self.may_redo(lane, part.data.len())
-            && (!pinned || valid.at_home(slices).is_empty() || planted!(RedoOverView))
-            && !self.another_lane_names(lane.index(), page, state, slices, valid)
-        {
-            if !valid.at_home(slices).is_empty() && !planted!(RedoHomeNotAllocated) {
-                self.ensure_slots(lane, Side::Home, part.range())?;
+    fn commit_once(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
+        let page = PageIndex::of(first.offset);
+        let in_page = page == PageIndex::of(last.range().end - 1);
+        // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
+        // other one.
+        let lane = self.lane();
+        // Several pieces may lie on both sides of a new end and not at it: `set_len` waits. Taken
+        // before the gate is passed: who holds it for writing may shut the gate.
+        let _no_resizing = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
+            .then(|| self.resizing.read());
+        if in_page {
+            for part in parts.iter().take(ASKED_PARTS) {
+                self.ask_for_lines(&lane, part);
             }
-            unless!(RedoLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-            let start = (part.offset - page.start()) as usize;
-            let span = PageSpan { page, start, end: start + part.data.len() };
-            let target = Target { page, region, slices, sides: valid };
-            self.commit_by_redo_entry(lane, &target, held, span, part.data);
-            return Ok(());
+        } else {
+            self.ask_for_ends(&lane, parts);
         }
-        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
-            return self.commit_pinned(lane, parts, vec![held]);
+        let _inside = self.durable.is_some().then(|| self.lanes.enter(&lane));
+        if in_page {
+            self.commit_in_page(&lane, page, parts, marks)
+        } else {
+            self.commit_over_pages(&lane, parts, marks)
         }
-        let change =
-            WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
-        self.ensure_free_slots(lane, page, slices, valid)?;
-        self.ensure_slice_word(page)?;
-        if state.lanes() != 0 && !planted!(FlipNoClear) {
-            let target = Target { page, region, slices, sides: valid.targets() };
-            self.clear_live_entries(lane, std::iter::once(target));
-        }
-        if planted!(FlipWordBeforeData) {
-            self.commit_by_flip(lane, &change);
-        }
-        self.copy_to_free_slots(lane, parts)
-            .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
-        unless!(FlipWordBeforeData, self.commit_by_flip(lane, &change));
-        unless!(FlipNotClosed, held.close());
-        unless!(FlipNotPublished, publish(region, &change));
-        Ok(())
     }
 
     fn commit_over_pages(
@@ -152,14 +127,12 @@ impl Engine {
         parts: &[Part<'_>],
         marks: &[ReadMark],
     ) -> Result<()> {
-        // Several pieces may lie on both sides of a new end and not at it: `set_len` waits.
-        let _no_resizing =
-            (parts.len() > 1 && !planted!(PartsWhileResizing)).then(|| self.resizing.read());
         let plans = {
             let _pinned = lane.pin();
             self.check_parts(parts)?;
             plan::plan_writes(parts, |index| self.region(index))?
         };
+        self.ask_for_states(&plans);
         let held = plan::lock_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         self.check_marks(marks, &held, |region, place| {
@@ -168,6 +141,9 @@ impl Engine {
                     && (plan.is_exclusive() || plan.touched >> place & 1 == 1)
             })
         })?;
+        if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
+            return self.commit_in_place(lane, parts, &held);
+        }
         let moves = plan::word_moves(&plans, parts);
         if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
             return self.commit_pinned(lane, parts, held);
@@ -177,9 +153,17 @@ impl Engine {
         if needed > layout::LOG_AREA_LEN {
             return Err(self.too_large(needed));
         }
-        for (page, slices) in ways::moved_pages(&moves) {
-            let region = self.region(page.region())?;
-            self.ensure_free_slots(lane, page, slices, region.validity(page.in_region()))?;
+        // With the slice words, the durable words: each page has one of its own there.
+        let word = self.durable.is_some();
+        for change in &moves {
+            if self.all_is_allocated(change.word.region(), word) {
+                continue;
+            }
+            for (page, slices) in ways::moved_pages(std::slice::from_ref(change)) {
+                let region = self.region(page.region())?;
+                let valid = region.validity(page.in_region());
+                self.ensure_free_slots(lane, page, slices, valid, word)?;
+            }
         }
         for change in &moves {
             match change.word {
@@ -197,19 +181,21 @@ impl Engine {
         {
             self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         }
+        if self.durable.is_some() {
+            ways::moved_pages(&moves).for_each(|(page, _)| self.note_changed(page));
+        }
         // Stores.
-        if plans.iter().any(|plan| plan.state.redo_pages() & plan.touched != 0) {
+        if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
             let targets = ways::moved_pages(&moves).filter_map(|(page, slices)| {
                 let region = self.state.touched(page.region())?;
-                let sides = region.validity(page.in_region()).targets();
-                Some(Target { page, region, slices, sides })
+                Some(Target { page, region, slices })
             });
             unless!(PagesNoClear, self.clear_live_entries(lane, targets));
             for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
-                let named = plan::bits(plan.state.redo_pages())
-                    .filter(|&n| plan.state.pages[n].lanes() != 0 && !planted!(RegionForgetsNamed))
+                let named = plan::bits(plan.state.named_pages())
+                    .filter(|&n| plan.state.lanes(n) != 0 && !planted!(RegionForgetsNamed))
                     .fold(0, |mask, n| mask | 1 << n);
-                plan.state.forget_redo_pages(!named);
+                plan.state.forget_named_pages(!named);
             }
         }
         self.copy_to_free_slots(lane, parts)
@@ -224,11 +210,7 @@ impl Engine {
         }
         unless!(PagesNotClosed, held.iter().for_each(Held::close));
         for change in &moves {
-            let index = match change.word {
-                WordId::Slice(page) => page.region(),
-                WordId::Region(region) => region,
-            };
-            if let Some(region) = self.state.touched(index) {
+            if let Some(region) = self.state.touched(change.word.region()) {
                 publish(region, change);
             }
         }
@@ -237,11 +219,11 @@ impl Engine {
 
     /// Commits parts of which some lie in pages that a view pins, with their valid slices in the
     /// reflection file: both slots are taken, so the data goes through the log.
-    fn commit_pinned(
+    pub(super) fn commit_pinned(
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
-        held: Vec<Held<'_>>,
+        held: AllHeld<'_>,
     ) -> Result<()> {
         let mut pages: Vec<SpilledPage> = Vec::new();
         let mut last_page: Option<(PageIndex, Slices, Box<[u8; PAGE]>)> = None;
@@ -275,12 +257,7 @@ impl Engine {
             self.ensure_slots(lane, Side::Reflection, start..start + PAGE as u64)?;
             self.ensure_slice_word(logged.page)?;
             let region = self.region(logged.page.region())?;
-            targets.push(Target {
-                page: logged.page,
-                region,
-                slices: Slices(logged.mask),
-                sides: Validity(!0),
-            });
+            targets.push(Target { page: logged.page, region, slices: Slices(logged.mask) });
         }
         self.ensure_lane(lane, lane.index())?;
         let extents = self.log_area.take(needed);
@@ -291,54 +268,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a redo entry pays for `len` bytes, and the lane may carry one.
-    #[inline]
-    fn may_redo(&self, lane: &InUse<'_>, len: usize) -> bool {
-        // Where drains cost nothing, a flip writes the data once and a redo entry twice.
-        len <= REDO_AT_MOST
-            && self.platform.persistence() != Persistence::Process
-            && (lane.is_private() || planted!(RedoInSharedLane))
-    }
-
     /// Whether a page among them is pinned by a view while slices that are written are valid in
     /// the reflection file.
     fn must_log_data(&self, plans: &[RegionPlan<'_>], moves: &[WordMove]) -> bool {
-        let any_pin =
-            plans.iter().any(|plan| plan.pages().any(|n| plan.state.pages[n].is_pinned()));
+        let any_pin = plans.iter().any(|plan| plan.state.pinned_pages() & plan.touched != 0);
         any_pin
             && ways::moved_pages(moves).any(|(page, slices)| {
                 self.state.touched(page.region()).is_some_and(|region| {
                     let n = page.in_region();
-                    region.pages[n].is_pinned()
-                        && !region.validity(n).in_reflection(slices).is_empty()
+                    region.is_pinned(n) && !region.validity(n).in_reflection(slices).is_empty()
                 })
             })
     }
 
-    /// Makes sure that the slots are allocated to which a flip of `slices` copies.
     #[inline]
-    fn ensure_free_slots(
-        &self,
-        lane: &InUse<'_>,
-        page: PageIndex,
-        slices: Slices,
-        valid: Validity,
-    ) -> Result<()> {
-        let range = page.start()..page.start() + PAGE as u64;
-        if !valid.at_home(slices).is_empty() {
-            unless!(
-                FlipReflectionNotAllocated,
-                self.ensure_slots(lane, Side::Reflection, range.clone())?
-            );
-        }
-        if !valid.in_reflection(slices).is_empty() {
-            unless!(FlipHomeNotAllocated, self.ensure_slots(lane, Side::Home, range)?);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn check_parts(&self, parts: &[Part<'_>]) -> Result<()> {
+    pub(super) fn check_parts(&self, parts: &[Part<'_>]) -> Result<()> {
         // Sorted: the last one ends last.
         parts.last().map_or(Ok(()), |part| {
             self.check_range(part.offset, part.data.len() as u64).map(|_| ())
@@ -352,7 +296,7 @@ impl Engine {
     /// Where something was read that is not written, the words that are held are closed first:
     /// between this check and the publishing somebody may commit to what was read, and a reader
     /// must not see that commit and not yet this one, which comes before it.
-    fn check_marks(
+    pub(super) fn check_marks(
         &self,
         marks: &[ReadMark],
         held: &[Held<'_>],
@@ -380,7 +324,7 @@ impl Engine {
             let holds = if mine(region, place) {
                 mark.holds_for_holder(region)
             } else {
-                let free = !region.lock.is_held_after_fence() && !page.is_held_after_fence();
+                let free = !region.lock.is_written_after_fence() && !page.is_written_after_fence();
                 (free || planted!(HeldMarksHold)) && mark.holds(region)
             };
             if !holds {
@@ -392,7 +336,7 @@ impl Engine {
 
     /// Gives the space of a large spilled entry back to the file system, once the entry has ended
     /// for good. The first extent of each stays, for the next one.
-    fn give_back(&self, extents: &Extents<'_>) {
+    pub(super) fn give_back(&self, extents: &Extents<'_>) {
         let rest = extents.after_the_first();
         if !rest.is_empty() {
             let at = layout::LOG_AREA + rest.start;
@@ -401,17 +345,18 @@ impl Engine {
         }
     }
 
-    fn too_large(&self, needed: u64) -> Error {
+    pub(super) fn too_large(&self, needed: u64) -> Error {
         Error::TooLarge { path: self.path(), needed, limit: layout::LOG_AREA_LEN }
     }
 }
 
 /// Changes the mirror as the word on the medium was changed. The page or region is closed.
-fn publish(region: &RegionState, change: &WordMove) {
+pub(super) fn publish(region: &RegionState, change: &WordMove) {
     match change.word {
         WordId::Slice(page) => {
             region.pages[page.in_region()].set_slice_word(change.old ^ change.mask);
         }
+        WordId::Region(_) if change.alone => region.flip_region_bits_alone(change.mask),
         WordId::Region(_) => region.flip_region_bits(change.mask),
     }
 }

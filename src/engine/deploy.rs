@@ -16,7 +16,7 @@ use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::entry::WordId;
 use crate::format::layout;
-use crate::lock::Held;
+use crate::lock::{Held, after_own_writes};
 use crate::mutant::{planted, unless};
 use crate::primitive::Ordering;
 use crate::units::{
@@ -46,8 +46,17 @@ impl Engine {
     /// the number of pages that were brought home.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
+        let Some(durable) = &self.durable else {
+            self.touch_regions_with_words(range.clone())?;
+            return self.deploy_pages(range, Pins::Respect);
+        };
+        // What has changed since the last durable point has no free slot at home, and what comes home
+        // leaves a slot that belongs to it: one durable point before, and one after.
+        self.durable_point(durable)?;
         self.touch_regions_with_words(range.clone())?;
-        self.deploy_pages(range, Pins::Respect)
+        let deployed = self.deploy_pages(range, Pins::Respect)?;
+        self.durable_point(durable)?;
+        Ok(deployed)
     }
 
     /// The same for regions that were touched, and pinned pages by choice.
@@ -59,10 +68,15 @@ impl Engine {
             let Some(region) = self.state.touched(span.region) else { continue };
             let plan = RegionPlan::touching(region, &span);
             // A look without locks: what is written meanwhile need not come home by this call.
-            let stays = |n: usize| pins == Pins::Respect && region.pages[n].is_pinned();
-            if plan.pages().all(|n| region.validity(n) == Validity(0) || stays(n)) {
+            let stays = |n: usize| {
+                let away = region.validity(n).in_reflection(Slices::ALL);
+                away.without(region.changed_slices(n)).is_empty()
+                    || pins == Pins::Respect && region.is_pinned(n)
+            };
+            if plan.pages().all(stays) {
                 continue;
             }
+            let _inside = self.durable.is_some().then(|| self.lanes.enter(&lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_held(&lane, &plan, &held, pins)?;
@@ -74,6 +88,17 @@ impl Engine {
     /// failure of the read, which has its bytes: the next one tries again.
     #[cold]
     pub(super) fn deploy_for_reader(&self, range: Range<u64>) {
+        if self.durable.is_some() {
+            // Who makes a durable point holds pages for as long as a disk takes. No reader waits for it.
+            let is_held = |span: span::PageSpan| {
+                self.state
+                    .touched(span.page.region())
+                    .is_some_and(|region| region.pages[span.page.in_region()].lock.is_held())
+            };
+            if span::pages(range.clone()).any(is_held) {
+                return;
+            }
+        }
         let _next_time_otherwise = self.deploy_pages(range, Pins::Respect);
     }
 
@@ -86,13 +111,16 @@ impl Engine {
         pins: Pins,
     ) -> Result<u64> {
         let region = plan.state;
-        let away = |n: usize| region.validity(n).in_reflection(Slices::ALL);
+        // The home slot of a slice that has changed since the last durable point belongs to that.
+        let away = |n: usize| {
+            let kept =
+                if planted!(DeployDurableSlots) { Slices::NONE } else { region.changed_slices(n) };
+            region.validity(n).in_reflection(Slices::ALL).without(kept)
+        };
         let pages: Vec<usize> = plan
             .pages()
             .filter(|&n| !away(n).is_empty())
-            .filter(|&n| {
-                pins == Pins::Ignore || !region.pages[n].is_pinned() || planted!(DeployOverView)
-            })
+            .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
             .collect();
         for &n in &pages {
             let start = plan.index.page(n).start();
@@ -100,12 +128,9 @@ impl Engine {
             unless!(DeployHomeNotAllocated, self.ensure_slots(lane, Side::Home, slots)?);
             self.ensure_slice_word(plan.index.page(n))?;
         }
-        let targets = pages.iter().map(|&n| Target {
-            page: plan.index.page(n),
-            region,
-            slices: away(n),
-            sides: Validity(0),
-        });
+        pages.iter().for_each(|&n| self.note_changed(plan.index.page(n)));
+        let targets =
+            pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.clear_live_entries(lane, targets));
         for &n in &pages {
             for run in away(n).runs() {
@@ -123,6 +148,7 @@ impl Engine {
             .map(|&n| WordMove {
                 word: WordId::Slice(plan.index.page(n)),
                 mask: away(n).0,
+                alone: true,
                 old: region.pages[n].slice_word(),
             })
             .collect();
@@ -148,14 +174,26 @@ impl Engine {
     /// full to allocate them); nothing is pinned then.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
+        after_own_writes();
+        // Before `resizing`: who has a lane may be waiting for that.
+        let lane = self.lane();
+        // Perhaps nothing was in the way but what the thread has written before.
+        if self.pin_in_page(&range) {
+            return Ok(true);
+        }
         let (offset, len) = (range.start, range.end - range.start);
+        self.ask_for_view(offset);
         // The file is not cut off between the look at its length and the pins.
         let _no_resizing = (!planted!(PinWhileResizing)).then(|| self.resizing.read());
-        let lane = self.lane();
         {
             let _pinned = lane.pin();
             self.check_range(offset, len)?;
             self.touch_all(range.clone())?;
+        }
+        if self.durable.is_some() {
+            // A pinned home slot and a durable reflection slot would leave a slice without a place
+            // for its next version: views are copies where durable points are kept.
+            return Ok(false);
         }
         let plans = self.plan_range(range.clone())?;
         let held = plan::lock_all(&plans);
@@ -177,23 +215,25 @@ impl Engine {
         }
         let at_home =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
-        let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.pages[n].can_pin());
+        let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.can_pin(n));
         if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) && !planted!(PinAway) {
             return Ok(false);
         }
         for plan in &plans {
-            unless!(PinNotCounted, plan.pages().for_each(|n| plan.state.pages[n].pin()));
+            self.note_loadable(plan.state, plan.index);
+            unless!(PinNotCounted, plan.pages().for_each(|n| plan.state.pin(n)));
         }
         lane.stats.bump(Counter::Views, 1);
         Ok(true)
     }
 
     /// Gives the pins of `range` back.
+    #[inline]
     pub fn unpin(&self, range: Range<u64>) {
         for span in span::pages(range) {
             // Touched since it was pinned.
             if let Some(region) = self.state.touched(span.page.region()) {
-                unless!(PinNotGivenBack, region.pages[span.page.in_region()].unpin());
+                unless!(PinNotGivenBack, region.unpin(span.page.in_region()));
             }
         }
     }
@@ -202,13 +242,14 @@ impl Engine {
     /// slices are at home. Returns the number of chunks.
     pub fn punch_deployed(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
+        let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
         let mut punched = 0;
         let mut chunk = ChunkIndex::of(range.start.next_multiple_of(CHUNK as u64));
         // The last chunk of the file may be cut short by its end.
         let end = if range.end == self.len() { u64::MAX } else { range.end };
         while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
-            match self.punch_chunk(chunk)? {
+            match self.punch_chunk(&lane, chunk)? {
                 Punched::GivenBack => punched += 1,
                 Punched::NothingToGive => {}
                 Punched::Unsupported => break,
@@ -218,7 +259,7 @@ impl Engine {
         Ok(punched)
     }
 
-    fn punch_chunk(&self, chunk: ChunkIndex) -> Result<Punched> {
+    fn punch_chunk(&self, lane: &Lane, chunk: ChunkIndex) -> Result<Punched> {
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
         let at = layout::reflection(chunk.start());
         let is_hole = || -> Result<bool> {
@@ -233,7 +274,6 @@ impl Engine {
         let first = chunk.first_region();
         let in_chunk = || (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n));
         let inside = || in_chunk().filter(|r| r.start() < chunk.start() + len);
-        let lane = self.lane();
         {
             let _pinned = lane.pin();
             inside().try_for_each(|r| self.region(r).map(|_| ()))?;
@@ -242,17 +282,14 @@ impl Engine {
         let held: Vec<Held<'_>> =
             regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
         let away = |(_, state): &(RegionIndex, &super::RegionState)| {
-            (0..64).any(|n| state.validity(n) != Validity(0))
+            let is_durable = |n| state.durable(n) != Validity(0) && !planted!(PunchDurableSlots);
+            (0..64).any(|n| state.validity(n) != Validity(0) || is_durable(n))
         };
         if regions.iter().any(away) && !planted!(PunchValidSlots) {
             return Ok(Punched::NothingToGive);
         }
-        // No lane may flush a line of these pages any more: the entry's owner does so while
-        // pinned, and only while the entry names the page.
-        for (index, state) in &regions {
-            unless!(PunchNoClear, self.clear_all_entries(&lane, *index, state, 0));
-        }
-        unless!(PunchNoDrain, self.drain(&lane));
+        // Entries may still name these slots, but for each slice a newer one says that it is at home: to say so of
+        // one that was here took an entry after them, and to bring it home made them void (`punch` of the model).
         // Nobody who still reads an old valid slot may be left: on tmpfs the read would allocate.
         unless!(PunchNoWait, self.wait_for_readers());
         let _no_allocation = self.allocating.lock();
@@ -269,29 +306,6 @@ impl Engine {
         }
         drop(held);
         Ok(if punched { Punched::GivenBack } else { Punched::Unsupported })
-    }
-
-    /// Clears every live entry that names a page of the region from place `from` on, whatever the
-    /// slot. The region's lock is held; the caller drains.
-    pub(super) fn clear_all_entries(
-        &self,
-        lane: &Lane,
-        index: RegionIndex,
-        region: &super::RegionState,
-        from: usize,
-    ) {
-        let named = plan::bits(region.redo_pages()).filter(move |&n| n >= from);
-        // One look for each side: an entry may name slots of both.
-        let other_side = if planted!(ClearAllAtHomeOnly) { Validity(0) } else { Validity(!0) };
-        for sides in [Validity(0), other_side] {
-            let targets = named.clone().map(|n| Target {
-                page: PageIndex(index.page(n).0),
-                region,
-                slices: Slices::ALL,
-                sides,
-            });
-            self.clear_live_entries(lane, targets);
-        }
     }
 
     /// Touches every region of `range` that has a word other than zero, skipping holes: the regions
@@ -320,6 +334,11 @@ impl Engine {
                 SliceWordsNotVisited,
                 self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
             );
+            if self.durable.is_some() {
+                // A slice that has come home since the last durable point has zeroes in both.
+                let (words, end) = (layout::durable_word(from), layout::durable_word(to) + 8);
+                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
+            }
             start = next;
         }
         Ok(())
@@ -353,5 +372,37 @@ impl Engine {
             from = piece_end;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use crate::{AtomicMappedFile, Medium};
+
+    /// A slice that is at home now, and in the reflection file for a loss of power. A deployment makes
+    /// durable points before it gives space back, but another thread may have written since.
+    #[test]
+    fn slots_of_the_durable_point_are_not_given_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let len = 2 << 20;
+        let file = AtomicMappedFile::options()
+            .create(true)
+            .len(len)
+            .medium(Medium::PageCache)
+            .open(folder.path().join("state.dat"))
+            .expect("a pair");
+        let slice = |n: u8| file.write_at(&[n; 64], 64).expect("a write");
+        slice(1);
+        file.sync().expect("a durable point");
+        slice(2);
+        let engine = file.engine();
+        let region = engine.state.touched(crate::units::RegionIndex(0)).expect("it was written");
+        assert_eq!((region.validity(0).0, region.durable(0).0), (0, 0b10));
+        assert_eq!(engine.punch_deployed(0..len).expect("no error"), 0);
+        // With the next durable point nobody needs them.
+        file.sync().expect("a durable point");
+        if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
+            assert_eq!(engine.punch_deployed(0..len).expect("no error"), 1);
+        }
     }
 }

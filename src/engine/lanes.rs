@@ -3,24 +3,28 @@
 //! Owns: the lanes' DRAM side. A lane is MGSP's lock-free metadata log (III-C1): a thread claims
 //! one by hash and compare-and-swap with linear probing, and keeps it until it ends or the file is
 //! closed, because a flush is completed only by a drain of the thread that issued it. Threads that
-//! find no private lane are lent a shared one for one operation; shared lanes carry no redo
-//! entries, so that nothing is left to be flushed when they are given back.
+//! find no private lane are lent a shared one for one operation; the rings of shared lanes stay
+//! empty, so that nothing is left to be flushed when they are given back.
 //!
 //! Invariants:
-//! - a private lane's fields are stored to by its owner only, but for `Record::page`, which
-//!   whoever cleared the entry sets to none;
-//! - a record names what the entry in its place says until a newer entry over it has been drained.
+//! - a private lane's fields are stored to by its owner only, but for the page of a record, which
+//!   whoever made the entry void sets to none;
+//! - a record names what the entry in its place says until a newer entry over it has been drained;
+//! - the words of all entries before `unsettled_from` are durable, and that is never more than a ring
+//!   behind: so an entry's place is used again only when nothing needs the entry any more.
 //!
-//! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, and the fences of `platform`.
+//! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, `thread`, and the fences of `platform`.
 
+use super::recent::Recent;
 use super::stats::{Block, Stats};
 use crate::format::entry::Sequence;
 #[cfg(not(loom))]
-use crate::format::layout::{LANE_COUNT, PRIVATE_LANES};
+use crate::format::layout::{LANE_COUNT, PRIVATE_LANES, RING};
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{self, AtomicBool, AtomicU64, Ordering, fence};
+use crate::thread::{self, Tag};
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
@@ -32,30 +36,27 @@ use std::sync::Weak;
 const PRIVATE_LANES: usize = 1;
 #[cfg(loom)]
 const LANE_COUNT: usize = 2;
+#[cfg(loom)]
+const RING: usize = 2;
 
-/// What a live redo entry says: who looks holds the lock of the page that it names.
+/// What a live entry says: who looks holds the lock of the page that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveEntry {
     /// Its lane.
     pub lane: LaneIndex,
-    /// Its place in the lane.
-    pub position: usize,
-    /// Its header word.
-    pub header: u64,
-    /// The slices that it stores to.
+    /// Its number there.
+    pub sequence: Sequence,
+    /// The slices that it moved.
     pub slices: u64,
-    /// The slot of each: bit = 1 is the reflection slot.
-    pub sides: u64,
+    /// Whether the word that it vouches for is durable by itself.
+    pub is_settled: bool,
 }
 
-/// DRAM's copy of what one redo entry names.
+/// DRAM's copy of what one entry says, but for its page.
 #[derive(Debug, Default)]
 struct Record {
-    /// Page index + 1; 0 = names nothing.
-    page: AtomicU64,
-    header: AtomicU64,
+    sequence: AtomicU64,
     slices: AtomicU64,
-    sides: AtomicU64,
 }
 
 /// One lane.
@@ -63,13 +64,22 @@ struct Record {
 pub struct Lane {
     taken: AtomicBool,
     allocated: AtomicBool,
-    records: [Record; 2],
-    redo_sequence: AtomicU64,
+    /// What the entries of the ring are about: page index + 1; 0 = they name nothing. Apart from the
+    /// rest, so that a look for a page reads few lines.
+    pages: [AtomicU64; RING],
+    records: [Record; RING],
+    vouch_sequence: AtomicU64,
+    /// Number of the first entry whose word may not be durable by itself.
+    unsettled_from: AtomicU64,
     undo_sequence: AtomicU64,
-    /// Which record's in-place store was not flushed yet, + 1; 0 = none.
-    unflushed: AtomicU64,
     /// Odd while the lane's thread is pinned.
     pinned: AtomicU64,
+    /// Odd while it is pinned by a read that is tried once. Half of it is how many of those there were.
+    at_once: AtomicU64,
+    /// Whether the lane's thread is inside the gate.
+    inside: AtomicBool,
+    /// What the lane's threads wrote lately.
+    pub recent: Recent,
     /// What the lane's threads did.
     pub stats: Block,
 }
@@ -85,16 +95,43 @@ impl Drop for Pinned<'_> {
     }
 }
 
+/// The same for a read that is tried once.
+pub struct AtOnce<'a> {
+    word: &'a AtomicU64,
+    count: u64,
+}
+
+impl AtOnce<'_> {
+    /// The read has its bytes, and is counted.
+    #[inline]
+    pub fn has_read(mut self) {
+        self.count += 2;
+    }
+}
+
+impl Drop for AtOnce<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: as above. If it has not read, the number of the pin is used again: who waits for
+        // it to go may then wait for the next one, too, and no longer.
+        self.word.store(self.count, Ordering::Release);
+    }
+}
+
 impl Lane {
     fn new() -> Self {
         Lane {
             taken: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
-            records: Default::default(),
-            redo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
+            pages: std::array::from_fn(|_| AtomicU64::new(0)),
+            records: std::array::from_fn(|_| Record::default()),
+            vouch_sequence: AtomicU64::new(Sequence::FIRST.bits()),
+            unsettled_from: AtomicU64::new(Sequence::FIRST.bits()),
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
-            unflushed: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
+            at_once: AtomicU64::new(0),
+            inside: AtomicBool::new(false),
+            recent: Recent::new(),
             stats: Block::new(),
         }
     }
@@ -111,6 +148,23 @@ impl Lane {
         // finds no mark knows that this thread sees the change.
         barrier::light();
         Pinned(&self.pinned)
+    }
+
+    /// Pins it for a read that is tried once, where the light fences are the usual ones
+    /// (`barrier::is_usual`). Pin and count are one word.
+    #[inline]
+    pub fn pin_at_once(&self) -> AtOnce<'_> {
+        let count = self.at_once.load(Ordering::Relaxed);
+        debug_assert!(count.is_multiple_of(2), "a pin does not nest");
+        unless!(ReadUnpinned, self.at_once.store(count + 1, Ordering::Relaxed));
+        // As above.
+        barrier::usual();
+        AtOnce { word: &self.at_once, count }
+    }
+
+    /// Reads that were done at once.
+    pub fn reads_at_once(&self) -> u64 {
+        self.at_once.load(Ordering::Relaxed) / 2
     }
 
     /// Whether the lane's bytes are known to be allocated.
@@ -130,90 +184,145 @@ impl Lane {
         taken
     }
 
-    /// The number of the owner's next redo entry.
-    pub fn next_redo(&self) -> Sequence {
-        Self::take_sequence(&self.redo_sequence)
+    /// The number of the owner's next entry in the ring.
+    #[inline]
+    pub fn next_vouch(&self) -> Sequence {
+        Self::take_sequence(&self.vouch_sequence)
     }
 
     /// The number of the owner's next undo entry.
     pub fn next_undo(&self) -> Sequence {
         let own = !planted!(OneSequenceForBoth);
-        Self::take_sequence(if own { &self.undo_sequence } else { &self.redo_sequence })
+        Self::take_sequence(if own { &self.undo_sequence } else { &self.vouch_sequence })
     }
 
-    /// Notes what the entry at `position` says, once it was drained. By the owner.
-    pub fn note(&self, position: usize, page: PageIndex, header: u64, slices: u64, sides: u64) {
-        let record = &self.records[position];
+    /// Notes what the entry with this number says, once it was drained. By the owner.
+    #[inline]
+    pub fn note(&self, sequence: Sequence, page: PageIndex, slices: u64) {
+        let place = place(sequence);
+        let record = &self.records[place];
         // Who holds the lock of the page that was named until now may be reading: no name first,
         // so that a name is never seen with another entry's slices.
-        record.page.store(0, Ordering::Relaxed);
+        self.pages[place].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        record.header.store(header, Ordering::Relaxed);
+        record.sequence.store(sequence.bits(), Ordering::Relaxed);
         record.slices.store(slices, Ordering::Relaxed);
-        record.sides.store(sides, Ordering::Relaxed);
-        record.page.store(page.0 + 1, Ordering::Release);
-        self.unflushed.store(position as u64 + 1, Ordering::Relaxed);
+        self.pages[place].store(page.0 + 1, Ordering::Release);
     }
 
-    /// The live entry at `position`, if it names `page`, whose lock the caller holds: so no entry
-    /// can begin to name it meanwhile, and one that stops naming it has become void.
-    pub fn live(&self, lane: LaneIndex, position: usize, page: PageIndex) -> Option<LiveEntry> {
-        let record = &self.records[position];
-        if record.page.load(Ordering::Acquire) != page.0 + 1 {
-            return None;
-        }
-        let entry = LiveEntry {
-            lane,
-            position,
-            header: record.header.load(Ordering::Relaxed),
-            slices: record.slices.load(Ordering::Relaxed),
-            sides: record.sides.load(Ordering::Relaxed),
-        };
-        fence(Ordering::Acquire);
-        (record.page.load(Ordering::Relaxed) == page.0 + 1).then_some(entry)
+    /// The live entries that name `page`, whose lock the caller holds: so no entry can begin to name it
+    /// meanwhile, and one that stops naming it has become void.
+    pub fn live(&self, lane: LaneIndex, page: PageIndex) -> impl Iterator<Item = LiveEntry> + '_ {
+        self.pages.iter().zip(&self.records).filter_map(move |(named, record)| {
+            if named.load(Ordering::Acquire) != page.0 + 1 {
+                return None;
+            }
+            let sequence = Sequence::from_bits(record.sequence.load(Ordering::Relaxed));
+            let entry = LiveEntry {
+                lane,
+                sequence,
+                slices: record.slices.load(Ordering::Relaxed),
+                is_settled: self.is_settled(sequence),
+            };
+            fence(Ordering::Acquire);
+            (named.load(Ordering::Relaxed) == page.0 + 1).then_some(entry)
+        })
     }
 
-    /// Notes that the entry at `position` was cleared by the holder of `page`'s lock.
-    pub fn forget(&self, position: usize, page: PageIndex) {
+    /// Notes that the entry was made void by the holder of `page`'s lock.
+    pub fn forget(&self, sequence: Sequence, page: PageIndex) {
         // Fails where the owner has noted a newer entry meanwhile, which is as well.
-        let _ = self.records[position].page.compare_exchange(
+        let _ = self.pages[place(sequence)].compare_exchange(
             page.0 + 1,
-            if planted!(ClearedStaysNoted) { page.0 + 1 } else { 0 },
+            if planted!(VoidStaysNoted) { page.0 + 1 } else { 0 },
             Ordering::Release,
             Ordering::Relaxed,
         );
     }
 
-    /// What the owner's last in-place store wrote, if it was not flushed yet: page, slices, sides.
-    /// Asked once: from now on it counts as flushed.
-    pub fn take_unflushed(&self) -> Option<(PageIndex, u64, u64)> {
-        let position = self.unflushed.load(Ordering::Relaxed).checked_sub(1)?;
-        self.unflushed.store(0, Ordering::Relaxed);
-        let record = &self.records[position as usize];
-        // No page: the entry was cleared by somebody who saw to its slices, or whose page is gone.
-        let page = PageIndex(record.page.load(Ordering::Acquire).checked_sub(1)?);
-        Some((page, record.slices.load(Ordering::Relaxed), record.sides.load(Ordering::Relaxed)))
+    fn is_settled(&self, sequence: Sequence) -> bool {
+        // Acquire: with the number comes the drain before it.
+        let from = self.unsettled_from.load(Ordering::Acquire);
+        sequence.is_before(Sequence::from_bits(from))
     }
 
-    /// What both records say now, for when nobody operates.
-    pub fn all_live(&self) -> impl Iterator<Item = (PageIndex, u64, u64)> + '_ {
-        self.records.iter().filter_map(|record| {
-            let page = PageIndex(record.page.load(Ordering::Acquire).checked_sub(1)?);
-            let slices = record.slices.load(Ordering::Relaxed);
-            Some((page, slices, record.sides.load(Ordering::Relaxed)))
+    /// Whether the lane's words are flushed with the drain of the entry with this number, which is the owner's
+    /// next: one more, and a place comes round whose entry is still needed.
+    #[inline]
+    pub fn is_full_at(&self, next: Sequence) -> bool {
+        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
+        next.ahead_of(from) >= RING as u64 - 1
+    }
+
+    /// The pages whose words are not known to be durable, of the owner's entries before `end`. Void ones
+    /// are left out: who made them void has seen to their words, or the page is gone.
+    pub fn unsettled(&self, end: Sequence) -> impl Iterator<Item = PageIndex> + '_ {
+        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
+        let in_ring = std::iter::successors(Some(from), |sequence| Some(sequence.next()));
+        in_ring.take_while(move |sequence| sequence.is_before(end)).filter_map(|sequence| {
+            let named = self.pages[place(sequence)].load(Ordering::Acquire);
+            Some(PageIndex(named.checked_sub(1)?))
         })
     }
+
+    /// Notes that the words of all entries before `end` have been flushed and drained. By the owner.
+    #[inline]
+    pub fn set_settled(&self, end: Sequence) {
+        self.unsettled_from.store(end.bits(), Ordering::Release);
+    }
+
+    /// The number that the owner's next entry will have.
+    #[inline]
+    pub fn upcoming(&self) -> Sequence {
+        Sequence::from_bits(self.vouch_sequence.load(Ordering::Relaxed))
+    }
+
+    /// What the entries of the ring are about, for when nobody operates.
+    pub fn all_live(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        self.pages
+            .iter()
+            .filter_map(|page| Some(PageIndex(page.load(Ordering::Acquire).checked_sub(1)?)))
+    }
+}
+
+/// The place in the ring, of which a model checker has a small one.
+#[inline]
+fn place(sequence: Sequence) -> usize {
+    sequence.place() % RING
 }
 
 /// All lanes of one open file.
 #[derive(Debug)]
 pub struct Lanes {
-    lanes: Box<[CachePadded<Lane>]>,
+    lanes: Box<[CachePadded<Lane>; LANE_COUNT]>,
+    /// Nobody passes the gate.
+    shut: CachePadded<AtomicBool>,
+}
+
+/// A thread that changes words is inside the gate while this lives.
+pub struct Inside<'a>(&'a AtomicBool);
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: everything that the operation has changed comes before.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// While this lives nobody is inside the gate.
+pub struct Shut<'a>(&'a AtomicBool);
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl std::ops::Index<LaneIndex> for Lanes {
     type Output = Lane;
 
+    #[inline]
     fn index(&self, lane: LaneIndex) -> &Lane {
         &self.lanes[usize::from(lane.0)]
     }
@@ -227,11 +336,19 @@ pub struct InUse<'a> {
 
 impl InUse<'_> {
     /// Which lane it is.
+    #[inline]
     pub fn index(&self) -> LaneIndex {
         self.index
     }
 
+    /// Its bit among the private lanes. None if it is not one.
+    #[inline]
+    pub fn bit(&self) -> u64 {
+        1u64.checked_shl(self.index.0.into()).unwrap_or(0)
+    }
+
     /// Whether the lane stays with this thread after the operation.
+    #[inline]
     pub fn is_private(&self) -> bool {
         usize::from(self.index.0) < PRIVATE_LANES
     }
@@ -240,12 +357,14 @@ impl InUse<'_> {
 impl std::ops::Deref for InUse<'_> {
     type Target = Lane;
 
+    #[inline]
     fn deref(&self) -> &Lane {
         self.lane
     }
 }
 
 impl Drop for InUse<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_private() {
             self.lane.taken.store(false, Ordering::Release);
@@ -271,6 +390,8 @@ struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // Whoever runs in this thread after its claims have gone must not find the lane.
+        thread::forget();
         if let Some(keeper) = self.keeper.upgrade() {
             unless!(LaneNotDrainedAtEnd, keeper.before_release(self.lane));
             keeper.lanes()[self.lane].taken.store(false, Ordering::Release);
@@ -285,7 +406,44 @@ primitive::local! {
 impl Lanes {
     /// As many as the format has.
     pub fn new() -> Self {
-        Lanes { lanes: (0..LANE_COUNT).map(|_| CachePadded::new(Lane::new())).collect() }
+        Lanes {
+            lanes: primitive::many(|| CachePadded::new(Lane::new())),
+            shut: CachePadded::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Passes the gate, and waits while it is shut. Two plain stores, see `platform::barrier`.
+    #[inline]
+    pub fn enter<'a>(&self, lane: &'a Lane) -> Inside<'a> {
+        let mut patience = Patience::new();
+        loop {
+            debug_assert!(!lane.inside.load(Ordering::Relaxed), "the gate is passed once");
+            lane.inside.store(true, Ordering::Relaxed);
+            // Orders the mark before the look: who shuts the gate and then finds no mark knows
+            // that this thread will see that it is shut.
+            barrier::light();
+            if !self.shut.load(Ordering::Acquire) {
+                return Inside(&lane.inside);
+            }
+            lane.inside.store(false, Ordering::Release);
+            while self.shut.load(Ordering::Acquire) {
+                patience.wait();
+            }
+        }
+    }
+
+    /// Shuts the gate and waits until nobody is inside. One at a time, and not from inside.
+    pub fn shut(&self) -> Shut<'_> {
+        self.shut.store(true, Ordering::Relaxed);
+        // Orders the mark before the looks at the lanes.
+        barrier::heavy();
+        for lane in self.all() {
+            let mut patience = Patience::new();
+            while lane.inside.load(Ordering::Acquire) {
+                patience.wait();
+            }
+        }
+        Shut(&self.shut)
     }
 
     /// Every lane.
@@ -297,12 +455,12 @@ impl Lanes {
     pub fn wait_for_pinned(&self) {
         // Orders the caller's changes before the looks at the marks, see `Lane::pin`.
         barrier::heavy();
-        for lane in self.all() {
-            let seen = lane.pinned.load(Ordering::Acquire);
+        for word in self.all().flat_map(|lane| [&lane.pinned, &lane.at_once]) {
+            let seen = word.load(Ordering::Acquire);
             let mut patience = Patience::new();
             while !planted!(NoWaitForPinned)
                 && seen % 2 == 1
-                && lane.pinned.load(Ordering::Acquire) == seen
+                && word.load(Ordering::Acquire) == seen
             {
                 patience.wait();
             }
@@ -312,13 +470,30 @@ impl Lanes {
     /// The sum of what all lanes counted.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        self.all().for_each(|lane| sum.add(&lane.stats));
+        self.all().for_each(|lane| {
+            sum.add(&lane.stats);
+            sum.reads += lane.reads_at_once();
+        });
         sum
     }
 
     /// The calling thread's lane of the file with the number `file`.
     #[inline]
     pub fn mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
+        match thread::lane_of(file) {
+            Some(index) => InUse { lane: &self[index], index },
+            None => self.look_for_mine(file, keeper),
+        }
+    }
+
+    /// The calling thread's lane, if `tag` gives what it remembers. A private one: nothing is given back.
+    #[inline(always)]
+    pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
+        thread::lane_by_tag(tag).map(|index| &self[index])
+    }
+
+    #[cold]
+    fn look_for_mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
         // A thread that is ending has no claims any more: it is lent a shared lane.
         let mine = CLAIMS.try_with(|claims| {
             let mut claims = claims.borrow_mut();
@@ -330,7 +505,11 @@ impl Lanes {
             claims.push(Claim { keeper: keeper.clone(), file, lane });
             Some(lane)
         });
-        let index = mine.ok().flatten().unwrap_or_else(|| self.borrow_shared(file));
+        let mine = mine.ok().flatten();
+        if let Some(lane) = mine {
+            thread::remember(file, lane);
+        }
+        let index = mine.unwrap_or_else(|| self.borrow_shared(file));
         InUse { lane: &self[index], index }
     }
 
@@ -434,16 +613,39 @@ mod tests {
     #[test]
     fn a_record_is_seen_only_by_its_page() {
         let lane = Lane::new();
-        lane.note(1, PageIndex(7), 99, 0b11, 0b01);
-        assert!(lane.live(LaneIndex(0), 0, PageIndex(7)).is_none());
-        assert!(lane.live(LaneIndex(0), 1, PageIndex(8)).is_none());
-        let live = lane.live(LaneIndex(0), 1, PageIndex(7)).unwrap();
-        assert_eq!((live.header, live.slices, live.sides), (99, 0b11, 0b01));
-        assert_eq!(lane.take_unflushed(), Some((PageIndex(7), 0b11, 0b01)));
-        assert_eq!(lane.take_unflushed(), None);
-        lane.note(1, PageIndex(7), 100, 1, 0);
-        lane.forget(1, PageIndex(7));
-        assert!(lane.live(LaneIndex(0), 1, PageIndex(7)).is_none());
-        assert_eq!(lane.take_unflushed(), None);
+        let live = |page| lane.live(LaneIndex(0), PageIndex(page)).next();
+        let first = lane.next_vouch();
+        lane.note(first, PageIndex(7), 0b11);
+        assert!(live(8).is_none());
+        let entry = live(7).expect("just noted");
+        assert_eq!((entry.sequence, entry.slices), (first, 0b11));
+        assert!(!entry.is_settled);
+        assert_eq!(lane.unsettled(lane.upcoming()).collect::<Vec<_>>(), [PageIndex(7)]);
+        lane.set_settled(lane.upcoming());
+        assert_eq!(lane.unsettled(lane.upcoming()).count(), 0);
+        assert!(live(7).expect("still there").is_settled);
+        let second = lane.next_vouch();
+        lane.note(second, PageIndex(7), 1);
+        assert_eq!(lane.live(LaneIndex(0), PageIndex(7)).count(), 2);
+        lane.forget(second, PageIndex(7));
+        assert_eq!(live(7).expect("the first").sequence, first);
+        assert_eq!(lane.unsettled(lane.upcoming()).count(), 0, "it is void");
+    }
+
+    /// Also where the numbers begin anew.
+    #[test]
+    fn a_ring_is_full_before_a_place_comes_round() {
+        let lane = Lane::new();
+        for start in [1, (1 << 40) - 5] {
+            lane.set_settled(Sequence::from_bits(start));
+            let mut next = Sequence::from_bits(start);
+            let mut places = vec![];
+            while !lane.is_full_at(next) {
+                places.push(next.place());
+                next = next.next();
+            }
+            assert_eq!(places.len(), RING - 1);
+            assert!(!places.contains(&next.place()));
+        }
     }
 }

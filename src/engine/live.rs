@@ -1,164 +1,175 @@
-//! Which live redo entries stand in the way, and how are they cleared?
+//! Which live entries stand in the way, and how are they made void?
 //!
-//! A redo entry is live until a newer entry over it in its lane has been drained: until then
-//! recovery may replay it. The rules, checked by `docs/model/engine_commit.py`:
-//! - an entry names physical slots, so a flip away from a slot makes its replay harmless:
-//!   recovery replays only into slots that are valid;
-//! - who writes to a slot that is *not* valid and that a live entry names clears the entry in its
-//!   own first drain: nothing is lost if the clearing alone survives, because the slot is not
-//!   valid. But an entry may name several slices, of which others are still valid and were stored
-//!   in place without having been flushed: those are *settled* first, flushed and drained, or
-//!   clearing would take an acknowledged write with it;
-//!   A cleared entry keeps its sequence number, which voids the lane's older entry too: else that
-//!   one would be replayed over what the cleared one had stored (the model found this);
-//! - who would store in place into a slot that a live entry of another lane names, flips instead.
+//! An entry vouches for a word: until the word is durable by itself, recovery sets the slices' bits as the
+//! entry says. It is live until a newer entry over it in its lane has been drained. The rules, checked by
+//! `docs/model/vouched_flips.py`:
+//! - whoever moves slices in another way makes all entries void that name one of them, in whichever slot,
+//!   with the first drain of that way: else recovery would move the slices back. Before that the
+//!   words that only an entry vouches for are *settled*, flushed and drained, or the void entry would take
+//!   an acknowledged write with it. They were stored through the cache, so anybody may flush them;
+//! - a void entry keeps its number and its page, and voids older entries of its lane about that page. Both may
+//!   have been made void in one drain of which only the newer one's part arrived: the older one would come
+//!   back to life. Entries about other pages stay: their words may not be durable;
+//! - a lane's own newer entry needs none of this, because recovery goes by their order. It may even go to a slot
+//!   that an older one names: of a lane only the newest entry's slots are verified, since all others were
+//!   acknowledged, and that one names slots that are valid, to which nobody copies;
+//! - who finds slices named by an entry of another lane does not vouch for them, but flips with two drains:
+//!   the entries of two lanes have no order.
 //!
 //! All of this happens under the lock of the page that the entries name.
 
 use super::Engine;
-use super::lanes::{Lane, LiveEntry};
-use super::state::{PageState, RegionState};
+use super::lanes::{InUse, Lane, LiveEntry};
+use super::plan;
+use super::state::RegionState;
 use super::stats::Counter;
-use crate::bitmap::{Side, Slices, Validity};
-use crate::format::entry::cleared;
-use crate::format::layout;
+use crate::bitmap::Slices;
+use crate::format::entry::Sequence;
+use crate::format::{layout, vouch};
 use crate::mutant::{planted, unless};
-use crate::units::{LaneIndex, PageIndex, SLICE};
+use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
 
-/// A page of which slots are about to be written.
+/// A page of which slices are about to be moved.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'e> {
     pub page: PageIndex,
     pub region: &'e RegionState,
     /// The slices.
     pub slices: Slices,
-    /// The slot of each.
-    pub sides: Validity,
 }
 
 impl Target<'_> {
-    fn state(&self) -> &PageState {
-        &self.region.pages[self.page.in_region()]
+    fn lanes(&self) -> u64 {
+        self.region.lanes(self.page.in_region())
     }
 
-    /// Whether the entry names one of the slots.
     fn is_named_by(&self, entry: &LiveEntry) -> bool {
-        same_slots(entry, self.slices, self.sides) != Slices::NONE
+        entry.slices & self.slices.0 != 0
     }
-}
-
-/// The slices of `slices` that the entry names in the same slot as `sides`.
-fn same_slots(entry: &LiveEntry, slices: Slices, sides: Validity) -> Slices {
-    Slices(entry.slices & slices.0 & !(entry.sides ^ sides.0))
 }
 
 impl Engine {
     /// The live entries that name `page`. Forgets lanes that have none any more.
-    fn live_entries(&self, page: PageIndex, state: &PageState) -> Vec<LiveEntry> {
-        let mut lanes = state.lanes();
+    fn live_entries(&self, page: PageIndex, region: &RegionState) -> Vec<LiveEntry> {
+        let mut lanes = region.lanes(page.in_region());
         let mut live = Vec::new();
         for n in super::plan::bits(lanes) {
             let index = LaneIndex(n as u16);
             let before = live.len();
-            live.extend((0..2).filter_map(|at| self.lanes[index].live(index, at, page)));
+            live.extend(self.lanes[index].live(index, page));
             if live.len() == before {
                 lanes &= !(1 << n);
             }
         }
-        state.set_lanes(lanes);
+        region.keep_lanes(page.in_region(), lanes);
         live
     }
 
-    /// Whether a live entry of a lane other than `mine` names one of the valid slots of `slices`.
-    #[inline]
-    pub(super) fn another_lane_names(
-        &self,
-        mine: LaneIndex,
-        page: PageIndex,
-        state: &PageState,
-        slices: Slices,
-        valid: Validity,
-    ) -> bool {
-        if planted!(RedoOverOtherLane) {
-            return false;
-        }
-        // Only private lanes have a bit: `mine` is one where the bit is set.
-        if state.lanes() & !1u64.checked_shl(mine.0.into()).unwrap_or(0) == 0 {
-            return false;
-        }
-        self.live_entries(page, state)
-            .iter()
-            .any(|entry| entry.lane != mine && !same_slots(entry, slices, valid).is_empty())
+    /// Whether a live entry names the page, of which a region's word says that one may. Forgets what is none.
+    #[cold]
+    pub(super) fn is_named(&self, region: &RegionState, page: PageIndex) -> bool {
+        !self.live_entries(page, region).is_empty()
     }
 
-    /// Clears every live entry that names one of the slots that are about to be written. The
-    /// caller drains before anything makes those slots valid.
+    /// Whether a live entry of another lane than this names one of the target's slices.
+    #[inline(always)]
+    pub(super) fn another_lane_names(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
+        target.lanes() & !lane.bit() != 0
+            && !planted!(VouchOverOtherLane)
+            && self.look_for_another_lane(lane.index(), target)
+    }
+
+    #[cold]
+    fn look_for_another_lane(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
+        let live = self.live_entries(target.page, target.region);
+        live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
+    }
+
+    /// Makes every live entry void that names one of the slices that are about to be moved. The
+    /// caller drains before it stores a word. Whether there was one.
     pub(super) fn clear_live_entries<'e>(
         &'e self,
         lane: &Lane,
         targets: impl Iterator<Item = Target<'e>> + Clone,
-    ) {
-        let named = targets.filter(|target| target.state().lanes() != 0);
+    ) -> bool {
+        let named = targets.filter(|target| target.lanes() != 0);
         let mut must_settle = false;
         for target in named.clone() {
-            for entry in self.live_entries(target.page, target.state()) {
-                if target.is_named_by(&entry) {
-                    must_settle |= self.flush_valid_slots(&target, &entry);
-                }
+            let mut live = self.live_entries(target.page, target.region).into_iter();
+            if live.any(|entry| target.is_named_by(&entry) && !entry.is_settled) {
+                unless!(SettleNoFlush, self.flush_word(target.page));
+                must_settle = true;
             }
         }
         if must_settle {
-            // Orders the slices that these entries alone vouch for before the clearing of the
-            // entries: both in one drain could keep the clearing and lose the slices.
+            // Orders the words that entries vouch for before these become void: both in one drain could
+            // keep the void entries and lose the words.
             unless!(SettleNoDrain, self.drain(lane));
             lane.stats.bump(Counter::Settles, 1);
         }
+        let mut has_cleared = false;
         for target in named {
-            for entry in self.live_entries(target.page, target.state()) {
+            for entry in self.live_entries(target.page, target.region) {
                 if target.is_named_by(&entry) {
-                    unless!(NoClear, self.clear_entry(target.page, &entry));
+                    unless!(NoClear, self.make_void(target.page, &entry));
+                    has_cleared = true;
                 }
             }
         }
+        has_cleared
     }
 
-    /// Flushes the slots that the entry names and that are valid now. False if there are none.
-    fn flush_valid_slots(&self, target: &Target<'_>, entry: &LiveEntry) -> bool {
-        let valid_now = target.region.validity(target.page.in_region());
-        let vouched = same_slots(entry, Slices::ALL, valid_now);
-        unless!(SettleNoFlush, self.flush_slots(target.page, vouched, valid_now));
-        !vouched.is_empty()
+    /// Makes every live entry void that names a page of the region from place `from` on. The region's
+    /// lock is held; the caller drains.
+    pub(super) fn clear_all_entries(
+        &self,
+        lane: &Lane,
+        index: RegionIndex,
+        region: &RegionState,
+        from: usize,
+    ) {
+        let named = plan::bits(region.named_pages()).filter(move |&n| n >= from);
+        let targets = named.map(|n| Target { page: index.page(n), region, slices: Slices::ALL });
+        self.clear_live_entries(lane, targets);
     }
 
-    /// Clears the entry's header, unless its owner has stored a newer one over it meanwhile, and
+    /// Makes the entry void, unless its owner has stored a newer one over it meanwhile, and
     /// flushes the line in both cases: what must be gone is the old header.
-    fn clear_entry(&self, page: PageIndex, entry: &LiveEntry) {
-        let at = layout::redo_entry(entry.lane, entry.position);
-        let left = if planted!(ClearToZero) { 0 } else { cleared(entry.header) };
-        self.reflection.replace_word_through(at, entry.header, left);
-        self.lanes[entry.lane].forget(entry.position, page);
+    fn make_void(&self, page: PageIndex, entry: &LiveEntry) {
+        let at = layout::vouch(entry.lane, entry.sequence.place());
+        let seed = self.ring_seeds[usize::from(entry.lane.0)];
+        let void = if planted!(ClearToZero) { 0 } else { vouch::voided(seed, entry.sequence) };
+        self.reflection.replace_word_through(at, vouch::header(seed, entry.sequence), void);
+        self.lanes[entry.lane].forget(entry.sequence, page);
     }
 
-    /// Flushes the slots `sides` of `slices`, without waiting.
-    pub(super) fn flush_slots(&self, page: PageIndex, slices: Slices, sides: Validity) {
-        for side in [Side::Home, Side::Reflection] {
-            for run in sides.on(side, slices).runs() {
-                let offset = page.start() + (run.start * SLICE) as u64;
-                let (file, at) = self.slot(side, offset);
-                file.flush(at, run.len() * SLICE);
+    /// Flushes the slice word of `page`, without waiting.
+    pub(super) fn flush_word(&self, page: PageIndex) {
+        self.reflection.flush(layout::slice_word(page), 8);
+    }
+
+    /// Flushes the words that the lane's entries before `end` vouch for, without waiting: with the next
+    /// drain of the same thread they are durable, and the entries' places may be used again.
+    #[inline]
+    pub(super) fn flush_unsettled(&self, lane: &Lane, end: Sequence) {
+        // Pinned: if an entry still names its page, the page is still there.
+        let _pinned = (!planted!(FlushWordsUnpinned)).then(|| lane.pin());
+        // Writes in order have the words of many entries in one line.
+        let mut last = None;
+        for page in lane.unsettled(end) {
+            let line = layout::slice_word(page) / SLICE as u64;
+            if last.replace(line) != Some(line) {
+                self.flush_word(page);
             }
         }
     }
 
-    /// Flushes what the lane's owner stored in place with its last redo entry, without waiting:
-    /// the next drain of the same thread makes it durable, and the entry after the next may then
-    /// be stored over the one that vouches for it.
-    #[inline]
-    pub(super) fn flush_last_in_place(&self, lane: &Lane) {
-        // Pinned: if the entry still names its page, the page is still there.
-        let _pinned = (!planted!(FlushLastUnpinned)).then(|| lane.pin());
-        if let Some((page, slices, sides)) = lane.take_unflushed() {
-            self.flush_slots(page, Slices(slices), Validity(sides));
-        }
+    /// Makes the words durable that the lane's entries vouch for.
+    pub(super) fn settle_own(&self, lane: &Lane) {
+        let end = lane.upcoming();
+        self.flush_unsettled(lane, end);
+        self.drain(lane);
+        lane.set_settled(end);
+        lane.stats.bump(Counter::Settles, 1);
     }
 }

@@ -4,6 +4,7 @@ use super::lanes::{LaneKeeper, Lanes, next_file_number};
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
 use crate::bitmap::Side;
+use crate::format::entry::Sequence;
 use crate::lock::{Held, lock_page};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
@@ -45,7 +46,7 @@ fn two_threads_one_lane() {
         move || {
             let lane = keeper.lanes.mine(file, &weak);
             let number = lane.next_undo().bits();
-            let is_second = number != crate::format::entry::Sequence::FIRST.bits();
+            let is_second = number != Sequence::FIRST.bits();
             if lane.is_private() && is_second {
                 assert_eq!(keeper.drained.load(Ordering::Relaxed), 1, "handed on undrained");
             }
@@ -70,6 +71,8 @@ enum LeftOut {
     Nothing,
     Pin,
     Wait,
+    /// Nothing, and the pin is that of a read that is tried once.
+    NothingAtOnce,
 }
 
 const GONE: u64 = 9;
@@ -86,7 +89,9 @@ fn pin_against_cut(left_out: LeftOut) {
             (Arc::clone(&keeper), Arc::clone(&len), Arc::clone(&bytes), Arc::clone(&touched));
         move || {
             let lane = keeper.lanes.mine(file, &weak);
-            let _pinned = (left_out != LeftOut::Pin).then(|| lane.pin());
+            let pins_at_once = left_out == LeftOut::NothingAtOnce;
+            let _at_once = pins_at_once.then(|| lane.pin_at_once());
+            let _pinned = (left_out != LeftOut::Pin && !pins_at_once).then(|| lane.pin());
             let in_range = len.load(Ordering::Relaxed) == 1;
             if in_range {
                 touched.store(1, Ordering::Relaxed);
@@ -111,6 +116,8 @@ fn nothing_is_cut_off_under_who_is_pinned() {
     holds("lane pin", Preemptions(3), || pin_against_cut(LeftOut::Nothing));
     let kinds = [Missing::SeqCst, Missing::Release, Missing::Acquire];
     needs("lane pin", &kinds, Preemptions(3), || pin_against_cut(LeftOut::Nothing));
+    holds("lane pin at once", Preemptions(3), || pin_against_cut(LeftOut::NothingAtOnce));
+    needs("lane pin at once", &kinds, Preemptions(3), || pin_against_cut(LeftOut::NothingAtOnce));
     is_found("lane pin, not pinned", Preemptions(3), || pin_against_cut(LeftOut::Pin));
     is_found("lane pin, no wait", Preemptions(3), || pin_against_cut(LeftOut::Wait));
 }
@@ -119,17 +126,52 @@ fn nothing_is_cut_off_under_who_is_pinned() {
 fn record_of_an_entry() {
     let (keeper, _weak) = new_keeper();
     let index = LaneIndex(0);
-    keeper.lanes[index].note(0, PageIndex(7), 70, 71, 72);
+    // One place of the ring.
+    let [first, second] = [2, 4].map(Sequence::from_bits);
+    keeper.lanes[index].note(first, PageIndex(7), 71);
     let owner = thread::spawn({
         let keeper = Arc::clone(&keeper);
-        move || keeper.lanes[index].note(0, PageIndex(8), 80, 81, 82)
+        move || keeper.lanes[index].note(second, PageIndex(8), 81)
     });
-    for (page, numbers) in [(7, (70, 71, 72)), (8, (80, 81, 82))] {
-        if let Some(entry) = keeper.lanes[index].live(index, 0, PageIndex(page)) {
-            assert_eq!((entry.header, entry.slices, entry.sides), numbers);
+    for (page, said) in [(7, (first, 71)), (8, (second, 81))] {
+        for entry in keeper.lanes[index].live(index, PageIndex(page)) {
+            assert_eq!((entry.sequence, entry.slices), said);
         }
     }
     owner.join().unwrap();
+}
+
+/// An operation of two steps, and somebody who wants to know a state with both or none.
+fn operation_against_cut(passes_the_gate: bool) {
+    let (keeper, weak) = new_keeper();
+    let file = next_file_number();
+    let steps = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let operation = thread::spawn({
+        let (keeper, steps) = (Arc::clone(&keeper), Arc::clone(&steps));
+        move || {
+            let lane = keeper.lanes.mine(file, &weak);
+            let _inside = passes_the_gate.then(|| keeper.lanes.enter(&lane));
+            steps[0].store(1, Ordering::Relaxed);
+            steps[1].store(1, Ordering::Relaxed);
+        }
+    });
+    {
+        let _shut = keeper.lanes.shut();
+        let [first, second] = [0, 1].map(|n: usize| steps[n].load(Ordering::Relaxed));
+        assert_eq!(first, second, "the cut goes through an operation");
+    }
+    operation.join().unwrap();
+    // The gate is open again: who comes later is not kept.
+    assert_eq!(steps[1].load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_cut_is_taken_while_nobody_is_inside_the_gate() {
+    holds("gate", Preemptions(3), || operation_against_cut(true));
+    needs("gate", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
+        operation_against_cut(true);
+    });
+    is_found("gate, not passed", Preemptions(3), || operation_against_cut(false));
 }
 
 #[test]
@@ -142,7 +184,7 @@ fn a_record_is_never_seen_with_another_entrys_slices() {
 // ---- page and region states ------------------------------------------------------------------
 
 fn new_region() -> Arc<RegionState> {
-    Arc::new(RegionState::new(0, &[0; PAGES_PER_REGION]))
+    Arc::new(RegionState::new(0, &[0; PAGES_PER_REGION], None))
 }
 
 /// A word and its two slots.
@@ -208,7 +250,7 @@ fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
 /// A page is brought home and then written, beside a reader who began when it was away: the slots
 /// that he reads are free then.
 fn deployment(closes: bool) {
-    let region = Arc::new(RegionState::new(0, &[1; PAGES_PER_REGION]));
+    let region = Arc::new(RegionState::new(0, &[1; PAGES_PER_REGION], None));
     let slots = Arc::new([Slots::default(), Slots::default()]);
     let other = thread::spawn({
         let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
@@ -279,6 +321,7 @@ fn flips_of_neighbours_are_both_there() {
 #[derive(Clone, Copy, PartialEq)]
 enum View {
     AsItIs,
+    PinsUnlessHeld,
     PinsWithoutLock,
     ReadsUnpinned,
     NotLookedAt,
@@ -292,25 +335,29 @@ fn view_against_writer(kind: View) {
         let (region, home) = (Arc::clone(&region), Arc::clone(&home));
         move || {
             let held = lock_page(&region.lock, &region.pages[0].lock);
-            if kind == View::NotLookedAt || !region.pages[0].is_pinned() {
+            if kind == View::NotLookedAt || !region.is_pinned(0) {
                 held.close();
                 home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
             }
         }
     });
     let page = &region.pages[0];
-    {
+    if kind == View::PinsUnlessHeld {
+        if !region.pin_unless_held(0) {
+            return writer.join().unwrap();
+        }
+    } else {
         let _held: Option<Held<'_>> =
             (kind != View::PinsWithoutLock).then(|| lock_page(&region.lock, &page.lock));
-        page.pin();
+        region.pin(0);
     }
     if kind == View::ReadsUnpinned {
-        page.unpin();
+        region.unpin(0);
     }
     let [a, b] = [0, 1].map(|n| home[n].load(Ordering::Relaxed));
     assert_eq!(a, b, "a view that changes");
     if kind != View::ReadsUnpinned {
-        page.unpin();
+        region.unpin(0);
     }
     writer.join().unwrap();
 }
@@ -321,6 +368,10 @@ fn what_a_view_pins_does_not_change() {
     needs("view pin", &[Missing::Release], Preemptions(3), || {
         view_against_writer(View::AsItIs);
     });
+    let unless_held = || view_against_writer(View::PinsUnlessHeld);
+    holds("view pin unless held", Preemptions(3), unless_held);
+    let kinds = [Missing::Release, Missing::SeqCst];
+    needs("view pin unless held", &kinds, Preemptions(3), unless_held);
     for (name, kind) in [
         ("view pin without the lock", View::PinsWithoutLock),
         ("view read unpinned", View::ReadsUnpinned),
@@ -337,7 +388,7 @@ fn first_touch(of_one_state: bool) {
     let touch = |state: &State, words: u64| {
         let region = RegionIndex(0);
         if state.touched(region).is_none() {
-            state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION]));
+            state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION], None));
         }
         let touched = state.touched(region).expect("just touched");
         touched.flip_region_bits(1 << 8);

@@ -8,60 +8,92 @@
 //! | `lanes` | which lane is mine, and which of its entries are live? |
 //! | `log_area` | where do entries go that do not fit their lane? |
 //! | `space` | is there space behind it? |
+//! | `gather` | how are bytes gathered that are valid in several places? |
 //! | `read` | how is a state read that no operation is half way through? |
+//! | `read_in_page` | how does a read go that lies within one page? |
 //! | `plan` | which pages, regions and words does an operation touch? |
 //! | `commit` | which way does a write go? |
+//! | `in_page` | how does a write go that lies within one page? |
+//! | `small` | how does a small write go that finds everything as usual? |
+//! | `whole` | how does a write go that covers pages of one region from end to end? |
+//! | `recent` | which pages has this thread written lately? |
+//! | `ask` | what will an operation over pages need, and is it asked for in time? |
 //! | `ways` | the commit protocols, step by step |
-//! | `live` | which live redo entries stand in the way, and how are they cleared? |
+//! | `vouched` | how does a flip commit with one drain? |
+//! | `live` | which live entries stand in the way, and how are they made void? |
 //! | `deploy` | how do slices come home? |
+//! | `pin_in_page` | how does a view pin its bytes, if they lie in one page? |
 //! | `resize` | how does the length change? |
 //! | `clean_up` | what lies past the length? |
+//! | `in_place` | how is a slice written again before the next durable point? |
+//! | `durable` | how is a durable point made? |
+//! | `journal` | where does its record go? |
+//! | `background` | what is done without anybody waiting? |
 //! | `session` | how are superblock and names written? |
-//! | `sync`, `close` | durable points, and the end |
+//! | `sync`, `close` | what does `sync` do on this medium, and the end |
 //!
 //! Invariant over all of them: a thread never waits for a page's or a region's lock while its lane
 //! is pinned, so that `wait_for_readers` always ends. Imports go downwards: `lock`, `store`,
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
+mod ask;
+mod background;
 pub(crate) mod clean_up;
 mod close;
 pub(crate) mod commit;
 mod deploy;
+pub(crate) mod durable;
+mod gather;
+mod in_page;
+mod in_place;
+pub(crate) mod journal;
 pub(crate) mod lanes;
 mod live;
 mod log_area;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod pin_in_page;
 mod plan;
 pub(crate) mod read;
+mod read_in_page;
+mod recent;
 mod resize;
 pub(crate) mod session;
+mod small;
 pub(crate) mod space;
 mod state;
 pub(crate) mod stats;
 mod sync;
+mod vouched;
 mod ways;
+mod whole;
 
 use crate::bitmap::Side;
 use crate::error::{Error, Result};
 use crate::format::entry::Seed;
-use crate::format::layout;
+use crate::format::layout::{self, LANE_COUNT};
 use crate::format::superblock::Superblock;
+use crate::format::vouch::RingSeed;
 use crate::lock::after_own_writes;
 use crate::mutant::planted;
-use crate::platform::{Platform, fork};
+use crate::platform::{Platform, barrier, fork};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::registry::Registration;
 use crate::store::MappedFile;
-use crate::terms::{DeployPolicy, Medium};
+use crate::terms::{DeployPolicy, Durability, Medium};
+use crate::thread::Tag;
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
+use background::Background;
+use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
+use small::Small;
 use state::{RegionState, State};
 use stats::{Counter, Stats};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// What `options` hands over once files, medium and recovery are settled.
 pub(crate) struct Setup {
@@ -78,6 +110,11 @@ pub(crate) struct Setup {
     pub registrations: [Registration; 2],
     /// Whether the reflection file was made by this open: every word in it is zero.
     pub fresh: bool,
+    /// What is kept for durable points, where they are kept.
+    pub durable: Option<Durable>,
+    pub durability: Durability,
+    /// How often they are made without being asked for.
+    pub sync_every: Option<Duration>,
 }
 
 pub(crate) struct Engine {
@@ -87,6 +124,7 @@ pub(crate) struct Engine {
     pub(crate) medium: Medium,
     pub(crate) max_len: u64,
     policy: DeployPolicy,
+    pub(crate) durability: Durability,
     /// Logical length; the length word on the medium is its durable twin.
     len: AtomicU64,
     /// Twin of the high-water word. Under `resizing`.
@@ -95,12 +133,18 @@ pub(crate) struct Engine {
     lanes: Lanes,
     log_area: LogArea,
     seed: Seed,
+    /// How small writes go.
+    small: Small,
+    /// Of each lane's ring.
+    ring_seeds: Box<[RingSeed]>,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Option<[Registration; 2]>>,
     fresh: bool,
     /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
     /// for a view or commits several pieces. Taken before any page's or region's lock.
     resizing: RwLock<()>,
+    /// While a shrink looks for pins and cuts off: for who pins without `resizing`.
+    cutting: AtomicBool,
     /// One allocation at a time; guards what is known of allocations against `set_len`.
     allocating: Mutex<()>,
     /// Transactions that lost too often take turns here.
@@ -109,14 +153,32 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     fork_generation: u64,
     number: u64,
+    /// What a thread remembers that may begin to read at once: its tag of this file. No thread's once the
+    /// file is poisoned, so that everybody looks.
+    tag: AtomicU64,
     me: Weak<dyn LaneKeeper>,
+    this: Weak<Engine>,
+    durable: Option<Durable>,
+    background: Background,
 }
 
 impl Engine {
     pub fn new(setup: Setup) -> Arc<Self> {
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
+        // On a simulated machine everything happens in the thread that asks for it.
+        let small = Small::of(&setup.platform, setup.durable.is_some(), setup.policy);
+        let may_run = setup.platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
+        // Elsewhere there is nothing to be done at an interval.
+        let every = setup.sync_every.filter(|_| setup.durable.is_some());
+        let number = lanes::next_file_number();
+        // Where the light fences are not the usual ones, nobody begins at once.
+        let tag = if barrier::is_usual() { Tag::of(number) } else { Tag::NEVER };
         Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             me: me.clone(),
+            this: me.clone(),
+            durable: setup.durable,
+            durability: setup.durability,
+            background: Background::new(every, may_run),
             state: State::new(setup.max_len),
             platform: setup.platform,
             home: setup.home,
@@ -129,20 +191,46 @@ impl Engine {
             lanes: Lanes::new(),
             log_area: LogArea::new(),
             seed,
+            small,
+            ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
             superblock: Mutex::new(setup.superblock),
             registrations: Mutex::new(Some(setup.registrations)),
             fresh: setup.fresh,
             resizing: RwLock::new(()),
+            cutting: AtomicBool::new(false),
             allocating: Mutex::new(()),
             turns: Mutex::new(()),
             poisoned: OnceLock::new(),
             closed: AtomicBool::new(false),
             fork_generation: fork::generation(),
-            number: lanes::next_file_number(),
+            number,
+            tag: AtomicU64::new(tag.bits()),
         })
     }
 
+    /// Begins to make durable points at an interval, once everything is known that the last process has
+    /// left: a point before that could hold half of an operation.
+    pub fn begin_interval(&self) {
+        self.background.begin_interval(&self.this);
+    }
+
+    /// Notes every page that differs from the last durable point: what a process that died has left.
+    pub fn note_all_changed(&self) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        self.touch_regions_with_words(0..self.len())?;
+        for (index, region) in self.state.all_touched() {
+            let changed = (0..PAGES_PER_REGION)
+                .filter(|n| !region.changed_slices(*n).is_empty())
+                .fold(0, |mask, n| mask | 1 << n);
+            if changed != 0 && region.note_changed(changed) {
+                durable.note_region(index);
+            }
+        }
+        Ok(())
+    }
+
     /// Logical length in bytes.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::SeqCst)
     }
@@ -164,25 +252,46 @@ impl Engine {
     }
 
     /// Whether the handle came here by `fork`.
+    #[inline]
     pub fn is_forked(&self) -> bool {
         fork::generation() != self.fork_generation
+    }
+
+    /// Whether operations may begin.
+    #[inline]
+    fn is_usable(&self) -> bool {
+        !self.is_forked() && self.poisoned.get().is_none()
     }
 
     /// Fails where no operation may begin.
     #[inline]
     pub fn check_usable(&self) -> Result<()> {
+        if self.is_usable() { Ok(()) } else { self.check_usable_again() }
+    }
+
+    // Out of the way: an error is many bytes to be moved, and nearly always there is none.
+    #[cold]
+    fn check_usable_again(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked { path: self.path() });
         }
-        match self.poisoned.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::Poisoned { path: self.path(), cause: cause.clone() }),
-        }
+        let cause = self.poisoned.get().cloned().unwrap_or_default();
+        Err(Error::Poisoned { path: self.path(), cause })
+    }
+
+    /// Whether the next opening cannot know that only the process has died, and goes back to the last
+    /// durable point.
+    pub fn goes_back_after_death(&self) -> bool {
+        self.medium == Medium::PageCache
+            && self.durable.is_some()
+            && self.superblock.lock().boot_id == [0; 16]
     }
 
     /// No operation may begin any more, for good.
     fn poison(&self, cause: &Error) {
-        let _first_cause_stays = self.poisoned.set(cause.to_string());
+        let _first_cause_stays = self.poisoned.set(cause.as_cause());
+        // Release: the cause comes before.
+        self.tag.store(Tag::NEVER.bits(), Ordering::Release);
     }
 
     /// The range of `len` bytes at `offset`, if it lies within the file.
@@ -209,6 +318,14 @@ impl Engine {
     #[inline]
     fn lane(&self) -> InUse<'_> {
         self.lanes.mine(self.number, &self.me)
+    }
+
+    /// The calling thread's lane, if the file may be used, the thread has worked on it last, and has
+    /// published nothing since: one comparison.
+    #[inline(always)]
+    fn lane_at_hand(&self) -> Option<&lanes::Lane> {
+        // Acquire: who finds that a file was poisoned finds the cause.
+        self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
     /// Waits until this thread's earlier flushed stores are durable. The one place where the
@@ -241,6 +358,7 @@ impl Engine {
     #[cold]
     fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
+        let mut durable = self.durable.is_some().then_some([0; PAGES_PER_REGION]);
         if !self.fresh && !planted!(WordsNotLoaded) {
             // Through the file and not through the mapping: the words may be a hole.
             let mut bytes = [0; PAGES_PER_REGION * 8];
@@ -258,8 +376,14 @@ impl Engine {
             for (word, bytes) in slice_words.iter_mut().zip(bytes.chunks_exact(8)) {
                 *word = le_word(bytes);
             }
+            if let Some(durable) = &mut durable {
+                read(&mut bytes, layout::durable_word(region.page(0)))?;
+                for (word, bytes) in durable.iter_mut().zip(bytes.chunks_exact(8)) {
+                    *word = le_word(bytes);
+                }
+            }
         }
-        Ok(self.state.touch(region, RegionState::new(region_word, &slice_words)))
+        Ok(self.state.touch(region, RegionState::new(region_word, &slice_words, durable.as_ref())))
     }
 
     /// Waits until every operation that is pinned now has gone on. Not while pinned.
@@ -273,15 +397,12 @@ impl LaneKeeper for Engine {
         &self.lanes
     }
 
-    /// The lane changes hands: what its thread stored in place must be durable first, because the
-    /// next owner's drains do not cover this thread's flushes.
+    /// The lane changes hands: the words that its entries vouch for are made durable first.
     fn before_release(&self, lane: LaneIndex) {
         if self.is_forked() || self.closed.load(Ordering::Acquire) {
             return;
         }
-        let lane = &self.lanes[lane];
-        self.flush_last_in_place(lane);
-        self.drain(lane);
+        self.settle_own(&self.lanes[lane]);
     }
 }
 

@@ -6,9 +6,10 @@ use super::state::RegionState;
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, RegionSpan};
 use crate::format::entry::WordId;
-use crate::lock::{Held, lock_pages, lock_region};
+use crate::lock::{AllHeld, Held, lock_pages, lock_region};
 use crate::mutant::planted;
 use crate::units::{PageIndex, RegionIndex};
+use smallvec::SmallVec;
 
 /// Bytes that an operation writes to one place.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,12 @@ impl Part<'_> {
 
 /// From this many pages of one region on, the region's lock is taken instead of theirs: eight page
 /// locks cost about as much as one region lock and the look at 64 page words.
-const PAGES_FOR_REGION_LOCK: u32 = 8;
+pub(super) const PAGES_FOR_REGION_LOCK: u32 = 8;
+
+/// What an operation does in each region: seldom more than two.
+pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
+/// The words that an operation changes: seldom more than a few.
+pub(super) type Moves = SmallVec<[WordMove; 8]>;
 
 /// What an operation does in one region.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +58,13 @@ impl<'e> RegionPlan<'e> {
         self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
     }
 
+    /// Whether the pages that are written whole move by the region's word although others share it: where
+    /// that makes it the `only` word of the operation. Elsewhere their own words are cheaper: they can be
+    /// stored past the cache, and lie next to each other.
+    pub fn moves_by_shared_word(&self, only: bool) -> bool {
+        only && self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
+    }
+
     /// Places of the touched pages, ascending.
     pub fn pages(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         bits(self.touched)
@@ -69,10 +82,10 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
 
 /// Takes the locks of all plans, in ascending order of place in the file: no deadlock. No thread
 /// takes locks while it is pinned.
-pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
+pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
     debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
     let locks = plans.iter().map(|p| if p.is_exclusive() { 1 } else { p.touched.count_ones() });
-    let mut held = Vec::with_capacity(locks.sum::<u32>() as usize);
+    let mut held = AllHeld::with_capacity(locks.sum::<u32>() as usize);
     for plan in plans {
         if planted!(NothingLocked) {
             continue;
@@ -87,6 +100,7 @@ pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> Vec<Held<'e>> {
     held
 }
 
+#[inline]
 pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
 }
@@ -96,8 +110,8 @@ pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
 pub(super) fn plan_writes<'e, E>(
     parts: &[Part<'_>],
     region: impl Fn(RegionIndex) -> Result<&'e RegionState, E>,
-) -> Result<Vec<RegionPlan<'e>>, E> {
-    let mut plans: Vec<RegionPlan<'e>> = Vec::new();
+) -> Result<Plans<'e>, E> {
+    let mut plans = Plans::new();
     for part in parts {
         for span in span::regions(part.range()) {
             let known = plans.last().is_some_and(|last| last.index == span.region);
@@ -133,29 +147,34 @@ fn whole_pages(start: u64, end: u64) -> u64 {
 pub(super) struct WordMove {
     pub word: WordId,
     pub mask: u64,
+    /// Whether nobody else can change the word meanwhile. A slice word is its page's; a region word is
+    /// shared by whoever holds pages of the region, unless the region is held as a whole.
+    pub alone: bool,
     /// The word before, as the mirror says.
     pub old: u64,
 }
 
-/// The words that flip so that all the written slices become valid: one region word for the pages
-/// that are written whole, one slice word for each page that is written in part.
-pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Vec<WordMove> {
-    let mut moves: Vec<WordMove> = Vec::with_capacity(plans.len() + 2);
+/// The words that flip so that all the written slices become valid: one region word for the pages that are
+/// written whole, where the region is held or no other word is needed; a slice word for each other page.
+pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Moves {
+    let mut moves = Moves::new();
     for plan in plans {
-        if plan.whole.is_power_of_two() {
-            // One whole page: its own word serves as well, and no neighbour shares it.
-            let page = plan.whole.trailing_zeros() as usize;
-            moves.push(slice_move(plan, page, Slices::ALL));
-        } else if plan.whole != 0 {
+        let by_region = plan.is_exclusive() && plan.whole.count_ones() > 1;
+        if by_region || plan.moves_by_shared_word(plans.len() == 1) {
             let old = plan.state.region_word();
-            moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
+            let (word, alone) = (WordId::Region(plan.index), plan.is_exclusive());
+            moves.push(WordMove { word, mask: plan.whole, alone, old });
+        } else {
+            // Their own words serve as well, and no neighbour shares those.
+            moves.extend(bits(plan.whole).map(|page| slice_move(plan, page, Slices::ALL)));
         }
     }
     // Pages in part, in the order of the parts; several parts may share a page.
     let mut plan = plans.iter();
     let mut current = plan.next();
     for part in parts {
-        for span in span::pages(part.range()) {
+        // All pages between them are whole.
+        for span in span::ends(part.range()) {
             while current.is_some_and(|p| p.index < span.page.region()) {
                 current = plan.next();
             }
@@ -179,6 +198,7 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
     WordMove {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,
+        alone: true,
         old: plan.state.pages[place].slice_word(),
     }
 }
@@ -190,7 +210,7 @@ mod tests {
 
     fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordMove])) {
         let regions: Vec<RegionState> =
-            (0..4).map(|_| RegionState::new(0, &[0; PAGES_PER_REGION])).collect();
+            (0..4).map(|_| RegionState::new(0, &[0; PAGES_PER_REGION], None)).collect();
         let data = vec![0; 4 * REGION];
         let parts: Vec<Part<'_>> =
             parts.iter().map(|&(offset, len)| Part { offset, data: &data[..len] }).collect();
@@ -211,21 +231,27 @@ mod tests {
     }
 
     #[test]
-    fn an_unaligned_block_is_a_region_word_and_two_slice_words() {
+    fn an_unaligned_block_is_a_slice_word_a_page() {
         plan_of(&[(100, 4 * PAGE)], |plans, moves| {
             assert_eq!(plans[0].touched, 0b11111);
             assert_eq!(plans[0].whole, 0b1110);
             let words: Vec<WordId> = moves.iter().map(|m| m.word).collect();
-            assert_eq!(
-                words,
-                [
-                    WordId::Region(RegionIndex(0)),
-                    WordId::Slice(PageIndex(0)),
-                    WordId::Slice(PageIndex(4))
-                ]
-            );
-            assert_eq!(moves[1].mask, !1);
-            assert_eq!(moves[2].mask, 0b11);
+            // The whole ones first.
+            assert_eq!(words, [1, 2, 3, 0, 4].map(|n| WordId::Slice(PageIndex(n))));
+            assert!(moves[..3].iter().all(|change| change.mask == !0));
+            assert_eq!(moves[3].mask, !1);
+            assert_eq!(moves[4].mask, 0b11);
+        });
+    }
+
+    #[test]
+    fn an_unaligned_block_in_a_region_that_is_held_is_a_region_word_and_two_slice_words() {
+        plan_of(&[(100, 8 * PAGE)], |plans, moves| {
+            assert!(plans[0].is_exclusive());
+            let words: Vec<WordId> = moves.iter().map(|m| m.word).collect();
+            let slices = [0, 8].map(|n| WordId::Slice(PageIndex(n)));
+            assert_eq!(words, [WordId::Region(RegionIndex(0)), slices[0], slices[1]]);
+            assert_eq!(moves[0].mask, 0b1111_1110);
         });
     }
 

@@ -8,27 +8,28 @@
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 
 use super::Engine;
+use super::gather::GATHER_AT_MOST;
 use super::lanes::Lane;
-use super::plan::{self, RegionPlan};
+use super::plan::{self, Plans, RegionPlan};
+use super::read_in_page::SHORT;
 use super::state::RegionState;
 use super::stats::Counter;
-use crate::bitmap::span::{self, PageSpan};
-use crate::bitmap::{Side, Slices};
-use crate::error::{Error, Result};
+use crate::bitmap::span;
+use crate::error::Result;
 use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
-use crate::terms::DeployPolicy;
-use crate::units::{ChunkIndex, PageIndex, SLICE};
+use crate::terms::{DeployPolicy, Medium};
+use crate::units::PageIndex;
 use std::ops::Range;
 
 /// Optimistic attempts before the locks are taken.
 const ATTEMPTS: u32 = 32;
 
-/// A page that a read finds in more pieces than this is deployed afterwards (policy `Lazy`): the
-/// next read copies one piece. Each piece beyond the first costs a few nanoseconds, a deployment
-/// two drains; see `docs/performance.md`.
-const GATHER_AT_MOST: usize = 8;
+/// A read of so many bytes asks for what is not in the page cache, once for so many: the question costs as
+/// much as copying 15 KiB.
+const ASK_AHEAD: usize = 256 << 10;
+const ASK_AGAIN: u64 = 2 << 20;
 
 /// What a transaction has read: a page, and the versions under which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,9 +43,25 @@ impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
     #[inline]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        if to.len() <= SHORT && self.read_short_at_home(to, offset) {
+            return Ok(());
+        }
+        if self.read_in_page(to, offset) { Ok(()) } else { self.read_anyhow(to, offset) }
+    }
+
+    /// The same, whatever the range is and whatever is found.
+    #[inline(never)]
+    fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
+        if to.len() >= ASK_AHEAD && self.medium == Medium::PageCache {
+            self.ask_ahead(offset, to.len() as u64);
+        }
         after_own_writes();
         let lane = self.lane();
+        // Perhaps nothing was in the way but what the thread has written before.
+        if self.read_in_page(to, offset) {
+            return Ok(());
+        }
         let mut pieces = 0;
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
@@ -64,9 +81,16 @@ impl Engine {
         self.read_locked(&lane, to, offset)
     }
 
+    /// The kernel was told to read nothing ahead (`Platform::expect_random`), so a long read asks.
+    fn ask_ahead(&self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len).min(self.len());
+        for at in (offset..end).step_by(ASK_AGAIN as usize) {
+            self.home.will_need(at, (end - at).min(ASK_AGAIN));
+        }
+    }
+
     /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is the largest
     /// number of pieces that one page was gathered from.
-    #[inline]
     fn try_read(
         &self,
         lane: &Lane,
@@ -79,10 +103,6 @@ impl Engine {
         if range.is_empty() {
             return Ok(true);
         }
-        let first = PageIndex::of(range.start);
-        if first == PageIndex::of(range.end - 1) {
-            return self.try_read_page(to, range, first, pieces);
-        }
         let Some(before) = self.version_sum(&range)? else {
             return Ok(false);
         };
@@ -91,38 +111,6 @@ impl Engine {
         // after it was copied.
         fence(Ordering::Acquire);
         Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
-    }
-
-    #[inline]
-    fn try_read_page(
-        &self,
-        to: &mut [u8],
-        range: Range<u64>,
-        page: PageIndex,
-        pieces: &mut usize,
-    ) -> Result<bool> {
-        let region = self.region(page.region())?;
-        let state = &region.pages[page.in_region()];
-        let (Some(region_version), Some(page_version)) = (region.lock.begin(), state.lock.begin())
-        else {
-            return Ok(false);
-        };
-        let start = (range.start - page.start()) as usize;
-        let span = PageSpan { page, start, end: start + to.len() };
-        let validity = region.validity(page.in_region());
-        let region_stays = planted!(RegionNotLookedAtAgain);
-        let page_stays = planted!(PageNotLookedAtAgain);
-        if validity.in_reflection(span.slices()).is_empty()
-            && self.home_is_loadable(ChunkIndex::of(range.start))?
-        {
-            self.home.copy_out(to, range.start);
-        } else {
-            *pieces = self.gather(to, range)?;
-        }
-        // As above: the second look comes after the copy.
-        fence(Ordering::Acquire);
-        Ok((region.lock.is_still(region_version) || region_stays)
-            && (state.lock.is_still(page_version) || page_stays))
     }
 
     /// The sum of all versions under which `range` is read, or `None` while one is closed.
@@ -142,79 +130,6 @@ impl Engine {
             }
         }
         Ok(Some(sum))
-    }
-
-    /// Copies `range` from the valid slots, neighbouring pieces in one. What it copies is a state
-    /// only if the caller's versions (or locks) say so. Returns the largest number of pieces that
-    /// one page was in.
-    pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
-        let base = range.start;
-        let mut most = 0;
-        let mut pending: Option<(Side, Range<u64>)> = None;
-        let mut take = |side: Side, piece: Range<u64>| -> Result<()> {
-            if let Some((pending_side, pending_range)) = &mut pending {
-                // A chunk is the unit of what is known about holes, and divides a superchunk.
-                let joins = *pending_side == side
-                    && pending_range.end == piece.start
-                    && (ChunkIndex::of(pending_range.start) == ChunkIndex::of(piece.start)
-                        || planted!(ReadJoinsChunks));
-                if joins {
-                    pending_range.end = piece.end;
-                    return Ok(());
-                }
-                let ready = std::mem::replace(pending_range, piece);
-                let ready_side = std::mem::replace(pending_side, side);
-                let into = (ready.start - base) as usize..(ready.end - base) as usize;
-                return self.load_slot(ready_side, &mut to[into], ready.start);
-            }
-            pending = Some((side, piece));
-            Ok(())
-        };
-        for span in span::pages(range) {
-            let region = self.region(span.page.region())?;
-            let validity = region.validity(span.page.in_region());
-            let slices = span.slices();
-            if validity.in_reflection(slices).is_empty() {
-                take(Side::Home, span.offset()..span.offset() + span.len() as u64)?;
-                most = most.max(1);
-                continue;
-            }
-            let mut pieces = 0;
-            let mut rest = slices;
-            while !rest.is_empty() {
-                let first = rest.0.trailing_zeros() as usize;
-                let side = validity.side(first);
-                let Some(run) = validity.on(side, rest).runs().next() else { break };
-                rest = rest.without(Slices::range(run.start, run.end));
-                let start = (run.start * SLICE).max(span.start);
-                let end = (run.end * SLICE).min(span.end);
-                let at = span.page.start();
-                take(side, at + start as u64..at + end as u64)?;
-                pieces += 1;
-            }
-            most = most.max(pieces);
-        }
-        if let Some((side, ready)) = pending {
-            let into = (ready.start - base) as usize..(ready.end - base) as usize;
-            self.load_slot(side, &mut to[into], ready.start)?;
-        }
-        Ok(most)
-    }
-
-    /// Fills `to` from the slots on `side` of the home bytes at `offset`, within one chunk.
-    pub(super) fn load_slot(&self, side: Side, to: &mut [u8], offset: u64) -> Result<()> {
-        let (file, at) = self.slot(side, offset);
-        // A valid reflection slot was written, so it is allocated; a home slot may be a hole.
-        if side == Side::Reflection || self.home_is_loadable(ChunkIndex::of(offset))? {
-            file.copy_out(to, at);
-            return Ok(());
-        }
-        file.read_file(to, at).map_err(|source| Error::Io {
-            call: "read",
-            path: file.path().to_owned(),
-            offset: Some(at),
-            source,
-        })
     }
 
     /// Reads under the locks: for who was overtaken too often.
@@ -244,7 +159,7 @@ impl Engine {
     }
 
     /// A plan that locks every page of `range`, whose regions were touched.
-    pub(super) fn plan_range(&self, range: Range<u64>) -> Result<Vec<RegionPlan<'_>>> {
+    pub(super) fn plan_range(&self, range: Range<u64>) -> Result<Plans<'_>> {
         span::regions(range)
             .map(|span| Ok(RegionPlan::touching(self.region(span.region)?, &span)))
             .collect()

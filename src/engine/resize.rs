@@ -11,24 +11,36 @@ use super::clean_up;
 use super::lanes::Lane;
 use super::plan;
 use super::state::RegionState;
-use crate::error::{Error, Result};
+use crate::bitmap::Validity;
+use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
 use crate::primitive::{Ordering, fence};
-use crate::terms::Medium;
-use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK};
+use crate::terms::{Durability, Medium};
+use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 
 impl Engine {
     /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
     pub fn set_len(&self, new: u64) -> Result<()> {
+        self.change_len(new)?;
+        match &self.durable {
+            Some(durable) if self.durability == Durability::EveryWrite => {
+                self.durable_point(durable)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn change_len(&self, new: u64) -> Result<()> {
         self.check_usable()?;
         if new > self.max_len {
             return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
         }
+        // Before `resizing`: who has a lane may be waiting for that.
+        let lane = self.lane();
         let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
         let old = self.len();
-        let lane = self.lane();
         if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // A shrink or a growth that was not finished for lack of something.
             self.clean_up_past(&lane, old)?;
@@ -76,7 +88,15 @@ impl Engine {
 
     fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
         debug_assert!(new < old);
-        // Nobody pins while this runs: `resizing` is held.
+        // Orders the mark before the looks for pins: who pins without `resizing` and then finds no mark
+        // knows that its pin is found (`pin_in_page`). Everybody else who pins reads `resizing`.
+        unless!(CuttingNotSaid, self.cutting.store(true, Ordering::SeqCst));
+        let shrunk = self.shrink_unless_pinned(lane, new);
+        self.cutting.store(false, Ordering::SeqCst);
+        shrunk
+    }
+
+    fn shrink_unless_pinned(&self, lane: &Lane, new: u64) -> Result<()> {
         let pinned =
             |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
         if self.touched_past(new).any(pinned) {
@@ -93,9 +113,29 @@ impl Engine {
         unless!(ShrinkLengthNotDrained, self.drain(lane));
         self.publish_len(new);
         drop(held);
+        if let Some(durable) = &self.durable {
+            // What is cut off belongs to the last durable point: first a new one, without it. And the
+            // cut is durable before the next: that may grow the file again, over zeroes.
+            // If it fails, what lies past the length is the point's still: nobody may clean up there.
+            unless!(
+                ShrinkNoPoint,
+                self.durable_point_while_resizing(lane, durable, false)
+                    .inspect_err(|error| self.poison(error))?
+            );
+        }
         // Committed: what goes wrong from here on is caught up with by the next call or open.
         let _caught_up_with_later = self.clean_up_past(lane, new);
         Ok(())
+    }
+
+    /// Goes on with a shrink in the middle of which a process died: what it cuts off belongs to the last
+    /// durable point still.
+    pub fn finish_shrink(&self) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let lane = self.lane();
+        let _one_at_a_time = self.resizing.write();
+        self.durable_point_while_resizing(&lane, durable, true)?;
+        self.clean_up_past(&lane, self.len())
     }
 
     /// Touches the region that `len` cuts in two. It is the only one past the end that an operation
@@ -108,6 +148,10 @@ impl Engine {
     /// Zeroes and gives back everything past the length `len`, on the media and in the mirrors, and
     /// lowers the high-water mark.
     pub(super) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
+        if let Some(durable) = &self.durable {
+            // The cut is durable before the next point: that may grow the file again, over zeroes.
+            durable.must_flush();
+        }
         self.touch_boundary(lane, len)?;
         // Whoever checked its range against an older length has touched its regions after this,
         // and whoever checks it from now on touches none past the end.
@@ -133,6 +177,7 @@ impl Engine {
                 CutSliceMirrorsStay,
                 region.pages[from..].iter().for_each(|page| page.set_slice_word(0))
             );
+            (from..PAGES_PER_REGION).for_each(|n| region.set_durable(n, Validity(0)));
         }
         // Who began to read before the words were closed may still be at the bytes past the end.
         unless!(CutNoWaitForReaders, self.wait_for_readers());
@@ -172,7 +217,7 @@ impl Engine {
         }
         let sync = |file: &crate::store::MappedFile| {
             file.sync_all().map_err(|e| {
-                let error = Error::io("sync", file.path(), e);
+                let error = Error::io(SYNC_OF_LENGTH, file.path(), e);
                 self.poison(&error);
                 error
             })
@@ -196,5 +241,5 @@ fn first_cut_page(index: RegionIndex, len: u64) -> usize {
 /// Whether a view pins a page of the region that `len` would cut.
 fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
     let from = first_cut_page(index, len);
-    region.pages.get(from..).is_some_and(|pages| pages.iter().any(|page| page.is_pinned()))
+    (from..region.pages.len()).any(|n| region.is_pinned(n))
 }

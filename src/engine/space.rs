@@ -9,16 +9,18 @@
 
 use super::Engine;
 use super::lanes::Lane;
-use super::state::known;
+use super::state::{RegionState, known};
 use super::stats::Counter;
-use crate::bitmap::Side;
+use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::planted;
 use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
-use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex};
+use crate::units::{
+    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex,
+};
 use std::io;
 use std::ops::Range;
 
@@ -52,9 +54,73 @@ pub(super) fn unless_known(
 }
 
 impl Engine {
+    #[inline]
     pub(super) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
         &superchunk.chunks[chunk.0 as usize % CHUNKS_PER_SUPERCHUNK]
+    }
+
+    /// Makes sure that a flip of `slices` can copy to their free slots, and, with `word`, store the page's
+    /// slice word. One look where all of it is known, which is nearly always.
+    #[inline]
+    pub(super) fn ensure_free_slots(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        slices: Slices,
+        valid: Validity,
+        word: bool,
+    ) -> Result<()> {
+        let to_reflection = !valid.at_home(slices).is_empty();
+        let to_home = !valid.in_reflection(slices).is_empty();
+        let mut needed = if word { known::SLICE_WORDS } else { 0 };
+        needed |= if to_reflection { known::REFLECTION } else { 0 };
+        needed |= if to_home { known::HOME } else { 0 };
+        let state = self.chunk_state(ChunkIndex::of(page.start()));
+        if state.load(Ordering::Acquire) & needed == needed {
+            return Ok(());
+        }
+        self.allocate_free_slots(lane, page, to_home, to_reflection, word)
+    }
+
+    /// Whether all slots of a region are known to be allocated, and, with `words`, its slice words: it lies
+    /// within one chunk.
+    #[inline(always)]
+    pub(super) fn all_is_allocated(&self, region: RegionIndex, words: bool) -> bool {
+        let needed = known::HOME | known::REFLECTION | if words { known::SLICE_WORDS } else { 0 };
+        let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
+        state & needed == needed
+    }
+
+    /// Whether the slots of a region on `side` are known to be allocated, and, with `words`, its slice words.
+    #[inline]
+    pub(super) fn side_is_allocated(&self, region: RegionIndex, side: Side, words: bool) -> bool {
+        let slots = match side {
+            Side::Home => known::HOME,
+            Side::Reflection => known::REFLECTION,
+        };
+        let needed = slots | if words { known::SLICE_WORDS } else { 0 };
+        let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
+        state & needed == needed
+    }
+
+    #[cold]
+    fn allocate_free_slots(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        home: bool,
+        reflection: bool,
+        word: bool,
+    ) -> Result<()> {
+        let range = page.start()..page.start() + PAGE as u64;
+        if reflection && !planted!(FlipReflectionNotAllocated) {
+            self.ensure_slots(lane, Side::Reflection, range.clone())?;
+        }
+        if home && !planted!(FlipHomeNotAllocated) {
+            self.ensure_slots(lane, Side::Home, range)?;
+        }
+        if word { self.ensure_slice_word(page) } else { Ok(()) }
     }
 
     /// Makes sure that the slots on `side` of the bytes `range` (within one chunk) are allocated.
@@ -125,17 +191,27 @@ impl Engine {
         unless_known(&self.allocating, state, known::SLICE_WORDS, |_| {
             let at = layout::slice_word(PageIndex::of(chunk.start()));
             self.allocate_reflection(at, PAGE as u64)?;
+            if self.durable.is_some() {
+                let at = layout::durable_word(PageIndex::of(chunk.start()));
+                self.allocate_reflection(at, PAGE as u64)?;
+            }
             state.fetch_or(known::SLICE_WORDS, Ordering::Release);
             Ok(())
         })
     }
 
+    /// Whether the region words of superchunk `n` are known to be allocated.
+    #[inline]
+    pub(super) fn region_words_are_allocated(&self, n: usize) -> bool {
+        self.state.superchunk(n).region_words_allocated.load(Ordering::Acquire)
+    }
+
     /// Makes sure that the region words of superchunk `n` are allocated.
     pub(super) fn ensure_region_words(&self, n: usize) -> Result<()> {
-        let allocated = &self.state.superchunk(n).region_words_allocated;
-        if allocated.load(Ordering::Acquire) {
+        if self.region_words_are_allocated(n) {
             return Ok(());
         }
+        let allocated = &self.state.superchunk(n).region_words_allocated;
         let _one_at_a_time = self.allocating.lock();
         self.allocate_reflection(layout::region_words(n), layout::REGION_WORDS_LEN)?;
         allocated.store(true, Ordering::Release);
@@ -175,6 +251,19 @@ impl Engine {
         self.look_for_holes(chunk)
     }
 
+    /// Notes with the region that its home bytes may be loaded through the mapping, if that is known of its
+    /// chunk. While pinned or holding one of its pages, after the range was checked: what is known of a chunk
+    /// is forgotten, there and here, by who has waited for all of those.
+    #[inline]
+    pub(super) fn note_loadable(&self, region: &RegionState, index: RegionIndex) {
+        if !region.home_is_loadable() {
+            let known = self.chunk_state(ChunkIndex::of(index.start())).load(Ordering::Acquire);
+            if known & known::HOME != 0 {
+                region.set_home_loadable(true);
+            }
+        }
+    }
+
     #[cold]
     fn look_for_holes(&self, chunk: ChunkIndex) -> Result<bool> {
         let _one_at_a_time = self.allocating.lock();
@@ -185,13 +274,23 @@ impl Engine {
         // The end of the file counts as a hole: only what lies before it matters. The file's own
         // end, not the logical one: growing extends the file first.
         let end = if planted!(HolesUpToOldLength) { self.len() } else { self.home.len() };
-        let len = (CHUNK as u64).min(end.saturating_sub(chunk.start()));
-        let whole = self
+        let hole = self
             .home
-            .has_no_hole(chunk.start(), len)
+            .next_hole(chunk.start())
             .map_err(|e| Error::io_at("look for holes", self.home.path(), chunk.start(), e))?;
+        let is_before_hole = |chunk: ChunkIndex| hole >= end.min(chunk.start() + CHUNK as u64);
+        let whole = is_before_hole(chunk);
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
         state.fetch_or(flag, Ordering::Release);
+        // The answer tells of all chunks up to the hole, and it may have taken long: tmpfs goes through the
+        // file page by page. What is known of other superchunks is not made for it.
+        let superchunk = |chunk: ChunkIndex| chunk.0 / CHUNKS_PER_SUPERCHUNK as u64;
+        let after = (chunk.0 + 1..).map(ChunkIndex).take_while(|next| {
+            next.start() < end && superchunk(*next) == superchunk(chunk) && is_before_hole(*next)
+        });
+        after.for_each(|next| {
+            self.chunk_state(next).fetch_or(known::HOME, Ordering::Release);
+        });
         Ok(whole)
     }
 

@@ -1,91 +1,77 @@
 //! What does DRAM know about a page? State that is made on first touch.
 //!
-//! Owns: per page the lock and version, the mirror of its slice word, the lanes whose live redo
+//! Owns: per page the lock and version, the mirror of its slice word, the lanes whose live
 //! entries may name it, and its pins; per region the lock and the mirror of its word. Invariant:
 //! the mirrors equal the words on the medium as of the last commit that returned, and change only
-//! while the page's (or region's) word is held and closed. Cost: 33 bytes a page of touched region,
-//! 0.81 %. May import `lock`, `bitmap`, `units`,
+//! while the page's (or region's) word is held and closed. Cost: 29 bytes a page of touched region,
+//! 0.71 % (0.91 % where durable points are kept). What every operation needs lies close together, and
+//! what seldom counts is looked at only where a word for the whole region says so: a cache miss is most of
+//! what an operation costs beyond the hardware's limit (`docs/performance.md`). May import `lock`, `bitmap`, `units`,
 //! `primitive`.
 
-use crate::bitmap::Validity;
+use crate::bitmap::{Side, Slices, Validity};
 use crate::lock::LockWord;
-use crate::mutant::planted;
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::mutant::{planted, unless};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering, many};
 use crate::units::{
-    CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGES_PER_REGION, REGIONS_PER_SUPERCHUNK, RegionIndex,
-    SUPERCHUNK,
+    CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGES_PER_REGION, REGIONS_PER_CHUNK, REGIONS_PER_SUPERCHUNK,
+    RegionIndex, SUPERCHUNK,
 };
+use std::ops::Range;
 
-/// One page.
+/// One page: what every operation looks at. Four of them share a cache line.
 #[derive(Debug)]
-#[repr(align(32))]
+#[repr(align(16))]
 pub struct PageState {
     /// Lock and version.
     pub lock: LockWord,
     slice_word: AtomicU64,
-    /// Private lanes whose live redo entries may name this page: bit = lane. Changed under the
-    /// page's lock only; a bit may outlive its reason, and is then cleared by whoever looks.
-    lanes: AtomicU64,
-    /// Views that need the home slots to stay as they are.
-    pins: AtomicU32,
 }
 
 /// One region.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct RegionState {
     /// Lock and version, and the intentions of page lockers.
     pub lock: LockWord,
     region_word: AtomicU64,
-    /// Pages with a bit in `PageState::lanes`: lets a region's writer skip the other 63.
-    redo_pages: AtomicU64,
+    /// Pages with a lane in `lanes`: lets who writes skip the others.
+    named_pages: AtomicU64,
+    /// Pages with a pin in `pins`, likewise.
+    pinned_pages: AtomicU64,
+    /// Pages with a slice that is valid elsewhere than at the last durable point. A bit may outlive
+    /// its reason.
+    changed: AtomicU64,
+    /// Where the slices of each page are valid at the last durable point. Only where that is told
+    /// apart from now.
+    durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
+    /// Whether the home file's bytes may be loaded through the mapping. What is known of the chunk,
+    /// where a read looks anyway.
+    home_loadable: AtomicBool,
     /// The pages.
     pub pages: [PageState; PAGES_PER_REGION],
+    /// Private lanes whose live entries may name a page: bit = lane. Changed under the page's
+    /// lock only; a bit may outlive its reason, and is then cleared by whoever looks.
+    lanes: [AtomicU64; PAGES_PER_REGION],
+    /// Views that need the home slots of a page to stay as they are.
+    pins: [AtomicU32; PAGES_PER_REGION],
 }
 
 // A model checker's words are larger.
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<PageState>() == 32);
+const _: () = assert!(size_of::<PageState>() == 16);
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<RegionState>() * 100 < crate::units::REGION, "below 1 %");
 
 impl PageState {
-    /// Lanes whose live redo entries may name this page.
-    pub fn lanes(&self) -> u64 {
-        self.lanes.load(Ordering::Relaxed)
-    }
-
-    /// Replaces the set of lanes. Under the page's lock.
-    pub fn set_lanes(&self, lanes: u64) {
-        self.lanes.store(lanes, Ordering::Relaxed);
-    }
-
-    /// Whether a view needs the home slots.
-    pub fn is_pinned(&self) -> bool {
-        self.pins.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether one pin more can be counted: views can be leaked without end.
-    pub fn can_pin(&self) -> bool {
-        self.pins.load(Ordering::Relaxed) < u32::MAX / 2
-    }
-
-    /// Pins the home slots. Under the page's lock.
-    pub fn pin(&self) {
-        self.pins.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Gives one pin back. Release: the view's reads come before it.
-    pub fn unpin(&self) {
-        let pins = self.pins.fetch_sub(1, Ordering::Release);
-        debug_assert!(pins > 0);
-    }
-
     /// The mirror of the page's slice word.
+    #[inline]
     pub fn slice_word(&self) -> u64 {
         self.slice_word.load(Ordering::Relaxed)
     }
 
     /// Changes the mirror. While the page (or its region) is held and closed.
+    #[inline]
     pub fn set_slice_word(&self, word: u64) {
         self.slice_word.store(word, Ordering::Relaxed);
     }
@@ -93,36 +79,65 @@ impl PageState {
 
 impl RegionState {
     /// From the words on the medium.
-    pub fn new(region_word: u64, slice_words: &[u64; PAGES_PER_REGION]) -> Self {
+    pub fn new(
+        region_word: u64,
+        slice_words: &[u64; PAGES_PER_REGION],
+        durable: Option<&[u64; PAGES_PER_REGION]>,
+    ) -> Self {
         RegionState {
             lock: LockWord::new(),
             region_word: AtomicU64::new(region_word),
-            redo_pages: AtomicU64::new(0),
+            named_pages: AtomicU64::new(0),
+            pinned_pages: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
+            durable: durable
+                .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
+            home_loadable: AtomicBool::new(false),
             pages: std::array::from_fn(|n| PageState {
                 lock: LockWord::new(),
                 slice_word: AtomicU64::new(slice_words[n]),
-                lanes: AtomicU64::new(0),
-                pins: AtomicU32::new(0),
             }),
+            lanes: std::array::from_fn(|_| AtomicU64::new(0)),
+            pins: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
+    /// Whether the home file's bytes are known to be loadable.
+    #[inline]
+    pub fn home_is_loadable(&self) -> bool {
+        // Acquire: the allocation comes before.
+        self.home_loadable.load(Ordering::Acquire)
+    }
+
+    /// Notes whether they are.
+    pub fn set_home_loadable(&self, loadable: bool) {
+        self.home_loadable.store(loadable, Ordering::Release);
+    }
+
     /// The mirror of the region word.
+    #[inline]
     pub fn region_word(&self) -> u64 {
         self.region_word.load(Ordering::Relaxed)
     }
 
     /// Flips bits of the mirror. While their pages are held and closed; other bits may be other
     /// writers', hence the atomic step.
+    #[inline]
     pub fn flip_region_bits(&self, mask: u64) {
-        let now = self.region_word();
         if planted!(RegionMirrorStored) {
-            return self.region_word.store(now ^ mask, Ordering::Relaxed);
+            return self.flip_region_bits_alone(mask);
         }
         self.region_word.fetch_xor(mask, Ordering::Relaxed);
     }
 
+    /// The same, while the region is held as a whole and closed.
+    #[inline]
+    pub fn flip_region_bits_alone(&self, mask: u64) {
+        self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
+    }
+
     /// The region bit of page `n`.
+    #[inline]
     pub fn region_bit(&self, n: usize) -> bool {
         self.region_word() >> n & 1 == 1
     }
@@ -133,21 +148,159 @@ impl RegionState {
         Validity::new(self.pages[n].slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
     }
 
-    /// Pages of the region that live redo entries may name.
-    pub fn redo_pages(&self) -> u64 {
-        self.redo_pages.load(Ordering::Relaxed)
-    }
-
-    /// Notes that page `n` may be named. Under the page's lock.
-    pub fn note_redo_page(&self, n: usize) {
-        if self.redo_pages() >> n & 1 == 0 {
-            self.redo_pages.fetch_or(1 << n, Ordering::Relaxed);
+    /// The side on which all slices of the pages are valid, if it is one.
+    #[inline]
+    pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let (mut none, mut all) = (0, !0);
+        for n in pages {
+            let valid = self.validity(n).0;
+            none |= valid;
+            all &= valid;
+        }
+        match (none, all) {
+            (0, _) => Some(Side::Home),
+            (_, u64::MAX) => Some(Side::Reflection),
+            _ => None,
         }
     }
 
-    /// Forgets pages of `mask` that no lane names any more. Under the region's lock.
-    pub fn forget_redo_pages(&self, mask: u64) {
-        self.redo_pages.fetch_and(!mask, Ordering::Relaxed);
+    /// Where the slices of page `n` are valid at the last durable point. Where no durable points
+    /// are kept, that is now.
+    #[inline]
+    pub fn durable(&self, n: usize) -> Validity {
+        match &self.durable {
+            Some(durable) => Validity(durable[n].load(Ordering::Relaxed)),
+            None => self.validity(n),
+        }
+    }
+
+    /// The slices of page `n` that have changed since the last durable point: their other slot
+    /// belongs to it.
+    #[inline]
+    pub fn changed_slices(&self, n: usize) -> Slices {
+        match &self.durable {
+            Some(durable) => Slices(durable[n].load(Ordering::Relaxed) ^ self.validity(n).0),
+            None => Slices::NONE,
+        }
+    }
+
+    /// Page `n` is durable as this says. Under the page's lock.
+    pub fn set_durable(&self, n: usize, valid: Validity) {
+        if let Some(durable) = &self.durable {
+            durable[n].store(valid.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the pages of `mask` are about to change. Whether none of the region's had.
+    pub fn note_changed(&self, mask: u64) -> bool {
+        let before = self.changed.load(Ordering::Relaxed);
+        before & mask != mask && self.changed.fetch_or(mask, Ordering::Relaxed) == 0
+    }
+
+    /// The pages that were noted, which are noted no more. While nobody commits.
+    pub fn take_changed(&self) -> u64 {
+        self.changed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Pages of the region that live entries may name.
+    #[inline]
+    pub fn named_pages(&self) -> u64 {
+        self.named_pages.load(Ordering::Relaxed)
+    }
+
+    /// Lanes whose live entries may name page `n`. Under the page's lock.
+    #[inline]
+    pub fn lanes(&self, n: usize) -> u64 {
+        // Noted in this order by who held the page's lock, and forgotten in the other one.
+        if self.named_pages() >> n & 1 == 0 { 0 } else { self.lanes[n].load(Ordering::Relaxed) }
+    }
+
+    /// Notes that a live entry of `lane` may name page `n`. Under the page's lock.
+    #[inline]
+    pub fn note_lane(&self, n: usize, lane: u16) {
+        let lanes = self.lanes[n].load(Ordering::Relaxed);
+        if lanes >> lane & 1 == 0 {
+            self.lanes[n].store(lanes | 1 << lane, Ordering::Relaxed);
+        }
+        if self.named_pages() >> n & 1 == 0 && !planted!(NamedPageNotNoted) {
+            self.named_pages.fetch_or(1 << n, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces the set of lanes by a part of it. Under the page's lock.
+    pub fn keep_lanes(&self, n: usize, lanes: u64) {
+        if lanes == 0 {
+            self.forget_named_pages(1 << n);
+        }
+        self.lanes[n].store(lanes, Ordering::Relaxed);
+    }
+
+    /// Pages of the region that a view may pin. A bit may outlive its reason.
+    #[inline]
+    pub fn pinned_pages(&self) -> u64 {
+        // Sequentially consistent, as the look at the pins: see `pin_in_page`.
+        self.pinned_pages.load(Ordering::SeqCst)
+    }
+
+    /// Whether a view needs the home slots of page `n`. Under the page's lock.
+    #[inline]
+    pub fn is_pinned(&self, n: usize) -> bool {
+        self.pinned_pages() >> n & 1 == 1 && self.pins[n].load(Ordering::SeqCst) != 0
+    }
+
+    /// Where the pins of page `n` are counted, for who asks for the line.
+    #[inline]
+    pub fn pins(&self, n: usize) -> &AtomicU32 {
+        &self.pins[n]
+    }
+
+    /// Where the lanes of page `n` are noted, for who asks for the line.
+    #[inline]
+    pub fn named(&self, n: usize) -> &AtomicU64 {
+        &self.lanes[n]
+    }
+
+    /// Whether one pin more can be counted: views can be leaked without end.
+    #[inline]
+    pub fn can_pin(&self, n: usize) -> bool {
+        self.pins[n].load(Ordering::Relaxed) < u32::MAX / 2
+    }
+
+    /// Pins the home slots of page `n`. Under the page's lock, or before a look at who holds it: both steps
+    /// are sequentially consistent for that.
+    #[inline]
+    pub fn pin(&self, n: usize) {
+        self.pins[n].fetch_add(1, Ordering::SeqCst);
+        if self.pinned_pages() >> n & 1 == 0 {
+            // Never taken back: a page that was looked at once may be again, and who finds the bit
+            // without a pin has lost nothing but a look.
+            self.pinned_pages.fetch_or(1 << n, Ordering::SeqCst);
+        }
+    }
+
+    /// Pins the home slots of page `n` without a lock, unless somebody holds the page's. `pin_in_page` says
+    /// why that is enough.
+    #[inline]
+    pub fn pin_unless_held(&self, n: usize) -> bool {
+        unless!(PinNotCounted, self.pin(n));
+        let is_held = self.lock.is_held() || self.pages[n].lock.is_held();
+        if is_held && !planted!(PinHeldPage) {
+            unless!(PinNotGivenBack, self.unpin(n));
+            return false;
+        }
+        true
+    }
+
+    /// Gives one pin of page `n` back. Release: the view's reads come before it.
+    #[inline]
+    pub fn unpin(&self, n: usize) {
+        let pins = self.pins[n].fetch_sub(1, Ordering::Release);
+        debug_assert!(pins > 0);
+    }
+
+    /// Forgets pages of `mask` that no lane names any more. Under their locks, or the region's.
+    pub fn forget_named_pages(&self, mask: u64) {
+        self.named_pages.fetch_and(!mask, Ordering::Relaxed);
     }
 }
 
@@ -169,9 +322,9 @@ pub mod known {
 /// One superchunk: a GiB of home file.
 #[derive(Debug)]
 pub struct Superchunk {
-    regions: Box<[OnceLock<Box<RegionState>>]>,
+    regions: Box<[OnceLock<Box<RegionState>>; REGIONS_PER_SUPERCHUNK]>,
     /// What is known of each chunk, as bits of [`known`].
-    pub chunks: Box<[AtomicU8]>,
+    pub chunks: Box<[AtomicU8; CHUNKS_PER_SUPERCHUNK]>,
     /// Whether the superchunk's region words are allocated.
     pub region_words_allocated: AtomicBool,
 }
@@ -192,19 +345,27 @@ impl State {
     /// The superchunk `n`, made on first touch.
     #[inline]
     pub fn superchunk(&self, n: usize) -> &Superchunk {
+        match self.superchunks[n].get() {
+            Some(superchunk) => superchunk,
+            None => self.touch_superchunk(n),
+        }
+    }
+
+    #[cold]
+    fn touch_superchunk(&self, n: usize) -> &Superchunk {
         self.superchunks[n].get_or_init(|| {
             Box::new(Superchunk {
-                regions: (0..REGIONS_PER_SUPERCHUNK).map(|_| OnceLock::new()).collect(),
-                chunks: (0..CHUNKS_PER_SUPERCHUNK).map(|_| AtomicU8::new(0)).collect(),
+                regions: many(OnceLock::new),
+                chunks: many(|| AtomicU8::new(0)),
                 region_words_allocated: AtomicBool::new(false),
             })
         })
     }
 
     /// The region, if it was touched.
-    #[inline]
+    #[inline(always)]
     pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
-        let superchunk = self.superchunks[region.superchunk()].get()?;
+        let superchunk = self.superchunks.get(region.superchunk())?.get()?;
         superchunk.regions[region.in_superchunk()].get().map(|state| &**state)
     }
 
@@ -222,6 +383,8 @@ impl State {
             let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
+            let regions = state.regions[gone * REGIONS_PER_CHUNK..].iter();
+            regions.filter_map(OnceLock::get).for_each(|region| region.set_home_loadable(false));
             if n >= superchunk {
                 state.region_words_allocated.store(false, Ordering::Release);
             }

@@ -33,23 +33,26 @@ counters! {
     reads = Reads,
     /// Times that a read found its pages changed under it and began again.
     read_retries = ReadRetries,
-    /// Writes that were committed by a redo entry: one drain.
-    redo_writes = Redo,
-    /// Writes that were committed by flipping one word: two drains.
+    /// Writes that were committed by flipping one word that a log entry vouches for: one drain.
+    vouched_writes = Vouched,
+    /// Writes that were committed by flipping one word alone: two drains.
     flip_writes = Flip,
     /// Writes and transactions that were committed by an undo entry of several words: three drains.
     undo_writes = Undo,
     /// Those of `undo_writes` whose words did not fit their lane and went to the log area.
     spilled_writes = Spilled,
-    /// Writes to pages that a view pins, committed by logging the data: three drains.
+    /// Writes to pages that a view pins, committed by logging the data: three drains, and one
+    /// where live entries were made void.
     pinned_writes = Pinned,
+    /// Writes of slices that had changed since the last durable point, stored in place.
+    in_place_writes = InPlace,
     /// Transactions that were committed, single-call writes not counted.
     transactions = Transactions,
     /// Transactions that found what they had read changed, and were not committed.
     conflicts = Conflicts,
     /// Waits for earlier stores to be durable (no wait on a medium that needs none).
     drains = Drains,
-    /// Additional drains before a live log entry was cleared.
+    /// Additional drains for words that a live log entry vouched for.
     settles = Settles,
     /// Bytes that callers asked to be written.
     bytes_asked = BytesAsked,
@@ -61,6 +64,12 @@ counters! {
     views = Views,
     /// Calls of `sync` that returned.
     syncs = Syncs,
+    /// Durable points that were made through the journal: one write.
+    journal_points = JournalPoints,
+    /// Durable points for which both files were synced.
+    flush_points = FlushPoints,
+    /// Times that both files were synced so that the journal can go on.
+    checkpoints = Checkpoints,
     /// Chunks that were allocated before their first touch.
     allocations = Allocations,
     /// Chunks of the reflection file that were given back to the file system.

@@ -2,7 +2,7 @@
 //!
 //! | way | for | drains | the commit point |
 //! |---|---|---|---|
-//! | redo entry | a small write in one page | 1 | the entry |
+//! | vouched flip | a small write in one page | 1 | an entry that vouches for the word: `vouched` |
 //! | flip | slices of one page, or whole pages of one region | 2 | one word |
 //! | undo entry | any set of ranges | 3 | the entry's end |
 //! | logged data | pages that a view pins | 3 | the entry |
@@ -13,112 +13,29 @@
 //! it orders.
 //! On media where only the death of the process counts the same steps run, and drains and flushes
 //! cost nothing. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line
-//! for short entries); the redo entry and the XOR are this crate's own.
+//! for short entries); the vouched flip and the XOR are this crate's own.
 
 use super::Engine;
 use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
 use super::plan::{Part, WordMove};
+use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::Result;
-use crate::format::entry::{
-    OldBits, REDO_HEADER, RedoBytes, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
-};
-use crate::format::layout::{self, REDO_ENTRY};
-use crate::lock::Held;
+use crate::format::entry::{OldBits, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId};
+use crate::format::layout;
 use crate::mutant::{planted, unless};
-use crate::platform::Copying;
-use crate::units::{PageIndex, SLICE, SUPERCHUNK};
+use crate::platform::{Copying, Persistence};
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
+/// Bytes of neighbouring pages that are put together before they are copied.
+const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
+
 impl Engine {
-    // ---- redo entry: one drain -------------------------------------------------------------
-
-    /// Commits `data` at `span` by a redo entry, and stores it in place. `held` is the page's lock.
-    #[inline]
-    pub(super) fn commit_by_redo_entry(
-        &self,
-        lane: &InUse<'_>,
-        target: &Target<'_>,
-        held: Held<'_>,
-        span: PageSpan,
-        data: &[u8],
-    ) {
-        match REDO_HEADER + data.len() {
-            0..=64 => self.commit_by_sized_redo_entry::<64>(lane, target, held, span, data),
-            65..=128 => self.commit_by_sized_redo_entry::<128>(lane, target, held, span, data),
-            129..=320 => self.commit_by_sized_redo_entry::<320>(lane, target, held, span, data),
-            _ => self.commit_by_sized_redo_entry::<REDO_ENTRY>(lane, target, held, span, data),
-        }
-    }
-
-    fn commit_by_sized_redo_entry<const N: usize>(
-        &self,
-        lane: &InUse<'_>,
-        target: &Target<'_>,
-        held: Held<'_>,
-        span: PageSpan,
-        data: &[u8],
-    ) {
-        // The lines that are stored to in the end: fetched while the entry is on its way.
-        for slice in super::plan::bits(target.slices.0) {
-            let offset = span.page.start() + (slice * SLICE) as u64;
-            let (file, at) = self.slot(target.sides.side(slice), offset);
-            file.prefetch_write(at);
-        }
-        let sequence = lane.next_redo();
-        let position = if planted!(RedoOnePosition) { 0 } else { sequence.position() };
-        let entry = RedoBytes::<N>::encode(
-            self.seed.redo(lane.index(), position),
-            sequence,
-            span.page,
-            span.start,
-            target.sides.0,
-            data,
-        );
-        self.store(
-            lane,
-            &self.reflection,
-            layout::redo_entry(lane.index(), position),
-            entry.as_slice(),
-        );
-        unless!(RedoLastNotFlushed, self.flush_last_in_place(lane));
-        // The commit point. Makes durable, in one wait:
-        // - this entry: from here on recovery stores the data in place;
-        // - what the lane's previous entry stored in place: the next entry goes over that one.
-        unless!(RedoNotDrained, unless!(RedoInPlaceBeforeDrain, self.drain(lane)));
-        // Only now: until the drain, the entry that was here before may still be replayed.
-        let sides = if planted!(RedoNotedForOtherSide) { !target.sides.0 } else { target.sides.0 };
-        unless!(
-            RedoNotNoted,
-            lane.note(position, span.page, entry.header(), target.slices.0, sides)
-        );
-        let state = &target.region.pages[span.page.in_region()];
-        unless!(RedoLaneNotNoted, state.set_lanes(state.lanes() | 1 << lane.index().0));
-        unless!(RedoPageNotNoted, target.region.note_redo_page(span.page.in_region()));
-
-        unless!(RedoNotClosed, held.close());
-        for side in [Side::Home, Side::Reflection] {
-            for run in target.sides.on(side, target.slices).runs() {
-                let start = (run.start * SLICE).max(span.start);
-                let end = (run.end * SLICE).min(span.end);
-                let (file, at) = self.slot(side, span.page.start() + start as u64);
-                // Through the cache: other threads see it when the lock opens, without a fence.
-                // Not flushed: the entry vouches for it until the lane's next drain.
-                file.copy_in(at, &data[start - span.start..end - span.start], Copying::Cached);
-                lane.stats.bump(Counter::BytesWritten, (run.len() * SLICE) as u64);
-            }
-        }
-        if planted!(RedoInPlaceBeforeDrain) {
-            self.drain(lane);
-        }
-        drop(held);
-        lane.stats.bump(Counter::Redo, 1);
-    }
-
     // ---- flip: two drains ------------------------------------------------------------------
 
     /// Makes the slots valid that the caller has just copied to, by storing one word.
@@ -147,18 +64,18 @@ impl Engine {
         let seed = self.seed.undo(lane.index());
         let records =
             moves.iter().map(|m| OldBits { word: m.word, mask: m.mask, old: m.old & m.mask });
-        let body = match spill {
-            None => UndoBody::Inline(records.collect()),
+        let entry = match spill {
+            None => Undo::encode_words(sequence, seed, records),
             Some(extents) => {
                 let mut bytes = Vec::with_capacity(spilled_len(moves) as usize);
                 records.for_each(|record| record.encode_to(&mut bytes));
                 let at = layout::LOG_AREA + extents.offset();
                 unless!(UndoSpillNotWritten, self.store(lane, &self.reflection, at, &bytes));
                 lane.stats.bump(Counter::Spilled, 1);
-                UndoBody::SpilledUndo(Spill::of(seed, sequence, extents.offset(), &bytes))
+                let spill = Spill::of(seed, sequence, extents.offset(), &bytes);
+                Undo { sequence, body: UndoBody::SpilledUndo(spill) }.encode(seed).into()
             }
         };
-        let entry = Undo { sequence, body }.encode(seed);
         let at = layout::undo_entry(lane.index());
         unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));
         // Orders the entry, the data, and the clearing of live entries that name its slots,
@@ -185,24 +102,21 @@ impl Engine {
     }
 
     pub(super) fn store_moved_word(&self, lane: &Lane, change: &WordMove) {
-        match change.word {
-            WordId::Slice(page) => {
-                // A page's slice word is stored to under the page's lock only: a plain store.
-                self.reflection
-                    .store_word_through(layout::slice_word(page), change.old ^ change.mask);
-            }
-            WordId::Region(region) if planted!(RegionWordStored) => self
-                .reflection
-                .store_word_through(layout::region_word(region), change.old ^ change.mask),
-            WordId::Region(region) => {
-                // Writers of neighbouring pages flip other bits of the word at the same time.
-                self.reflection.xor_word_through(layout::region_word(region), change.mask);
-            }
+        let at = match change.word {
+            WordId::Slice(page) => layout::slice_word(page),
+            WordId::Region(region) => layout::region_word(region),
+        };
+        if change.alone || planted!(RegionWordStored) {
+            // Nobody else stores to the word: a plain store, past the cache.
+            self.reflection.store_word_through(at, change.old ^ change.mask);
+        } else {
+            // Writers of neighbouring pages flip other bits of the word at the same time.
+            self.reflection.xor_word_through(at, change.mask);
         }
         lane.stats.bump(Counter::BytesWritten, SLICE as u64);
     }
 
-    // ---- logged data: three drains ---------------------------------------------------------
+    // ---- logged data: three drains, and one where entries were made void -----------------------
 
     /// Commits new slices of pages whose home slots a view pins: the slices go to the log and from
     /// there into their reflection slots, whether those are valid or not. `close` makes readers
@@ -218,7 +132,14 @@ impl Engine {
     ) {
         // Unlike a flip this stores over slots that may be valid: entries that name them must be
         // gone for good before, and what they vouch for durable.
-        unless!(LoggedNoClear, self.clear_live_entries(lane, targets.iter().copied()));
+        let has_cleared =
+            !planted!(LoggedNoClear) && self.clear_live_entries(lane, targets.iter().copied());
+        if has_cleared {
+            // Orders the void headers before the entry. Else the power may go in a recovery that has stored the
+            // logged data over a slot that the lane's newest entry names, which is not void there: the next
+            // recovery would find that it had not arrived, and go by older ones about the same page.
+            unless!(LoggedNoDrainAfterClear, self.drain(lane));
+        }
         let sequence = lane.next_undo();
         let seed = self.seed.undo(lane.index());
         self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), bytes);
@@ -258,17 +179,55 @@ impl Engine {
     /// Copies the parts to the slots that are not valid, completing slices that are covered in
     /// part from their valid slots. Durable after the next drain.
     pub(super) fn copy_to_free_slots(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
+        // While one run is on its way, the next pages are looked at. But where each copy waits for its end,
+        // there are to be few.
+        let at_once = match self.platform.persistence() {
+            Persistence::Process => u64::MAX,
+            Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
+        };
         let mut completed = None;
+        let mut near: Option<(RegionIndex, &RegionState)> = None;
         for part in parts {
             let mut run: Option<(Side, Range<u64>)> = None;
             for span in span::pages(part.range()) {
-                let region = self.region(span.page.region())?;
+                let index = span.page.region();
+                let region = match near {
+                    Some((of, region)) if of == index => region,
+                    _ => self.region(index)?,
+                };
+                near = Some((index, region));
                 let free = region.validity(span.page.in_region()).targets();
-                self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
+                if span.len() == PAGE && (free.0 == 0 || free.0 == !0) {
+                    // In one piece, which is usual for whole pages.
+                    let start = span.page.start();
+                    let (side, piece) = (free.side(0), start..start + PAGE as u64);
+                    self.add_to_run(lane, part, &mut run, side, piece);
+                    if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
+                        self.copy_run(lane, part, run.take());
+                    }
+                } else {
+                    self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
+                }
             }
             self.copy_run(lane, part, run.take());
         }
         Ok(())
+    }
+
+    /// Adds a piece to the run that is about to be copied, or copies that one first.
+    #[inline]
+    fn add_to_run(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        pending: &mut Option<(Side, Range<u64>)>,
+        side: Side,
+        piece: Range<u64>,
+    ) {
+        match pending {
+            Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
+            _ => self.copy_run(lane, part, pending.replace((side, piece))),
+        }
     }
 
     fn copy_span(
@@ -298,10 +257,7 @@ impl Engine {
             }
             if start < end {
                 let piece = page + start as u64..page + end as u64;
-                match pending {
-                    Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
-                    _ => self.copy_run(lane, part, pending.replace((side, piece))),
-                }
+                self.add_to_run(lane, part, pending, side, piece);
             }
         }
         Ok(())
@@ -325,13 +281,9 @@ impl Engine {
         completed: &mut Option<u64>,
     ) -> Result<()> {
         let mut slice = [0; SLICE];
-        let valid = match side {
-            Side::Home => Side::Reflection,
-            Side::Reflection => Side::Home,
-        };
         // Two parts may share a slice: the second completes what the first has put together.
         let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
-        let base = if again || planted!(CompletedFromFreeSlot) { side } else { valid };
+        let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
         self.load_slot(base, &mut slice, offset)?;
         let start = part.offset.max(offset);
         let end = part.range().end.min(offset + SLICE as u64);
@@ -342,6 +294,19 @@ impl Engine {
         self.store(lane, file, at, &slice);
         *completed = Some(offset);
         Ok(())
+    }
+
+    /// Stores whole cache lines that the next drain makes durable.
+    #[inline(always)]
+    pub(super) fn store_lines(
+        &self,
+        lane: &Lane,
+        file: &crate::store::MappedFile,
+        at: u64,
+        lines: &[u8],
+    ) {
+        file.copy_lines_in(at, lines);
+        lane.stats.bump(Counter::BytesWritten, lines.len() as u64);
     }
 
     /// Stores bytes that the next drain makes durable.

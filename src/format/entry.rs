@@ -1,18 +1,13 @@
-//! What does a log entry say? Redo entries, undo entries of words, spilled entries.
+//! What does a log entry say that is about any number of pages? Undo entries of words, spilled entries.
+//! (Entries of one line, which vouch for a flip, are in `vouch`.)
 //!
-//! Every entry begins with a header word that is stored and cleared as one atomic word (0 = no
-//! entry; a redo entry is cleared by leaving its sequence number alone, so that the lane's older
-//! entry does not come back to life), and carries a CRC-32C over all that it says, seeded with the pair's uuid, the session
-//! number and the entry's place. So an entry that is torn, that belongs to an earlier session, or
-//! that was copied from elsewhere is never taken for a valid one.
+//! Every entry begins with a header word that is stored and cleared as one atomic word (0 = no entry),
+//! and carries a CRC-32C over all that it says, seeded with the pair's uuid, the session number and the
+//! entry's place. So an entry that is torn, that belongs to an earlier session, or that was copied from
+//! elsewhere is never taken for a valid one. (Two seeds that differ give sums that differ over the same
+//! bytes: the checksum is a bijection of its seed.)
 //!
 //! ```text
-//! redo entry, 24 bytes and the payload, at most 1024:
-//!   0   header   sequence (40 bits) | offset in page (12) | length (12)
-//!   8   checksum (32) | page (32)
-//!   16  sides    one bit a slice of the page: the slot that the payload goes to
-//!   24  payload  `length` bytes
-//!
 //! undo entry, 16 bytes and the records, at most 2048:
 //!   0   header   sequence (40 bits) | kind (8) | count of records (16)
 //!   8   checksum (32) | zero (32)
@@ -23,14 +18,12 @@
 //! spilled redo: for each page (page, mask of slices, the slices' 64 bytes each)
 //! ```
 
-use super::layout::{LOG_AREA_LEN, MAX_LEN, REDO_ENTRY, UNDO_ENTRY_LEN};
+use super::layout::{LOG_AREA_LEN, MAX_LEN, RING, UNDO_ENTRY_LEN};
 use crate::mutant::planted;
+use crate::sum;
 use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
+use smallvec::SmallVec;
 
-/// Bytes before a redo entry's payload.
-pub const REDO_HEADER: usize = 24;
-/// Most bytes that one redo entry carries.
-pub const REDO_MAX: usize = REDO_ENTRY - REDO_HEADER;
 /// Bytes before an undo entry's records.
 pub const UNDO_HEADER: usize = 16;
 /// Bytes of one record.
@@ -43,7 +36,8 @@ pub const SPILLED_PAGE_HEADER: usize = 16;
 pub const SPILLED_PAGE_MAX: usize = SPILLED_PAGE_HEADER + PAGE;
 
 const SEQUENCE_BITS: u32 = 40;
-const _: () = assert!(REDO_MAX < 1 << 12 && UNDO_INLINE < 1 << 16 && RECORD < UNDO_ENTRY_LEN);
+const _: () = assert!((1u64 << SEQUENCE_BITS).is_multiple_of(RING as u64), "places stay in turn");
+const _: () = assert!(UNDO_INLINE < 1 << 16 && RECORD < UNDO_ENTRY_LEN);
 
 /// Number of an entry within its lane. Counts modulo 2^40.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,23 +58,27 @@ impl Sequence {
         Sequence(bits)
     }
 
-    /// The next one. Zero is left out: a header without a sequence number is no entry. So is the
-    /// number after it, to keep the two positions in turn.
+    /// The next one.
+    #[inline]
     pub fn next(self) -> Self {
-        match (self.0 + 1) & ((1 << SEQUENCE_BITS) - 1) {
-            0 => Sequence(2),
-            next => Sequence(next),
-        }
+        Sequence((self.0 + 1) & ((1 << SEQUENCE_BITS) - 1))
     }
 
-    /// Which of the lane's two redo entries carries it.
-    pub fn position(self) -> usize {
-        (self.0 & 1) as usize
+    /// Which place of its lane's ring the entry of this number has.
+    #[inline]
+    pub fn place(self) -> usize {
+        self.0 as usize % RING
+    }
+
+    /// How many numbers `self` is ahead of `other`, which came before it or is the same.
+    #[inline]
+    pub fn ahead_of(self, other: Self) -> u64 {
+        self.0.wrapping_sub(other.0) & ((1 << SEQUENCE_BITS) - 1)
     }
 
     /// Whether `self` came before `other`, which is at most half the range away.
     pub fn is_before(self, other: Self) -> bool {
-        let ahead = other.0.wrapping_sub(self.0) & ((1 << SEQUENCE_BITS) - 1);
+        let ahead = other.ahead_of(self);
         if planted!(SequenceDoesNotWrap) {
             return self.0 < other.0;
         }
@@ -90,9 +88,12 @@ impl Sequence {
 
 /// What the checksums of one session begin with.
 #[derive(Clone, Copy, Debug)]
-pub struct Seed(u32);
+pub struct Seed {
+    sum: u32,
+    tag: u16,
+}
 
-/// What the checksum of one entry begins with: the session and the entry's place.
+/// What the checksum of one entry begins with: the session, the lane, and which part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct EntrySeed(u32);
 
@@ -100,22 +101,36 @@ impl Seed {
     /// The seed of a session of the pair `uuid`.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
         let session = if planted!(SeedWithoutSession) { 0 } else { session };
-        Seed(crc32c::crc32c_append(crc32c::crc32c(uuid), &session.to_le_bytes()))
+        let sum = sum::crc32c_append(sum::crc32c(uuid), &session.to_le_bytes());
+        Seed { sum, tag: if planted!(HeaderWithoutSession) { 0 } else { session as u16 } }
     }
 
-    /// The seed of redo entry `position` (0 or 1) of `lane`.
-    pub fn redo(self, lane: LaneIndex, position: usize) -> EntrySeed {
-        self.place(lane, position as u8)
+    /// The last 16 bits of the session's number.
+    pub fn tag(self) -> u16 {
+        self.tag
     }
 
     /// The seed of the undo entry of `lane`, and of what it spills.
     pub fn undo(self, lane: LaneIndex) -> EntrySeed {
-        self.place(lane, 2)
+        self.place(lane, 1)
     }
 
-    fn place(self, lane: LaneIndex, which: u8) -> EntrySeed {
+    /// The seed of a part of `lane`: 0 its ring, 1 its undo entry.
+    pub(super) fn place(self, lane: LaneIndex, which: u8) -> EntrySeed {
         let [low, high] = if planted!(SeedWithoutPlace) { [0; 2] } else { lane.0.to_le_bytes() };
-        EntrySeed(crc32c::crc32c_append(self.0, &[low, high, which]))
+        EntrySeed(sum::crc32c_append(self.sum, &[low, high, which]))
+    }
+}
+
+impl EntrySeed {
+    /// The checksum of bytes at this place.
+    pub fn sum(self, bytes: &[u8]) -> u32 {
+        sum::crc32c_append(self.0, bytes)
+    }
+
+    /// What the checksums of `LEN` bytes each at this place differ by from those that begin with nothing.
+    pub fn difference<const LEN: usize>(self) -> u32 {
+        sum::difference::<LEN>(self.0)
     }
 }
 
@@ -130,119 +145,6 @@ pub enum Found<T> {
     Valid(T),
 }
 
-/// A small write in place: `payload` at `offset` of `page`, into the slots that `sides` names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Redo {
-    /// Its number in the lane.
-    pub sequence: Sequence,
-    /// The page written to.
-    pub page: PageIndex,
-    /// Where in the page, in bytes.
-    pub offset: usize,
-    /// One bit a slice of the page: 0 = home slot, 1 = reflection slot.
-    pub sides: u64,
-    /// The bytes.
-    pub payload: Vec<u8>,
-}
-
-/// Bytes of an encoded redo entry, ready to be copied to its place. `N` is room for header and
-/// payload, in whole cache lines: a small entry should not cost the zeroing of a large one.
-pub struct RedoBytes<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-}
-
-impl<const N: usize> RedoBytes<N> {
-    /// Encodes the entry. The bytes are padded with zeroes to whole cache lines.
-    ///
-    /// `payload` has 1 to [`REDO_MAX`] bytes, fits `N` behind the header, and ends within the page.
-    #[inline]
-    pub fn encode(
-        seed: EntrySeed,
-        sequence: Sequence,
-        page: PageIndex,
-        offset: usize,
-        sides: u64,
-        payload: &[u8],
-    ) -> Self {
-        let len = payload.len();
-        const { assert!(N.is_multiple_of(SLICE) && N <= REDO_ENTRY) };
-        assert!(len > 0 && len <= N - REDO_HEADER && offset + len <= PAGE);
-        let mut bytes = [0; N];
-        let header = sequence.0 << 24 | (offset as u64) << 12 | len as u64;
-        bytes[..8].copy_from_slice(&header.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(page.0 as u32).to_le_bytes());
-        bytes[16..24].copy_from_slice(&sides.to_le_bytes());
-        bytes[REDO_HEADER..REDO_HEADER + len].copy_from_slice(payload);
-        let sum = crc32c::crc32c_append(seed.0, &bytes[..REDO_HEADER + len]);
-        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
-        RedoBytes { bytes, len: (REDO_HEADER + len).next_multiple_of(SLICE) }
-    }
-
-    /// The header word: what a clearing compare-and-swap expects to find.
-    pub fn header(&self) -> u64 {
-        word(&self.bytes, 0)
-    }
-
-    /// The bytes to store: whole cache lines.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// What the bytes at a redo entry's place turned out to be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RedoFound {
-    /// No entry.
-    Empty,
-    /// Not an entry of this session that was written whole.
-    Torn,
-    /// The entry with this number was cleared. The lane's older entry is void as well: what it
-    /// stored was durable before the cleared one was written.
-    Cleared(Sequence),
-    /// An entry.
-    Valid(Redo),
-}
-
-/// The header that a cleared entry leaves: its sequence number and nothing else.
-pub fn cleared(header: u64) -> u64 {
-    header >> 24 << 24
-}
-
-impl Redo {
-    /// Judges the bytes at a redo entry's place. Never panics, whatever the bytes.
-    pub fn decode(seed: EntrySeed, bytes: &[u8; REDO_ENTRY]) -> RedoFound {
-        use RedoFound as Found;
-        let header = word(bytes, 0);
-        if header == 0 {
-            return Found::Empty;
-        }
-        if header == cleared(header) && !planted!(TombstoneIsTorn) {
-            return Found::Cleared(Sequence(header >> 24));
-        }
-        let len = (header & 0xFFF) as usize;
-        let offset = (header >> 12 & 0xFFF) as usize;
-        if len == 0 || len > REDO_MAX || offset + len > PAGE {
-            return Found::Torn;
-        }
-        let mut said = bytes[..REDO_HEADER + len].to_vec();
-        said[8..12].fill(0);
-        let sum = crc32c::crc32c_append(seed.0, &said);
-        let page = PageIndex(word(bytes, 8) >> 32);
-        let is_whole = word(bytes, 8) as u32 == sum || planted!(RedoSumNotChecked);
-        if !is_whole || page.0 >= MAX_LEN / PAGE as u64 {
-            return Found::Torn;
-        }
-        Found::Valid(Redo {
-            sequence: Sequence(header >> 24),
-            page,
-            offset,
-            sides: word(bytes, 16),
-            payload: said.split_off(REDO_HEADER),
-        })
-    }
-}
-
 /// A word that commits move: which one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum WordId {
@@ -253,6 +155,14 @@ pub enum WordId {
 }
 
 impl WordId {
+    /// The region that the word is about, in whole or in part.
+    pub fn region(self) -> RegionIndex {
+        match self {
+            WordId::Slice(page) => page.region(),
+            WordId::Region(region) => region,
+        }
+    }
+
     const KIND: u32 = 56;
 
     fn encode(self) -> u64 {
@@ -284,11 +194,19 @@ pub struct OldBits {
 }
 
 impl OldBits {
-    /// Appends the record's 24 bytes.
+    /// The record's bytes.
+    #[inline]
+    fn encode(&self) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        bytes[..8].copy_from_slice(&self.word.encode().to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.mask.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.old.to_le_bytes());
+        bytes
+    }
+
+    /// Appends the record's bytes.
     pub fn encode_to(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.word.encode().to_le_bytes());
-        bytes.extend_from_slice(&self.mask.to_le_bytes());
-        bytes.extend_from_slice(&self.old.to_le_bytes());
+        bytes.extend_from_slice(&self.encode());
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -340,12 +258,12 @@ pub struct SpillSum {
 impl SpillSum {
     /// Of no bytes, spilled by the entry of this number.
     pub fn new(seed: EntrySeed, sequence: Sequence) -> Self {
-        SpillSum { sum: crc32c::crc32c_append(seed.0, &sequence.0.to_le_bytes()), len: 0 }
+        SpillSum { sum: seed.sum(&sequence.0.to_le_bytes()), len: 0 }
     }
 
     /// Of more bytes.
     pub fn add(&mut self, bytes: &[u8]) {
-        self.sum = crc32c::crc32c_append(self.sum, bytes);
+        self.sum = sum::crc32c_append(self.sum, bytes);
         self.len += bytes.len() as u64;
     }
 }
@@ -359,6 +277,10 @@ pub enum UndoBody {
     SpilledUndo(Spill),
     /// The new slices themselves are in the log area.
     SpilledRedo(Spill),
+    /// New slices that go over valid ones, and slice bits that flip with them.
+    InPlace(Vec<InPlacePage>),
+    /// The same, in the log area.
+    SpilledInPlace(Spill),
 }
 
 /// The entry that commits an operation over several words.
@@ -370,9 +292,17 @@ pub struct Undo {
     pub body: UndoBody,
 }
 
+/// The bytes of an entry of words: of ten words without asking the allocator.
+pub type WordsBytes = SmallVec<[u8; 256]>;
+
 const KIND_UNDO: u64 = 1;
 const KIND_SPILLED_UNDO: u64 = 2;
 const KIND_SPILLED_REDO: u64 = 3;
+const KIND_IN_PLACE: u64 = 4;
+const KIND_SPILLED_IN_PLACE: u64 = 5;
+
+/// Bytes of pages in place that fit a lane.
+pub const IN_PLACE_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
 
 impl Undo {
     /// The bytes of the entry. Inline bodies have at most [`UNDO_INLINE`] records.
@@ -380,18 +310,45 @@ impl Undo {
         let mut bytes = vec![0; UNDO_HEADER];
         let (kind, count) = match &self.body {
             UndoBody::Inline(records) => {
-                assert!(records.len() <= UNDO_INLINE);
-                records.iter().for_each(|record| record.encode_to(&mut bytes));
-                (KIND_UNDO, records.len() as u64)
+                return Self::encode_words(self.sequence, seed, records.iter().copied()).into_vec();
             }
             UndoBody::SpilledUndo(spill) => (KIND_SPILLED_UNDO, spill.encode_to(&mut bytes)),
             UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
+            UndoBody::InPlace(pages) => {
+                pages.iter().for_each(|page| page.encode_to(&mut bytes));
+                assert!(bytes.len() <= UNDO_ENTRY_LEN);
+                (KIND_IN_PLACE, ((bytes.len() - UNDO_HEADER) / 8) as u64)
+            }
+            UndoBody::SpilledInPlace(spill) => (KIND_SPILLED_IN_PLACE, spill.encode_to(&mut bytes)),
         };
-        let header = self.sequence.0 << 24 | kind << 16 | count;
-        bytes[..8].copy_from_slice(&header.to_le_bytes());
-        let sum = crc32c::crc32c_append(seed.0, &bytes);
-        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        Self::seal(&mut bytes, self.sequence, seed, kind, count);
         bytes
+    }
+
+    /// The bytes of an entry with the old bits of at most [`UNDO_INLINE`] words.
+    pub fn encode_words(
+        sequence: Sequence,
+        seed: EntrySeed,
+        records: impl Iterator<Item = OldBits>,
+    ) -> WordsBytes {
+        let mut bytes = WordsBytes::new();
+        bytes.extend_from_slice(&[0; UNDO_HEADER]);
+        let mut count = 0;
+        for record in records {
+            bytes.extend_from_slice(&record.encode());
+            count += 1;
+        }
+        assert!(count <= UNDO_INLINE);
+        Self::seal(&mut bytes, sequence, seed, KIND_UNDO, count as u64);
+        bytes
+    }
+
+    /// Fills in the header of an entry.
+    fn seal(bytes: &mut [u8], sequence: Sequence, seed: EntrySeed, kind: u64, count: u64) {
+        let header = sequence.0 << 24 | kind << 16 | count;
+        bytes[..8].copy_from_slice(&header.to_le_bytes());
+        let sum = seed.sum(bytes);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 
     /// Judges the bytes at an undo entry's place. Never panics, whatever the bytes.
@@ -401,20 +358,24 @@ impl Undo {
             return Found::Empty;
         }
         let count = (header & 0xFFFF) as usize;
-        if count == 0 || count > UNDO_INLINE {
+        let kind = header >> 16 & 0xFF;
+        let body = count * if kind == KIND_IN_PLACE { 8 } else { RECORD };
+        if count == 0 || UNDO_HEADER + body > UNDO_ENTRY_LEN {
             return Found::Torn;
         }
-        let mut said = bytes[..UNDO_HEADER + count * RECORD].to_vec();
+        let mut said = bytes[..UNDO_HEADER + body].to_vec();
         said[8..12].fill(0);
-        let is_whole = word(bytes, 8) as u32 == crc32c::crc32c_append(seed.0, &said);
+        let is_whole = word(bytes, 8) as u32 == seed.sum(&said);
         if !is_whole && !planted!(UndoSumNotChecked) {
             return Found::Torn;
         }
         let records = &said[UNDO_HEADER..];
-        let body = match header >> 16 & 0xFF {
+        let body = match kind {
             KIND_UNDO => OldBits::decode_all(records).map(UndoBody::Inline),
             KIND_SPILLED_UNDO => Spill::decode(records).map(UndoBody::SpilledUndo),
             KIND_SPILLED_REDO => Spill::decode(records).map(UndoBody::SpilledRedo),
+            KIND_IN_PLACE => InPlacePage::decode_all(records).map(UndoBody::InPlace),
+            KIND_SPILLED_IN_PLACE => Spill::decode(records).map(UndoBody::SpilledInPlace),
             _ => None,
         };
         let sequence = Sequence(header >> 24);
@@ -435,6 +396,63 @@ impl Spill {
         let end = offset.checked_add(len)?;
         let sum = u32::try_from(word(bytes, 16)).ok()?;
         (bytes.len() == RECORD && end <= LOG_AREA_LEN).then_some(Spill { offset, len, sum })
+    }
+}
+
+/// What an operation does to one page that it changes in place. See `engine::in_place`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InPlacePage {
+    /// The page.
+    pub page: PageIndex,
+    /// One bit a slice that goes into its valid slot.
+    pub stays: u64,
+    /// Bits of the slice word that flip: their slices are in their free slots already.
+    pub flips: u64,
+    /// Those bits afterwards, zero elsewhere.
+    pub flipped: u64,
+    /// 64 bytes for each bit of `stays`, lowest first.
+    pub slices: Vec<u8>,
+}
+
+/// Bytes of a page in place before its slices.
+pub const IN_PLACE_HEADER: usize = 32;
+/// Most bytes of a page in place.
+pub const IN_PLACE_MAX: usize = IN_PLACE_HEADER + PAGE;
+
+impl InPlacePage {
+    /// Appends the page's bytes.
+    pub fn encode_to(&self, bytes: &mut Vec<u8>) {
+        assert_eq!(self.slices.len(), self.stays.count_ones() as usize * SLICE);
+        for word in [self.page.0, self.stays, self.flips, self.flipped] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.slices);
+    }
+
+    /// Decodes pages that lie one behind the other.
+    pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
+        let mut pages = Vec::new();
+        while !bytes.is_empty() {
+            pages.push(Self::decode_first(&mut bytes)?);
+        }
+        Some(pages)
+    }
+
+    /// Decodes the first page of `bytes` and leaves the rest.
+    pub fn decode_first(bytes: &mut &[u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(IN_PLACE_HEADER)?;
+        let (page, stays) = (PageIndex(word(header, 0)), word(header, 8));
+        let (flips, flipped) = (word(header, 16), word(header, 24));
+        let (slices, rest) = rest.split_at_checked(stays.count_ones() as usize * SLICE)?;
+        let is_sound = page.0 < MAX_LEN / PAGE as u64
+            && stays | flips != 0
+            && stays & flips == 0
+            && flipped & !flips == 0;
+        if !is_sound {
+            return None;
+        }
+        *bytes = rest;
+        Some(InPlacePage { page, stays, flips, flipped, slices: slices.to_vec() })
     }
 }
 
@@ -493,76 +511,6 @@ mod tests {
 
     fn seed() -> Seed {
         Seed::new(b"0123456789abcdef", 3)
-    }
-
-    fn redo_place<const N: usize>(entry: &RedoBytes<N>) -> [u8; REDO_ENTRY] {
-        let mut place = [0xEE; REDO_ENTRY];
-        place[..entry.as_slice().len()].copy_from_slice(entry.as_slice());
-        place
-    }
-
-    #[test]
-    fn redo_entries_come_back() {
-        let seed = seed().redo(LaneIndex(5), 1);
-        for (offset, len) in [(0, 1), (8, 40), (4095, 1), (100, REDO_MAX), (4000, 96)] {
-            let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            let entry = RedoBytes::<REDO_ENTRY>::encode(
-                seed,
-                Sequence(9),
-                PageIndex(77),
-                offset,
-                1 << 63,
-                &payload,
-            );
-            assert_eq!(
-                Redo::decode(seed, &redo_place(&entry)),
-                RedoFound::Valid(Redo {
-                    sequence: Sequence(9),
-                    page: PageIndex(77),
-                    offset,
-                    sides: 1 << 63,
-                    payload,
-                })
-            );
-        }
-    }
-
-    #[test]
-    fn a_payload_of_40_bytes_takes_one_cache_line() {
-        let seed = seed().redo(LaneIndex(0), 0);
-        let entry =
-            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence::FIRST, PageIndex(0), 0, 0, &[1; 40]);
-        assert_eq!(entry.as_slice().len(), 64);
-    }
-
-    #[test]
-    fn entries_of_other_sessions_lanes_and_positions_are_torn() {
-        let right = seed().redo(LaneIndex(5), 1);
-        let entry =
-            RedoBytes::<REDO_ENTRY>::encode(right, Sequence::FIRST, PageIndex(1), 0, 0, b"x");
-        let place = redo_place(&entry);
-        for wrong in [
-            Seed::new(b"0123456789abcdef", 4).redo(LaneIndex(5), 1),
-            Seed::new(b"0123456789abcdeF", 3).redo(LaneIndex(5), 1),
-            seed().redo(LaneIndex(6), 1),
-            seed().redo(LaneIndex(5), 0),
-            seed().undo(LaneIndex(5)),
-        ] {
-            assert_eq!(Redo::decode(wrong, &place), RedoFound::Torn);
-        }
-        assert!(matches!(Redo::decode(right, &place), RedoFound::Valid(_)));
-    }
-
-    #[test]
-    fn every_flipped_bit_of_an_entry_is_noticed() {
-        let seed = seed().redo(LaneIndex(0), 0);
-        let entry =
-            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
-        for bit in 0..(REDO_HEADER + 30) * 8 {
-            let mut place = redo_place(&entry);
-            place[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Redo::decode(seed, &place), RedoFound::Torn, "bit {bit}");
-        }
     }
 
     #[test]
@@ -640,38 +588,25 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_entry_says_its_number_and_nothing_else() {
-        let seed = seed().redo(LaneIndex(0), 0);
-        let entry =
-            RedoBytes::<REDO_ENTRY>::encode(seed, Sequence(3), PageIndex(1), 7, 5, &[0x5A; 30]);
-        let mut place = redo_place(&entry);
-        place[..8].copy_from_slice(&cleared(entry.header()).to_le_bytes());
-        assert_eq!(Redo::decode(seed, &place), RedoFound::Cleared(Sequence(3)));
-    }
-
-    #[test]
     fn sequences_wrap() {
         let last = Sequence((1 << SEQUENCE_BITS) - 1);
         assert!(last.is_before(last.next()));
         assert!(!last.next().is_before(last));
         assert!(!last.is_before(last));
-        assert_ne!(last.position(), last.next().position());
+        assert_eq!(last.next().place(), (last.place() + 1) % RING);
     }
 
     #[test]
     fn garbage_never_panics() {
         let mut x = 0x9E37_79B9_7F4A_7C15u64;
         for _ in 0..20_000 {
-            let mut redo = [0u8; REDO_ENTRY];
             let mut undo = [0u8; UNDO_ENTRY_LEN];
-            for byte in redo.iter_mut().chain(undo.iter_mut()).step_by(7) {
+            for byte in undo.iter_mut().step_by(7) {
                 x ^= x << 13;
                 x ^= x >> 7;
                 x ^= x << 17;
                 *byte = x as u8;
             }
-            let found = Redo::decode(seed().redo(LaneIndex(0), 0), &redo);
-            assert!(!matches!(found, RedoFound::Valid(_)));
             let found = Undo::decode(seed().undo(LaneIndex(0)), &undo);
             assert!(!matches!(found, Found::Valid(_)));
             let _ = SpilledPage::decode_all(&undo);

@@ -8,9 +8,10 @@
 //! 2 MiB    log area            256 MiB, sparse: spilled log entries
 //! 258 MiB  superchunk 0        for the first GiB of the home file:
 //!            + 0      slice words     2 MiB
-//!            + 2 MiB  checksums       2 MiB, reserved
-//!            + 4 MiB  region words    2 MiB, 32 KiB used
-//!            + 6 MiB  reflection pages 1 GiB, at the same place as in the home file
+//!            + 2 MiB  durable words   2 MiB
+//!            + 4 MiB  checksums       2 MiB, reserved
+//!            + 6 MiB  region words    2 MiB, 32 KiB used
+//!            + 8 MiB  reflection pages 1 GiB, at the same place as in the home file
 //!          superchunk 1 ...
 //! ```
 //!
@@ -35,17 +36,19 @@ pub const HIGH_WATER_WORD: u64 = LENGTH_WORD + 8;
 pub const LANES: u64 = 64 << 10;
 /// Bytes in a lane.
 pub const LANE: usize = 4096;
-/// Lanes that belong to one thread at a time and keep its redo entries.
+/// Lanes that belong to one thread at a time and keep the entries that vouch for its flips.
 pub const PRIVATE_LANES: usize = 64;
-/// Lanes lent for one operation to threads that found no private lane; no redo entries.
+/// Lanes lent for one operation to threads that found no private lane; their rings are empty.
 pub const SHARED_LANES: usize = 16;
 /// All lanes.
 pub const LANE_COUNT: usize = PRIVATE_LANES + SHARED_LANES;
 
-/// A redo entry's place in its lane: two of them, used alternately.
-pub const REDO_ENTRY: usize = 1024;
+/// Bytes of an entry that vouches for a flip: one cache line.
+pub const VOUCH: usize = 64;
+/// Such entries of a lane, at its beginning, used in turn.
+pub const RING: usize = 32;
 /// The undo (or spill) entry's place in its lane.
-pub const UNDO_ENTRY: usize = 2 * REDO_ENTRY;
+pub const UNDO_ENTRY: usize = RING * VOUCH;
 /// Bytes of the undo entry.
 pub const UNDO_ENTRY_LEN: usize = LANE - UNDO_ENTRY;
 
@@ -59,11 +62,12 @@ pub const LOG_EXTENT: u64 = 1 << 20;
 /// First superchunk.
 pub const SUPERCHUNKS: u64 = LOG_AREA + LOG_AREA_LEN;
 /// Bytes before a superchunk's reflection pages.
-pub const SUPERCHUNK_META: u64 = 6 << 20;
+pub const SUPERCHUNK_META: u64 = 8 << 20;
 /// Bytes in a superchunk of the reflection file.
 pub const SUPERCHUNK_LEN: u64 = SUPERCHUNK_META + SUPERCHUNK as u64;
 const SLICE_WORDS: u64 = 0;
-const REGION_WORDS: u64 = 4 << 20;
+const DURABLE_WORDS: u64 = 2 << 20;
+const REGION_WORDS: u64 = 6 << 20;
 /// Bytes of region words in a superchunk.
 pub const REGION_WORDS_LEN: u64 = (REGIONS_PER_SUPERCHUNK * 8) as u64;
 
@@ -75,11 +79,11 @@ const _: () = {
     assert!(LANES + (LANE_COUNT * LANE) as u64 <= LOG_AREA);
     assert!(LOG_AREA.is_multiple_of(HUGE) && SUPERCHUNKS.is_multiple_of(HUGE));
     assert!(SUPERCHUNK_LEN.is_multiple_of(HUGE) && SUPERCHUNK_META.is_multiple_of(HUGE));
-    assert!(SUPERCHUNK / PAGE * 8 <= 2 << 20, "slice words fit their 2 MiB");
+    assert!(SUPERCHUNK / PAGE * 8 <= 2 << 20, "slice words and durable words fit their 2 MiB");
     assert!(REGION_WORDS + REGION_WORDS_LEN <= SUPERCHUNK_META);
-    // One region word a region and two slice words at the ends: 24 bytes each.
-    assert!((MAX_LEN / REGION as u64 + 2) * 24 <= LOG_AREA_LEN);
-    assert!(MAX_LEN / PAGE as u64 <= u32::MAX as u64, "a page index fits a redo entry");
+    // One region word a region and up to seven slice words at each end: 24 bytes each.
+    assert!((MAX_LEN / REGION as u64 + 2 * 7) * 24 <= LOG_AREA_LEN);
+    assert!(MAX_LEN / PAGE as u64 <= u32::MAX as u64, "a page index fits an entry");
 };
 
 /// Where the superchunk `n` begins.
@@ -91,6 +95,12 @@ pub const fn superchunk(n: usize) -> u64 {
 pub const fn slice_word(page: PageIndex) -> u64 {
     let pages = (SUPERCHUNK / PAGE) as u64;
     superchunk((page.0 / pages) as usize) + SLICE_WORDS + page.0 % pages * 8
+}
+
+/// Where the durable word of `page` is: which of its slices are in the reflection file at the last
+/// durable point.
+pub const fn durable_word(page: PageIndex) -> u64 {
+    slice_word(page) - SLICE_WORDS + DURABLE_WORDS
 }
 
 /// Where the region words of superchunk `n` begin.
@@ -114,9 +124,9 @@ pub const fn lane(lane: LaneIndex) -> u64 {
     LANES + lane.0 as u64 * LANE as u64
 }
 
-/// Where redo entry `position` (0 or 1) of `lane` is.
-pub const fn redo_entry(of: LaneIndex, position: usize) -> u64 {
-    lane(of) + (position * REDO_ENTRY) as u64
+/// Where the entry in `place` of the ring of `lane` is.
+pub const fn vouch(of: LaneIndex, place: usize) -> u64 {
+    lane(of) + (place * VOUCH) as u64
 }
 
 /// Where the undo entry of `lane` is.
@@ -143,8 +153,10 @@ mod tests {
         assert_eq!(SUPERCHUNKS, 258 << 20);
         assert_eq!(slice_word(PageIndex(0)), 258 << 20);
         assert_eq!(slice_word(PageIndex(gib / 4096 - 1)), (260 << 20) - 8);
-        assert_eq!(region_word(RegionIndex(0)), 262 << 20);
-        assert_eq!(reflection(0), 264 << 20);
+        assert_eq!(durable_word(PageIndex(0)), 260 << 20);
+        assert_eq!(durable_word(PageIndex(gib / 4096 - 1)), (262 << 20) - 8);
+        assert_eq!(region_word(RegionIndex(0)), 264 << 20);
+        assert_eq!(reflection(0), 266 << 20);
         assert_eq!(reflection(gib - 1) + 1, superchunk(1));
         assert_eq!(slice_word(PageIndex(gib / 4096)), superchunk(1));
         assert_eq!(reflection(gib) % (2 << 20), 0);

@@ -7,6 +7,7 @@
 
 use super::layout;
 use crate::mutant::planted;
+use crate::sum;
 use crate::units::{PAGE, PAGES_PER_REGION, SLICE, SUPERCHUNK};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -55,7 +56,10 @@ struct Raw {
     boot_id: [u8; 16],
     name_len: U16,
     name: [u8; NAME_LEN],
-    reserved2: [u8; 83],
+    reserved2: [u8; 3],
+    durable: U32,
+    durable_len: U64,
+    reserved3: [u8; 68],
     checksum: U32,
 }
 
@@ -67,6 +71,8 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, device) == 88);
     assert!(std::mem::offset_of!(Raw, closed_len) == 120);
     assert!(std::mem::offset_of!(Raw, boot_id) == 152);
+    assert!(std::mem::offset_of!(Raw, durable) == 428);
+    assert!(std::mem::offset_of!(Raw, durable_len) == 432);
     assert!(std::mem::offset_of!(Raw, checksum) == SUPERBLOCK_LEN - 4);
 };
 
@@ -113,6 +119,50 @@ pub enum State {
     Emptied,
 }
 
+/// How the durable words and the journal of a session are to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DurablePoints {
+    /// There are none: working words are all there is.
+    None,
+    /// The pair was being made: nothing was stored yet.
+    NotYet,
+    /// Believed after a restart of the machine only.
+    AfterRestart(DurableBase),
+    /// Believed after every end that was no closing: what was not synced is taken back.
+    AfterDeath(DurableBase),
+}
+
+/// The durable point with which a session began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DurableBase {
+    /// Logical length of the home file.
+    pub len: u64,
+}
+
+const DURABLE_NONE: u32 = 0;
+const DURABLE_NOT_YET: u32 = 3;
+const DURABLE_AFTER_RESTART: u32 = 1;
+const DURABLE_AFTER_DEATH: u32 = 2;
+
+impl DurablePoints {
+    /// The same, of a file of another length.
+    pub fn with_len(self, len: u64) -> Self {
+        match self {
+            DurablePoints::AfterRestart(_) => DurablePoints::AfterRestart(DurableBase { len }),
+            DurablePoints::AfterDeath(_) => DurablePoints::AfterDeath(DurableBase { len }),
+            other => other,
+        }
+    }
+
+    /// The durable point with which the session began.
+    pub fn base(self) -> Option<DurableBase> {
+        match self {
+            DurablePoints::None | DurablePoints::NotYet => None,
+            DurablePoints::AfterRestart(base) | DurablePoints::AfterDeath(base) => Some(base),
+        }
+    }
+}
+
 /// A superblock whose checksum, version and geometry were found to be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
@@ -128,6 +178,8 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// File name of the home file, for messages and for finding an orphan. Cut at 255 bytes.
     pub name: Vec<u8>,
+    /// What is to be believed after what end.
+    pub durable: DurablePoints,
 }
 
 /// What the bytes of one copy turned out to be.
@@ -152,6 +204,12 @@ impl Superblock {
             State::Emptied => (STATE_EMPTIED, ClosedAs::default()),
         };
         let born = self.identity.born.unwrap_or_default();
+        let durable = match self.durable {
+            DurablePoints::None => DURABLE_NONE,
+            DurablePoints::NotYet => DURABLE_NOT_YET,
+            DurablePoints::AfterRestart(_) => DURABLE_AFTER_RESTART,
+            DurablePoints::AfterDeath(_) => DURABLE_AFTER_DEATH,
+        };
         let name_len = self.name.len().min(NAME_LEN);
         let mut name = [0; NAME_LEN];
         name[..name_len].copy_from_slice(&self.name[..name_len]);
@@ -184,10 +242,13 @@ impl Superblock {
             boot_id: self.boot_id,
             name_len: (name_len as u16).into(),
             name,
-            reserved2: [0; 83],
+            reserved2: [0; 3],
+            durable: durable.into(),
+            durable_len: self.durable.base().map_or(0, |base| base.len).into(),
+            reserved3: [0; 68],
             checksum: 0.into(),
         };
-        raw.checksum = crc32c::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
+        raw.checksum = sum::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
         let mut bytes = [0; SUPERBLOCK_LEN];
         bytes.copy_from_slice(raw.as_bytes());
         bytes
@@ -205,7 +266,7 @@ impl Superblock {
         if raw.version.get() > layout::FORMAT_VERSION {
             return Copy::Newer(raw.version.get());
         }
-        let sum = crc32c::crc32c(&bytes[..SUPERBLOCK_LEN - 4]);
+        let sum = sum::crc32c(&bytes[..SUPERBLOCK_LEN - 4]);
         let geometry_is_ours = raw.version.get() == layout::FORMAT_VERSION
             && raw.length.get() == SUPERBLOCK_LEN as u32
             && raw.slice.get() == SLICE as u32
@@ -229,6 +290,14 @@ impl Superblock {
             }),
             _ => return Copy::Corrupt,
         };
+        let base = DurableBase { len: raw.durable_len.get() };
+        let durable = match raw.durable.get() {
+            DURABLE_NONE => DurablePoints::None,
+            DURABLE_NOT_YET => DurablePoints::NotYet,
+            DURABLE_AFTER_RESTART => DurablePoints::AfterRestart(base),
+            DURABLE_AFTER_DEATH => DurablePoints::AfterDeath(base),
+            _ => return Copy::Corrupt,
+        };
         let name_len = usize::from(raw.name_len.get());
         let Some(name) = raw.name.get(..name_len) else {
             return Copy::Corrupt;
@@ -244,6 +313,7 @@ impl Superblock {
             },
             boot_id: raw.boot_id,
             name: name.to_vec(),
+            durable,
         })
     }
 
@@ -303,6 +373,7 @@ pub(crate) mod tests {
             identity: Identity { device: 2, inode: 3, born: Some(Moment { seconds: 4, nanos: 5 }) },
             boot_id: [9; 16],
             name: b"state.dat".to_vec(),
+            durable: DurablePoints::None,
         }
     }
 

@@ -11,17 +11,18 @@
 //! - what a thread has published is seen by everybody before the thread looks at anything else, if
 //!   it calls [`after_own_writes`] before it looks.
 //!
-//! May import `primitive` and `mutant`.
+//! May import `primitive`, `thread` and `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
-//! read-modify-write waits on x86 for all outstanding stores, which for a redo entry would be a
-//! second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
+//! read-modify-write waits on x86 for all outstanding stores, which after a vouched flip would
+//! be a second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
 //! read, if there is one: a next write has a locked instruction of its own.
 
 use crate::mutant::{planted, unless};
-use crate::primitive::{self, AtomicU64, Backoff, Ordering, fence, sleep};
-use std::cell::Cell;
+use crate::primitive::{AtomicU64, Backoff, Ordering, fence, sleep};
+use crate::thread;
+use smallvec::SmallVec;
 use std::time::Duration;
 
 /// Somebody writes under this word.
@@ -31,10 +32,12 @@ const CLOSED: u64 = 2;
 /// Region words only: page locks below may be held. Set by the first page locker, and cleaned
 /// lazily, by the next locker of the region: the lazily cleaned intention lock of MGSP.
 const INTENT: u64 = 4;
-const VERSION: u64 = !(HELD | CLOSED | INTENT);
-const STEP: u64 = 8;
+/// Page words only: whoever holds the word will not change what it protects.
+const STILL: u64 = 8;
+const VERSION: u64 = !(HELD | CLOSED | INTENT | STILL);
+const STEP: u64 = 16;
 
-/// Lock and version in one word. 2^61 versions: it does not wrap.
+/// Lock and version in one word. 2^60 versions: it does not wrap.
 #[derive(Debug, Default)]
 pub struct LockWord(AtomicU64);
 
@@ -76,15 +79,15 @@ impl LockWord {
         self.0.load(Ordering::Relaxed) & VERSION == version.0
     }
 
-    /// Whether somebody writes under this word.
+    /// Whether somebody holds this word, to write under it or to keep writers away.
     pub fn is_held(&self) -> bool {
         self.0.load(Ordering::SeqCst) & HELD != 0
     }
 
-    /// The same for who has put a sequentially consistent fence before its look, as
-    /// [`close_before_looking`] does.
-    pub fn is_held_after_fence(&self) -> bool {
-        self.0.load(Ordering::Acquire) & HELD != 0
+    /// Whether somebody may write under this word. For who has put a sequentially consistent fence
+    /// before its look, as [`close_before_looking`] does.
+    pub fn is_written_after_fence(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (HELD | STILL) == HELD
     }
 
     /// Makes readers wait. By the holder, before it changes what readers see.
@@ -102,19 +105,56 @@ impl LockWord {
         let word = self.0.load(Ordering::Relaxed);
         let step = if word & CLOSED != 0 { STEP } else { 0 };
         if step != 0 {
-            note_published();
+            thread::note_published();
         }
         let step = if word & CLOSED != 0 && !planted!(NoNewVersion) { STEP } else { 0 };
         // A plain store, see the module comment. Release: the changes come before it.
-        self.0.store((word & !(HELD | CLOSED)) + step, Ordering::Release);
+        self.0.store((word & !(HELD | CLOSED | STILL)) + step, Ordering::Release);
     }
 }
+
+/// What a page's word and its region's said when a reader of the page began.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    region: u64,
+    page: u64,
+}
+
+impl Look {
+    /// The words to read under, or `None` while one is closed. [`LockWord::begin`] of both.
+    #[inline]
+    pub fn begin(region: &LockWord, page: &LockWord) -> Option<Look> {
+        let (region, page) = (region.0.load(Ordering::Acquire), page.0.load(Ordering::Acquire));
+        ((region | page) & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Look { region, page })
+    }
+
+    /// Whether both words are open and still at their versions: [`LockWord::is_still`] of both. The caller
+    /// has put an acquire fence between its reads and this call.
+    #[inline]
+    pub fn is_still(self, region: &LockWord, page: &LockWord) -> bool {
+        let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
+        let of_region = (region.0.load(Ordering::Relaxed) ^ self.region) & (VERSION | closed);
+        let of_page = (page.0.load(Ordering::Relaxed) ^ self.page) & (VERSION | closed);
+        (of_region == 0 || planted!(RegionNotLookedAtAgain))
+            & (of_page == 0 || planted!(PageNotLookedAtAgain))
+    }
+}
+
+/// The words that an operation holds: seldom more than a few.
+pub type AllHeld<'a> = SmallVec<[Held<'a>; 8]>;
 
 /// A page's or a region's word, held. Dropping it releases it.
 #[derive(Debug)]
 pub struct Held<'a>(&'a LockWord);
 
 impl Held<'_> {
+    /// Says that nothing will be changed under this word until it is dropped: writers wait, and
+    /// nobody else has to.
+    pub fn stays_as_it_is(&self) {
+        // Only the holder stores to a held word.
+        self.0.0.store(self.0.0.load(Ordering::Relaxed) | STILL, Ordering::Release);
+    }
+
     /// Makes readers wait until this is dropped, and gives the word a new version then.
     #[inline]
     pub fn close(&self) {
@@ -129,27 +169,17 @@ impl Drop for Held<'_> {
     }
 }
 
-primitive::local! {
-    // Of the thread and not of one file: operations on two files have an order, too.
-    static PUBLISHED: Cell<bool> = Cell::new(false);
-}
-
-/// Notes that this thread has published something by a plain store.
-#[inline]
-fn note_published() {
-    // Fails in a thread that is ending, which then fences each time.
-    let _fences_each_time = PUBLISHED.try_with(|published| published.set(true));
-}
-
 /// Waits, if this thread has published something since the last call, until everybody sees it. For
 /// who is about to read without taking a lock.
 ///
 /// An unlocking store may still be on its way when the next instructions load. Two threads that each
 /// wrote and then looked at what the other writes could both find nothing: each read would come
 /// before the other's write, in no order at all. (Taking a lock waits in any case.)
+///
+/// What is remembered is the thread's and not one file's: operations on two files have an order, too.
 #[inline]
 pub fn after_own_writes() {
-    if PUBLISHED.try_with(|published| published.replace(false)).unwrap_or(true) {
+    if thread::take_published() {
         fence(Ordering::SeqCst);
     }
 }
@@ -165,17 +195,30 @@ pub fn close_before_looking(held: &[Held<'_>]) {
 /// Takes a page's word, under its region's.
 #[inline]
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
+    match try_lock_page(region, page) {
+        Some(held) => held,
+        None => wait_for_page(region, page),
+    }
+}
+
+#[inline]
+fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+    if !announce(region) || !try_hold(page) {
+        return None;
+    }
+    let held = Held(page);
+    (is_announced(region) || planted!(RegionNotLookedAtAfterPage)).then_some(held)
+}
+
+// Out of the way, here and below: what waiting needs is not kept at hand where nobody waits.
+#[cold]
+fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     let mut patience = Patience::new();
     loop {
-        let is_announced_before = announce(region);
-        let looks_again = !planted!(RegionNotLookedAtAfterPage);
-        if is_announced_before && try_hold(page) {
-            let held = Held(page);
-            if is_announced(region) || !looks_again {
-                return held;
-            }
-        }
         patience.wait();
+        if let Some(held) = try_lock_page(region, page) {
+            return held;
+        }
     }
 }
 
@@ -186,7 +229,7 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
 pub fn lock_pages<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord> + Clone,
-    held: &mut Vec<Held<'a>>,
+    held: &mut AllHeld<'a>,
 ) {
     let before = held.len();
     let mut patience = Patience::new();
@@ -202,7 +245,7 @@ pub fn lock_pages<'a>(
 fn try_hold_all<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord>,
-    held: &mut Vec<Held<'a>>,
+    held: &mut AllHeld<'a>,
 ) -> bool {
     for page in pages {
         let mut patience = Patience::new();
@@ -240,32 +283,54 @@ fn is_announced(region: &LockWord) -> bool {
 }
 
 /// Takes a region's word, and waits for the page locks below it.
+#[inline]
 pub fn lock_region<'a, 'p>(
     region: &'a LockWord,
     pages: impl Iterator<Item = &'p LockWord>,
 ) -> Held<'a> {
-    let mut patience = Patience::new();
-    let had_intent = loop {
-        let seen = region.0.load(Ordering::Relaxed);
-        if seen & HELD == 0 {
-            let held = (seen | HELD) & !INTENT;
-            if region.0.compare_exchange(seen, held, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                break seen & INTENT != 0;
-            }
-        }
-        patience.wait();
+    let had_intent = match try_hold_region(region) {
+        Some(had_intent) => had_intent,
+        None => wait_for_region(region),
     };
     if had_intent {
         for page in pages {
-            let mut patience = Patience::new();
-            while page.is_held() && !planted!(PagesNotAwaited) {
-                patience.wait();
+            if page.is_held() && !planted!(PagesNotAwaited) {
+                wait_until_free(page);
             }
         }
         // What the page holders published must be seen from here on.
         fence(Ordering::Acquire);
     }
     Held(region)
+}
+
+/// Takes a region's word if nobody holds it, and says whether there was an intention.
+#[inline]
+fn try_hold_region(region: &LockWord) -> Option<bool> {
+    let seen = region.0.load(Ordering::Relaxed);
+    let held = (seen | HELD) & !INTENT;
+    let is_ours = seen & HELD == 0
+        && region.0.compare_exchange(seen, held, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+    is_ours.then_some(seen & INTENT != 0)
+}
+
+#[cold]
+fn wait_for_region(region: &LockWord) -> bool {
+    let mut patience = Patience::new();
+    loop {
+        patience.wait();
+        if let Some(had_intent) = try_hold_region(region) {
+            return had_intent;
+        }
+    }
+}
+
+#[cold]
+fn wait_until_free(page: &LockWord) {
+    let mut patience = Patience::new();
+    while page.is_held() {
+        patience.wait();
+    }
 }
 
 #[inline]
@@ -359,7 +424,7 @@ mod tests {
                 let r = &r;
                 s.spawn(move || {
                     for _ in 0..2_000 {
-                        let mut held = Vec::new();
+                        let mut held = AllHeld::new();
                         lock_pages(&r.word, r.pages[first..first + 3].iter(), &mut held);
                         assert_eq!(held.len(), 3);
                     }
@@ -396,7 +461,7 @@ mod tests {
         let is_held = |word: &LockWord| word.is_held();
         std::thread::scope(|s| {
             s.spawn(|| {
-                let mut held = Vec::new();
+                let mut held = AllHeld::new();
                 lock_pages(&r.word, r.pages[..3].iter(), &mut held);
                 assert_eq!(held.len(), 3);
             });

@@ -39,6 +39,22 @@ pub fn light() {
     }
 }
 
+/// Whether the light fence is the one that is usual on this system: [`usual`] may stand for [`light`].
+/// Once [`prepare`] has settled it.
+pub fn is_usual() -> bool {
+    ASYMMETRIC.load(Ordering::Relaxed) == MAY_BE_ASYMMETRIC
+}
+
+/// As [`light`], without a look at which it is: for who has found that it [is the usual one](is_usual).
+#[inline]
+pub fn usual() {
+    if MAY_BE_ASYMMETRIC {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// Run by the one.
 pub fn heavy() {
     fence(Ordering::SeqCst);
@@ -50,6 +66,8 @@ pub fn heavy() {
 
 #[cfg(all(target_os = "linux", not(any(atomic_mmap_portable, miri, loom, shuttle))))]
 mod call {
+    pub const MAY_BE_ASYMMETRIC: bool = true;
+
     fn membarrier(command: libc::c_int) -> bool {
         // SAFETY: the call takes numbers only and touches no memory of ours.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
@@ -69,6 +87,8 @@ mod call {
 
 #[cfg(not(all(target_os = "linux", not(any(atomic_mmap_portable, miri, loom, shuttle)))))]
 mod call {
+    pub const MAY_BE_ASYMMETRIC: bool = false;
+
     pub fn register() -> bool {
         false
     }
@@ -76,7 +96,7 @@ mod call {
     pub fn fence_everybody() {}
 }
 
-use call::{fence_everybody, register};
+use call::{MAY_BE_ASYMMETRIC, fence_everybody, register};
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {

@@ -17,6 +17,8 @@ pub const UNLOCK: &str = "unlock";
 pub const MAP: &str = "map";
 /// Say how a mapped file will be used.
 pub const ADVISE: &str = "advise";
+/// Say that a file is written to in place.
+pub const IN_PLACE: &str = "in_place";
 /// Reserve storage.
 pub const ALLOCATE: &str = "allocate";
 /// Give storage back.
@@ -33,6 +35,8 @@ pub const SYNC_DIR: &str = "sync_dir";
 pub const READ: &str = "read";
 /// Write at an offset.
 pub const WRITE: &str = "write";
+/// Write at an offset, and wait until it is durable.
+pub const WRITE_DURABLY: &str = "write_durably";
 /// Look for the next data.
 pub const NEXT_DATA: &str = "next_data";
 /// Look for the next hole.
@@ -60,13 +64,14 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All of them, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 28] = [
     OPEN,
     DUPLICATE,
     LOCK,
     UNLOCK,
     MAP,
     ADVISE,
+    IN_PLACE,
     ALLOCATE,
     PUNCH,
     SET_LEN,
@@ -75,6 +80,7 @@ pub const ALL: [&str; 26] = [
     SYNC_DIR,
     READ,
     WRITE,
+    WRITE_DURABLY,
     NEXT_DATA,
     NEXT_HOLE,
     STAT,

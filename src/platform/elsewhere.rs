@@ -70,6 +70,9 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Ok(Mapping { map: Map::Real(map) })
 }
 
+/// The system reads ahead as it likes.
+pub fn will_need(_: &File, _: &Mapping, _: u64, _: u64) {}
+
 /// As far as there is a word for it.
 pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
     match &mapping.map {
@@ -82,11 +85,25 @@ pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
     }
 }
 
+/// Nobody to be told.
+pub fn write_in_place(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
 pub fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 pub fn punch(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Not known how.
+pub fn open_past_cache(_: &std::path::Path) -> io::Result<File> {
+    Err(io::ErrorKind::InvalidInput.into())
+}
+
+pub fn write_durably(_: &File, _: &[u8], _: u64) -> io::Result<usize> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -8,7 +8,7 @@
 //! has been called in an ancestor or in the process itself. A child made past libc (a raw `clone`) is
 //! not noticed.
 //!
-//! May import: libc and std.
+//! May import: libc, std and `thread`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,8 +30,8 @@ pub fn arm() {
             // SAFETY:
             // - the handler is a plain function that lives as long as the process (were the library
             //   unloaded, libc drops the handlers of the library that registered them);
-            // - it only adds to an atomic, which is async-signal-safe, as a child of a process with
-            //   threads demands.
+            // - it only adds to an atomic and stores to a constant-initialized local of the thread, which is
+            //   async-signal-safe, as a child of a process with threads demands.
             let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
             // It fails only without memory for a list node, and then the promise cannot be kept.
             assert_eq!(refused, 0, "pthread_atfork: out of memory");
@@ -42,6 +42,8 @@ pub fn arm() {
 #[cfg(unix)]
 extern "C" fn count() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    // The child's only thread. What it remembers stands for a look at the generation.
+    crate::thread::forget();
 }
 
 #[cfg(all(test, unix, not(miri)))]

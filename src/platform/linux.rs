@@ -12,9 +12,11 @@
 
 use super::{FileSystem, isa};
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::ptr::NonNull;
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -125,6 +127,33 @@ pub fn expect_random(file: &File, mapping: &Mapping) -> io::Result<()> {
     }
 }
 
+/// Brings the range of the file to the page cache, in single pages where [`expect_random`] was said, if
+/// its first page is not there: asking for what is there costs a sixth of copying it. Only a hint: nothing
+/// depends on what comes of it.
+pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
+    const PAGE: u64 = 4096;
+    /// The kernel surely takes so much at once.
+    const AT_ONCE: usize = 128 << 10;
+    let Ok(start) = libc::off_t::try_from(offset) else { return };
+    let Ok(len) = libc::off_t::try_from(len) else { return };
+    let page = offset / PAGE * PAGE;
+    let mut is_there = 0;
+    if page + PAGE <= mapping.len() as u64 {
+        let at = mapping.base().wrapping_add(page as usize);
+        // SAFETY: the page is within the mapping (just compared); the answer is one byte for one page.
+        let asked = unsafe { libc::mincore(at.cast(), PAGE as usize, &raw mut is_there) };
+        if asked == 0 && is_there & 1 == 1 {
+            return;
+        }
+    }
+    for part in (start..start.saturating_add(len)).step_by(AT_ONCE) {
+        let len = (start + len - part).min(AT_ONCE as libc::off_t);
+        // SAFETY: the descriptor is open; the call takes nothing else of ours.
+        let _a_hint =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), part, len, libc::POSIX_FADV_WILLNEED) };
+    }
+}
+
 /// An aligned range of addresses that nobody uses, a moment ago.
 fn free_range(len: usize) -> io::Result<*mut u8> {
     let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;
@@ -208,6 +237,23 @@ fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
+/// For reading and writing past the page cache.
+pub fn open_past_cache(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path)
+}
+
+/// Synchronous for this one call: what is written back, and waited for, is these bytes.
+pub fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the descriptor is open, and the one part names the caller's buffer, which the call only
+    // reads.
+    let put =
+        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DSYNC) };
+    usize::try_from(put).map_err(|_| io::Error::last_os_error())
+}
+
 pub fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, offset, libc::SEEK_DATA)
 }
@@ -264,4 +310,30 @@ pub fn file_system(file: &File) -> io::Result<FileSystem> {
     let answer = unsafe { answer.assume_init() };
     // The field's width and sign differ between architectures; the magic numbers have 32 bits.
     Ok(FileSystem::from_magic(answer.f_type as u32))
+}
+
+/// Of btrfs: the flag `C` of chattr. It counts for files that are empty.
+pub fn write_in_place(file: &File) -> io::Result<()> {
+    /// FS_NOCOW_FL of linux/fs.h.
+    const NOT_COPIED: libc::c_int = 0x0080_0000;
+    if file_system(file)? != FileSystem::Local("btrfs") {
+        return Ok(());
+    }
+    // The kernel reads and writes an `int`, whatever the request's number says.
+    let mut flags: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and the flags are writable.
+    let got =
+        checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) });
+    let told = got.and_then(|()| {
+        flags |= NOT_COPIED;
+        // SAFETY: the descriptor is open, and the flags are readable.
+        checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) })
+    });
+    told.map_err(|error| match error.raw_os_error() {
+        // Of a folder whose files are compressed; not ours to say; no such call.
+        Some(libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOTTY) => {
+            io::ErrorKind::Unsupported.into()
+        }
+        _ => error,
+    })
 }

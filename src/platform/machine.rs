@@ -66,6 +66,7 @@ pub trait Machine: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     fn read_at(&self, file: FileNumber, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write_at(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize>;
+    fn write_durably(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize>;
     fn next_data(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>>;
     fn next_hole(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>>;
     fn stat(&self, file: FileNumber) -> io::Result<FileStat>;
@@ -163,6 +164,10 @@ impl Simulated {
 
     pub(super) fn store_word_through(&self, at: Place, value: u64) {
         self.machine.store(Spot::of(at.checked()), value, true);
+    }
+
+    pub(super) fn store_word(&self, at: Place, value: u64) {
+        self.machine.store(Spot::of(at.checked()), value, !self.needs_flush());
     }
 
     pub(super) fn xor_word(&self, at: Place, mask: u64) -> u64 {

@@ -57,7 +57,7 @@ pub use file::File;
 pub use file_system::FileSystem;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
-pub use native::Native;
+pub use native::{Native, STREAM_FROM_UNFLUSHED};
 pub use os::OpenHow;
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
@@ -74,6 +74,8 @@ pub enum FileId {
     Home,
     /// Our companion file.
     Reflection,
+    /// The journal of its durable points.
+    Journal,
 }
 
 /// What a store must reach before `drain` has done its job.
@@ -175,14 +177,29 @@ impl Platform {
         isa::FLUSHES
     }
 
+    /// Whether there is no machine below it.
+    pub fn is_simulated(&self) -> bool {
+        #[cfg(feature = "recorder")]
+        if let Platform::Simulated(_) = self {
+            return true;
+        }
+        false
+    }
+
+    /// Whether a thread of the crate's own may do something on it. Not where the order in which things
+    /// are done is to be the same each time.
+    pub fn may_work_in_background(&self) -> bool {
+        #[cfg(feature = "recorder")]
+        if let Platform::Recording(recorder) = self {
+            return !recorder.is_background_held();
+        }
+        !self.is_simulated()
+    }
+
     /// Whether the processor's caches survive a loss of power. A simulated machine's do not,
     /// whatever machine it runs on.
     pub fn caches_persist(&self) -> bool {
-        #[cfg(feature = "recorder")]
-        if let Platform::Simulated(_) = self {
-            return false;
-        }
-        domain::caches_persist()
+        !self.is_simulated() && domain::caches_persist()
     }
 
     /// What stores have to reach.
@@ -220,6 +237,21 @@ impl Platform {
                 #[cfg(feature = "recorder")]
                 Platform::Simulated(simulated) => simulated.copy_in(to, from, how),
             }
+        }
+    }
+
+    /// As [`Platform::copy_in`] with [`Copying::BySize`], of whole cache lines.
+    ///
+    /// # Safety
+    /// As [`Platform::copy_in`].
+    #[inline(always)]
+    pub unsafe fn copy_lines_in(&self, to: Place, from: &[u8]) {
+        match self {
+            // SAFETY: the caller's contract is the same.
+            Platform::Native(native) => unsafe { native.copy_lines_in(to.checked(), from) },
+            #[cfg(feature = "recorder")]
+            // SAFETY: the caller's contract is the same.
+            _ => unsafe { self.copy_in(to, from, Copying::BySize) },
         }
     }
 
@@ -329,6 +361,29 @@ impl Platform {
         }
     }
 
+    /// Asks for the line at `at`, ahead of a load from it.
+    ///
+    /// # Safety
+    /// `at` is in a live mapping.
+    #[inline]
+    pub unsafe fn prefetch_read(&self, at: *const u8) {
+        match self {
+            Platform::Native(native) => native.prefetch_read(at),
+            #[cfg(feature = "recorder")]
+            _ => {}
+        }
+    }
+
+    /// Asks for the line of a value in this process's own memory, ahead of a store to it.
+    #[inline]
+    pub fn prefetch_own<T>(&self, value: &T) {
+        match self {
+            Platform::Native(native) => native.prefetch_write((&raw const *value).cast()),
+            #[cfg(feature = "recorder")]
+            _ => {}
+        }
+    }
+
     /// Reads a word at once (acquire). Little-endian on media.
     ///
     /// # Safety
@@ -366,6 +421,25 @@ impl Platform {
                 Platform::Recording(recorder) => recorder.store_word_through(at, value),
                 #[cfg(feature = "recorder")]
                 Platform::Simulated(simulated) => simulated.store_word_through(at, value),
+            }
+        }
+    }
+
+    /// Stores a word at once through the cache (release), not flushed: other threads see it in program order.
+    ///
+    /// # Safety
+    /// As [`Platform::store_word_through`].
+    #[inline]
+    pub unsafe fn store_word(&self, at: Place, value: u64) {
+        yield_point();
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(_) => word::store(at.checked(), value),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.store_word(at, value),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(simulated) => simulated.store_word(at, value),
             }
         }
     }

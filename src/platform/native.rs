@@ -33,7 +33,7 @@ const LINE: usize = 64;
 /// Under [`Persistence::Flush`] there is no threshold: streamed beats cached and flushed at every size,
 /// hot or cold (cold: 8 bytes 97 and 156, 64 bytes 97 and 155, 512 bytes 109 and 212, 4 KiB 231 and
 /// 639; hot: 8 bytes 95 and 156, 4 KiB 226 and 372).
-const STREAM_FROM_UNFLUSHED: usize = 2048;
+pub const STREAM_FROM_UNFLUSHED: usize = 2048;
 
 /// What zeros are copied from. A multiple of the line, so that pieces of it end at lines.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -174,6 +174,20 @@ impl Native {
     }
 
     /// # Safety
+    /// As [`super::Platform::copy_lines_in`].
+    #[inline(always)]
+    pub(super) unsafe fn copy_lines_in(&self, to: *mut u8, from: &[u8]) {
+        if isa::FLUSHES && self.persistence == Persistence::Flush {
+            // No plan is needed.
+            // SAFETY: the caller vouches for the range on the mapped side, and that it is of whole lines, and the
+            // slice for the other; a Rust slice never overlaps the mapping.
+            return unsafe { isa::stream_lines(self.cpu, to, from.as_ptr(), from.len()) };
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.copy_in(to, from, Copying::BySize) }
+    }
+
+    /// # Safety
     /// As [`super::Platform::copy_out`].
     #[inline]
     pub(super) unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
@@ -262,6 +276,11 @@ impl Native {
     #[inline]
     pub(super) fn prefetch_write(&self, at: *const u8) {
         isa::prefetch_write(self.cpu, at);
+    }
+
+    #[inline]
+    pub(super) fn prefetch_read(&self, at: *const u8) {
+        isa::prefetch_read(at);
     }
 
     /// # Safety

@@ -63,6 +63,13 @@ macro_rules! attempt {
     };
 }
 
+/// Whether a write of the bytes to the offset can go past the page cache.
+fn are_blocks(bytes: &[u8], offset: u64) -> bool {
+    const BLOCK: usize = 4096;
+    let (at, len) = (bytes.as_ptr().addr(), bytes.len());
+    (at | len).is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64)
+}
+
 /// Whether the file system merely does not know how.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
@@ -90,6 +97,23 @@ impl Platform {
             |_| options.open(path).map(File::System),
             [simulated => simulated.machine.open(path, how).map(File::Simulated)]
         )
+    }
+
+    /// Opens a file that is there once more, so that writes of whole blocks from aligned buffers go past
+    /// the page cache. `None`: that cannot be done here.
+    pub fn open_past_cache(&self, path: &Path) -> io::Result<Option<File>> {
+        let opened = attempt!(
+            self,
+            call::OPEN,
+            |_| sys::open_past_cache(path).map(File::System),
+            [_simulated => Err(ErrorKind::InvalidInput.into())]
+        );
+        match opened {
+            Ok(file) => Ok(Some(file)),
+            // What file systems say that cannot.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Another descriptor of the same open file: they share the lock.
@@ -154,6 +178,30 @@ impl Platform {
             // No pages, no folios.
             [_simulated => { let _ = (file, mapping); Ok(()) }]
         )
+    }
+
+    /// Brings the range of the file to the page cache, since it is about to be read in order. A hint that
+    /// passes no gate: nothing depends on what comes of it.
+    pub fn will_need(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
+        match file {
+            File::System(file) => sys::will_need(file, mapping, offset, len),
+            #[cfg(feature = "recorder")]
+            File::Simulated(_) => {}
+        }
+    }
+
+    /// Says that the file, which is new and empty, is written to in place, where the file system would else
+    /// copy on write: storage that was allocated there is not enough for the next store. `false`: it does
+    /// not let itself be told so, and goes on copying.
+    pub fn write_in_place(&self, file: &File) -> io::Result<bool> {
+        let told = attempt!(
+            self,
+            call::IN_PLACE,
+            |_| sys::write_in_place(file.system()),
+            // Nothing is copied there.
+            [_simulated => { let _ = file; Ok(()) }]
+        );
+        Ok(if_supported(told)?.is_some())
     }
 
     /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
@@ -290,6 +338,55 @@ impl Platform {
                 return Err(ErrorKind::WriteZero.into());
             }
             done += put;
+        }
+        Ok(())
+    }
+
+    /// Writes the whole buffer to the file and waits until it is durable: one barrier, and where the
+    /// system can, of these bytes only. What is whole blocks goes through `direct`, if there is one.
+    /// After an error any part of it may have been written.
+    pub fn write_durably(
+        &self,
+        (file, mut direct): (&File, Option<&File>),
+        id: FileId,
+        buf: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &buf[done..];
+            let at = advance(offset, done)?;
+            // What was cut short goes on through the cache.
+            direct = direct.filter(|_| are_blocks(rest, at));
+            let put = attempt!(
+                self,
+                call::WRITE_DURABLY,
+                |most: usize| {
+                    let part = &rest[..most.min(rest.len())];
+                    let direct = direct.filter(|_| are_blocks(part, at));
+                    sys::write_durably(direct.unwrap_or(file).system(), part, at)
+                },
+                [simulated => simulated.machine.write_durably(file.number(), rest, at)],
+                [id] |put: &usize| What::WriteDurably {
+                    file: id,
+                    offset: at,
+                    bytes: rest[..*put].to_vec(),
+                }
+            );
+            match put {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(put) => done += put,
+                // The device wants larger blocks, or another alignment.
+                Err(error) if direct.is_some() && error.kind() == ErrorKind::InvalidInput => {
+                    direct = None;
+                }
+                // In two calls then, and of the whole file.
+                Err(error) if is_unsupported(&error) => {
+                    self.write_at(file, id, rest, at)?;
+                    return self.sync_data(file, id);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -441,7 +538,7 @@ impl Platform {
     /// The identity of this boot of the system; zeros if the system does not tell.
     ///
     /// What merely could not be read now is an error, and not unknown: a pair that does not know its
-    /// boot is refused after a mere crash.
+    /// boot goes back to its last durable point, or is refused, after a mere crash.
     pub fn boot_id(&self) -> io::Result<[u8; 16]> {
         use ErrorKind::{InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported};
         let told = attempt!(

@@ -129,6 +129,12 @@ pub unsafe fn copy_across(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 ///
 /// # Safety
 /// None; the signature is that of the x86-64 code.
+pub unsafe fn stream_lines(_cpu: Cpu, _to: *mut u8, _from: *const u8, _len: usize) {
+    unreachable!("nothing is streamed here")
+}
+
+/// # Safety
+/// None: it is not called.
 pub unsafe fn stream(_cpu: Cpu, _to: *mut u8, _from: *const u8, _len: usize) {
     unreachable!("no part of a portable copy is streamed")
 }
@@ -155,3 +161,7 @@ pub fn drain() {
 
 /// No hint is known.
 pub fn prefetch_write(_cpu: Cpu, _at: *const u8) {}
+
+/// Nothing: as above.
+#[inline]
+pub fn prefetch_read(_at: *const u8) {}

@@ -62,6 +62,8 @@ pub enum What {
     SetLen { file: FileId, len: u64 },
     /// Bytes were written by a call (one event for each call that a long or short write took).
     Write { file: FileId, offset: u64, bytes: Vec<u8> },
+    /// Bytes were written through a call that returned when they were durable.
+    WriteDurably { file: FileId, offset: u64, bytes: Vec<u8> },
     /// Bytes were read by a call.
     Read { file: FileId, offset: u64, len: u64 },
     /// A file was renamed.
@@ -123,6 +125,8 @@ struct State {
     armed: Vec<Armed>,
     /// How many things pass before the process dies, and how.
     death: Option<(usize, Death)>,
+    /// No thread of the crate's own does anything.
+    is_background_held: bool,
 }
 
 impl State {
@@ -211,6 +215,16 @@ impl Recorder {
         Platform::Recording(self.clone())
     }
 
+    /// From the next open on nothing is done in the background: who counts calls or events would
+    /// meet others each time. What the thread would have done is done by who cannot go on without it.
+    pub fn hold_background(&self) {
+        self.lock().is_background_held = true;
+    }
+
+    pub(super) fn is_background_held(&self) -> bool {
+        self.lock().is_background_held
+    }
+
     /// Takes the trace, leaving an empty one.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.lock().trace)
@@ -268,7 +282,8 @@ impl Recorder {
         assert!(nth > 0, "calls are counted from 1");
         assert!(call == "any" || call::ALL.contains(&call), "no call is named {call}");
         assert!(
-            !matches!(fault, Fault::Short(_)) || [call::READ, call::WRITE].contains(&call),
+            !matches!(fault, Fault::Short(_))
+                || [call::READ, call::WRITE, call::WRITE_DURABLY].contains(&call),
             "{call} cannot be short"
         );
         self.lock().armed.push(Armed { call, passing: nth - 1, fault, lasting, fired: false });
@@ -392,6 +407,16 @@ impl Recorder {
         // SAFETY: the caller's contract is the same.
         unsafe { self.native.store_word_through(at.checked(), value) };
         state.note(What::Store { file: at.file, offset: at.offset, value, through: true });
+    }
+
+    /// # Safety
+    /// As [`Platform::store_word`].
+    pub(super) unsafe fn store_word(&self, at: Place, value: u64) {
+        let mut state = self.lock();
+        state.about_to(0);
+        // SAFETY: the caller's contract is the same.
+        unsafe { word::store(at.checked(), value) };
+        state.note(What::Store { file: at.file, offset: at.offset, value, through: false });
     }
 
     /// # Safety

@@ -21,7 +21,7 @@ use super::cpu::{FastString, Wide, WriteBackKind};
 use std::arch::asm;
 
 /// Every side of a copy looks alike to the processor. The portable code tells them apart.
-pub use self::{copy as copy_in, copy as copy_out, copy as copy_across};
+pub use self::{copy as copy_in, copy as copy_across};
 
 /// Bytes in a cache line.
 const LINE: usize = 64;
@@ -35,6 +35,24 @@ pub const FLUSHES: bool = true;
 /// `from` is readable and `to` is writable for `len` bytes, and the two do not overlap.
 #[inline]
 pub unsafe fn copy(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's contract is the same.
+    unsafe { copy_by_size(cpu, to, from, len) }
+}
+
+/// The same, where it is called: for a short read a call is a good part of what it costs.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+pub unsafe fn copy_out(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's contract is the same.
+    unsafe { copy_by_size(cpu, to, from, len) }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: each branch touches only [0, len) of both sides, which the caller vouches for: it
     // loads and stores from the front and, overlapping, from the end, and the branch's lower bound
     // makes both fit.
@@ -92,16 +110,17 @@ pub unsafe fn copy(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
                 options(nostack, preserves_flags)
             );
         } else if len > 0 {
-            // 1 to 3 bytes: the first, the middle and the last, which may be the same.
+            // 1 to 3 bytes: the first, the middle and the last, which may be the same. One after the other,
+            // in one register: with more the callers would have to save theirs.
             asm!(
                 "movzx {a:e}, byte ptr [{s}]",
-                "movzx {b:e}, byte ptr [{s} + {m}]",
-                "movzx {c:e}, byte ptr [{s} + {n} - 1]",
                 "mov byte ptr [{d}], {a:l}",
-                "mov byte ptr [{d} + {m}], {b:l}",
-                "mov byte ptr [{d} + {n} - 1], {c:l}",
+                "movzx {a:e}, byte ptr [{s} + {m}]",
+                "mov byte ptr [{d} + {m}], {a:l}",
+                "movzx {a:e}, byte ptr [{s} + {n} - 1]",
+                "mov byte ptr [{d} + {n} - 1], {a:l}",
                 s = in(reg) from, d = in(reg) to, n = in(reg) len, m = in(reg) len / 2,
-                a = out(reg) _, b = out(reg) _, c = out(reg) _,
+                a = out(reg) _,
                 options(nostack, preserves_flags)
             );
         }
@@ -229,7 +248,7 @@ unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`]; `to` is aligned to 64 and `len` is a multiple of 64.
 #[inline]
-unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+pub unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(to.addr().is_multiple_of(LINE) && len.is_multiple_of(LINE));
     match cpu.wide {
         // SAFETY: the caller's contract is the same, and the proof says that the processor and the
@@ -387,6 +406,15 @@ pub fn prefetch_write(cpu: Cpu, at: *const u8) {
         } else {
             asm!("prefetcht0 [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
+    }
+}
+
+/// Asks for the line at `at`.
+#[inline]
+pub fn prefetch_read(at: *const u8) {
+    // SAFETY: prefetches never fault, whatever the address, and change no memory contents.
+    unsafe {
+        asm!("prefetcht0 [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
 }
 

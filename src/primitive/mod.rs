@@ -30,3 +30,9 @@ pub use model::*;
 pub use native::*;
 
 pub use std::sync::atomic::Ordering;
+
+/// `N` of them, made where they stay: too many for a stack.
+pub fn many<T, const N: usize>(make: impl Fn() -> T) -> Box<[T; N]> {
+    let all: Box<[T]> = (0..N).map(|_| make()).collect();
+    all.try_into().unwrap_or_else(|_| unreachable!("{N} were made"))
+}

@@ -6,17 +6,20 @@
 //! a second recovery does the same again; with it, every entry is void, because the session number
 //! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:
 //! 1. words are taken back by undo entries (several may share a region word: masks commute);
-//! 2. redo entries are stored in place, each lane's older one first, only into slots that are
-//!    valid now; a cleared entry voids its lane's older one;
-//! 3. logged data is stored into the reflection slots, and their words are set.
+//! 2. slices move to where an entry says that vouches for it; each lane's entries in their order, the newest only
+//!    if the slots hold what its checksum says; a void entry voids older ones about its page
+//!    (`docs/model/vouched_flips.py`);
+//! 3. logged data is stored into the reflection slots, and their words are set;
+//! 4. pages in place: slices into their valid slots, and slice bits (`docs/model/durable_points.py`).
 
-use crate::bitmap::{Slices, Validity};
+use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::entry::{
-    EntrySeed, OldBits, RECORD, Redo, RedoFound, SPILLED_PAGE_MAX, Seed, Sequence, Spill, SpillSum,
-    SpilledPage, Undo, UndoBody, WordId,
+    EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,
+    SpillSum, SpilledPage, Undo, UndoBody, WordId,
 };
 use crate::format::layout;
+use crate::format::vouch::{Vouch, VouchFound, sum_of};
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Platform};
 use crate::store::MappedFile;
@@ -33,13 +36,24 @@ pub(crate) enum UndoFound {
     Words(Vec<OldBits>),
     /// Committed: these slices belong into the reflection slots.
     Data(Vec<SpilledPage>),
+    /// Committed: these slices belong into their valid slots, and these slice bits flip.
+    InPlace(Vec<InPlacePage>),
 }
 
 /// What was found in one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Findings {
-    pub redo: [RedoFound; 2],
+    pub ring: Vec<VouchFound>,
     pub undo: UndoFound,
+}
+
+/// An entry that still vouches for something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Vouched {
+    pub vouch: Vouch,
+    /// It is the lane's newest entry, and may have arrived without the slices. Every other was acknowledged
+    /// before the next was written; its slots may have been written again.
+    pub is_newest: bool,
 }
 
 /// What is done about one lane.
@@ -48,9 +62,11 @@ pub(crate) struct Actions {
     /// Step 1.
     pub take_back: Vec<OldBits>,
     /// Step 2, in this order.
-    pub store_in_place: Vec<Redo>,
+    pub vouched: Vec<Vouched>,
     /// Step 3.
     pub store_logged: Vec<SpilledPage>,
+    /// Step 4. Of page cache only, where there is nothing of step 2.
+    pub store_pages: Vec<InPlacePage>,
 }
 
 /// The lanes of a reflection file, as a program that reads it finds them.
@@ -108,10 +124,12 @@ pub(crate) fn scan(
     for lane in log.in_use() {
         let (index, bytes) = lane?;
         // Where they lie: copying them out byte by byte took more time than all else of an open.
-        let (redo_entries, _) = bytes.as_chunks::<{ layout::REDO_ENTRY }>();
-        let redo = std::array::from_fn(|position| {
-            Redo::decode(seed.redo(index, position), &redo_entries[position])
-        });
+        let (lines, _) = bytes.as_chunks::<{ layout::VOUCH }>();
+        let ring = lines[..layout::RING]
+            .iter()
+            .enumerate()
+            .map(|(place, line)| Vouch::decode(seed.ring(index), place, line))
+            .collect();
         const { assert!(layout::UNDO_ENTRY.is_multiple_of(layout::UNDO_ENTRY_LEN)) };
         let (parts, _) = bytes.as_chunks::<{ layout::UNDO_ENTRY_LEN }>();
         let entry = &parts[layout::UNDO_ENTRY / layout::UNDO_ENTRY_LEN];
@@ -121,7 +139,10 @@ pub(crate) fn scan(
             crate::format::entry::Found::Torn => UndoFound::Torn,
             crate::format::entry::Found::Valid(Undo { sequence, body }) => match body {
                 UndoBody::Inline(words) => UndoFound::Words(words),
-                UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
+                UndoBody::InPlace(pages) => UndoFound::InPlace(pages),
+                UndoBody::SpilledUndo(spill)
+                | UndoBody::SpilledRedo(spill)
+                | UndoBody::SpilledInPlace(spill) => {
                     // Entries do not share extents: more than there is cannot have been written.
                     spilled_bytes += spill.len;
                     if spilled_bytes > layout::LOG_AREA_LEN {
@@ -130,13 +151,18 @@ pub(crate) fn scan(
                     let spilled = Spilled { log: &log, entry_seed, sequence, spill };
                     match body {
                         UndoBody::SpilledUndo(_) => spilled.words()?.map(UndoFound::Words),
-                        _ => spilled.pages()?.map(UndoFound::Data),
+                        UndoBody::SpilledInPlace(_) => spilled
+                            .pages(InPlacePage::decode_first, IN_PLACE_MAX)?
+                            .map(UndoFound::InPlace),
+                        _ => spilled
+                            .pages(SpilledPage::decode_first, SPILLED_PAGE_MAX)?
+                            .map(UndoFound::Data),
                     }
                     .unwrap_or(UndoFound::Torn)
                 }
             },
         };
-        found.push(Findings { redo, undo });
+        found.push(Findings { ring, undo });
     }
     Ok(Some(found))
 }
@@ -191,8 +217,12 @@ impl Spilled<'_> {
         Ok(all.then_some(words))
     }
 
-    /// Pages of logged data. `None`: torn.
-    fn pages(&self) -> Result<Option<Vec<SpilledPage>>> {
+    /// Pages of logged data, each of at most `most` bytes. `None`: torn.
+    fn pages<P>(
+        &self,
+        decode_first: impl Fn(&mut &[u8]) -> Option<P>,
+        most: usize,
+    ) -> Result<Option<Vec<P>>> {
         let mut pages = Vec::new();
         // The beginning of a page whose end is in the next piece.
         let mut begun: Vec<u8> = Vec::new();
@@ -200,51 +230,67 @@ impl Spilled<'_> {
             && self.each_piece(|piece| {
                 begun.extend_from_slice(piece);
                 let mut rest = &begun[..];
-                while let Some(page) = SpilledPage::decode_first(&mut rest) {
+                while let Some(page) = decode_first(&mut rest) {
                     pages.push(page);
                 }
                 let left = rest.len();
                 begun.drain(..begun.len() - left);
                 // More than any page has: not the beginning of one.
-                left < SPILLED_PAGE_MAX
+                left < most
             })?;
         Ok((all && begun.is_empty()).then_some(pages))
     }
 }
 
-/// The decision table of one lane: the row of the undo entry, and the row of the two redo entries.
+/// The decision table of one lane: the row of the undo entry, and the ring.
 pub(crate) fn decide(found: Findings) -> Actions {
-    let (take_back, store_logged) = match found.undo {
-        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new()),
-        UndoFound::Words(words) => (words, Vec::new()),
-        UndoFound::Data(pages) => (Vec::new(), pages),
+    let (take_back, store_logged, store_pages) = match found.undo {
+        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new(), Vec::new()),
+        UndoFound::Words(words) => (words, Vec::new(), Vec::new()),
+        UndoFound::Data(pages) => (Vec::new(), pages, Vec::new()),
+        UndoFound::InPlace(pages) => (Vec::new(), Vec::new(), pages),
     };
-    use RedoFound::{Cleared, Empty, Torn, Valid};
-    let [a, b] = found.redo;
-    let newer = |one: Sequence, other: Sequence| other.is_before(one) ^ planted!(RecoverNewerFirst);
-    let store_in_place = match (a, b) {
-        (Empty | Torn | Cleared(_), Empty | Torn | Cleared(_)) => vec![],
-        (Valid(one), Empty | Torn) | (Empty | Torn, Valid(one)) => vec![one],
-        // What was stored before the cleared entry is durable; replaying it would be a step back.
-        (Valid(one), Cleared(gone)) | (Cleared(gone), Valid(one)) => {
-            let counts = newer(one.sequence, gone) || planted!(RecoverTombstoneIgnored);
-            if counts { vec![one] } else { vec![] }
-        }
-        (Valid(a), Valid(b)) => {
-            if newer(a.sequence, b.sequence) {
-                vec![b, a]
-            } else {
-                vec![a, b]
-            }
-        }
+    Actions { take_back, vouched: in_order(&found.ring), store_logged, store_pages }
+}
+
+/// The entries that still vouch for something, oldest first: those that no newer void one of the lane voids, by
+/// being about the same page.
+fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
+    let is_before = |one: Sequence, other: Sequence| {
+        one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)
     };
-    Actions { take_back, store_in_place, store_logged }
+    let numbers = ring.iter().filter_map(|found| match found {
+        VouchFound::Empty | VouchFound::Torn => None,
+        VouchFound::Void(sequence, _) => Some(*sequence),
+        VouchFound::Valid(vouch) => Some(vouch.sequence),
+    });
+    let newest = numbers.reduce(|one, other| if is_before(one, other) { other } else { one });
+    let voids = |vouch: &Vouch, found: &VouchFound| {
+        matches!(found, VouchFound::Void(gone, page)
+            if (*page == vouch.page || planted!(RecoverVoidsLane))
+                && is_before(vouch.sequence, *gone)
+                && !planted!(RecoverVoidIgnored))
+    };
+    let mut ordered: Vec<Vouched> = Vec::new();
+    for found in ring {
+        let VouchFound::Valid(vouch) = found else { continue };
+        if ring.iter().any(|other| voids(vouch, other)) {
+            continue;
+        }
+        // By insertion: what one session wrote is in one order, and what nobody wrote ends in some.
+        let at = ordered
+            .iter()
+            .rposition(|earlier| !is_before(vouch.sequence, earlier.vouch.sequence))
+            .map_or(0, |n| n + 1);
+        let is_newest = newest == Some(vouch.sequence);
+        ordered.insert(at, Vouched { vouch: *vouch, is_newest });
+    }
+    ordered
 }
 
 /// Does what was decided for all lanes. `len` is the logical length: what lies past it is not
 /// looked at. The caller drains.
 pub(crate) fn apply(
-    platform: &Platform,
     home: &MappedFile,
     reflection: &MappedFile,
     len: u64,
@@ -260,39 +306,13 @@ pub(crate) fn apply(
     for record in actions.iter().flat_map(|lane| &lane.take_back) {
         unless!(RecoverNothingTakenBack, files.take_back(record)?);
     }
-    for redo in actions.iter().flat_map(|lane| &lane.store_in_place) {
-        unless!(RecoverNoRedo, files.store_in_place(redo)?);
+    for vouched in actions.iter().flat_map(|lane| &lane.vouched) {
+        unless!(RecoverNotVouched, files.move_slices(vouched)?);
     }
-    // Orders what the redo entries stored before the words of logged data, which may make other
-    // slots of the same pages valid: a second recovery then skips those entries.
-    unless!(RecoverNoDrainBeforeLogged, platform.drain());
     for page in actions.iter().flat_map(|lane| &lane.store_logged) {
         unless!(RecoverLoggedFirst, files.store_logged(page)?);
     }
-    Ok(())
-}
-
-/// Ends every entry of earlier sessions, cleared ones included: those have no checksum that would
-/// void them, and would void entries of the new session. The caller drains.
-pub(crate) fn wipe(platform: &Platform, reflection: &MappedFile) -> Result<()> {
-    let log = Log { platform, file: reflection.file(), path: reflection.path() };
-    for lane in log.in_use() {
-        let (index, lane) = lane?;
-        let headers = [
-            (0, layout::redo_entry(index, 0)),
-            (layout::REDO_ENTRY, layout::redo_entry(index, 1)),
-            (layout::UNDO_ENTRY, layout::undo_entry(index)),
-        ];
-        for (at, header) in headers {
-            let is_there = lane[at..at + 8].iter().any(|byte| *byte != 0);
-            let is_left =
-                planted!(WipeNothing) || lane[at..at + 3] == [0; 3] && planted!(WipeNoTombstones);
-            if is_there && !is_left {
-                reflection.store_word_through(header, 0);
-            }
-        }
-    }
-    Ok(())
+    actions.iter().flat_map(|lane| &lane.store_pages).try_for_each(|page| files.store_page(page))
 }
 
 struct Files<'a> {
@@ -335,31 +355,55 @@ impl Files<'_> {
         Ok(Validity::new(word(layout::slice_word(page))?, region_bit))
     }
 
-    fn store_in_place(&self, redo: &Redo) -> Result<()> {
-        let end = redo.page.start() + (redo.offset + redo.payload.len()) as u64;
-        if end > self.len.next_multiple_of(PAGE as u64) && !planted!(RecoverPastLength) {
+    /// Moves the slices to where the entry says. Changes no slot, so that whatever a second recovery finds, it
+    /// decides the same.
+    fn move_slices(&self, vouched: &Vouched) -> Result<()> {
+        let vouch = &vouched.vouch;
+        let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(()) };
+        let verifies =
+            vouched.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
+        if verifies && self.sum_of_slots(vouch)? != vouch.sum {
+            // Not all of it arrived: the operation was not acknowledged.
             return Ok(());
         }
-        let touched = Slices::of_bytes(redo.offset, redo.offset + redo.payload.len());
-        let valid = self.validity(redo.page)?;
-        let valid = if planted!(RecoverIntoFreeSlots) { Validity(redo.sides) } else { valid };
-        // Only where the slot that the entry names is valid: elsewhere a later commit has moved the
-        // slice away, and the slot may be another operation's by now.
-        let still = Slices(touched.0 & !(redo.sides ^ valid.0));
-        let still = if planted!(RecoverIntoMovedSlots) { touched } else { still };
-        for (file, side) in [(self.home, false), (self.reflection, true)] {
-            let here = if side { valid.in_reflection(still) } else { valid.at_home(still) };
-            for run in here.runs() {
-                let start = (run.start * SLICE).max(redo.offset);
-                let end = (run.end * SLICE).min(redo.offset + redo.payload.len());
-                let offset = redo.page.start() + start as u64;
-                let at = if side { layout::reflection(offset) } else { offset };
-                let bytes = &redo.payload[start - redo.offset..end - redo.offset];
-                allocate(file, at, bytes.len() as u64)?;
-                file.copy_in(at, bytes, Copying::BySize);
-            }
+        let valid = self.validity(vouch.page)?;
+        let moved = vouch.slices & (valid.0 ^ vouch.sides);
+        // Also a word that is right already: after the death of a process it may be so in the cache only, and
+        // nothing vouches for it any more when the new session has begun.
+        if moved == 0 && planted!(RightWordNotStored) {
+            return Ok(());
         }
+        allocate(self.reflection, at, 8)?;
+        let word = self.reflection.load_word(at);
+        self.reflection.store_word_through(at, word ^ moved);
         Ok(())
+    }
+
+    fn sum_of_slots(&self, vouch: &Vouch) -> Result<u32> {
+        let mut bytes = [0; PAGE];
+        let mut filled = 0;
+        let sides = Validity(vouch.sides);
+        let mut rest = Slices(vouch.slices);
+        while let Some(run) = rest.runs().next() {
+            // What lies on one side.
+            let side = sides.side(run.start);
+            let run = match sides.on(side, rest).runs().next() {
+                Some(run) => run,
+                None => break,
+            };
+            rest = rest.without(Slices::range(run.start, run.end));
+            let offset = vouch.page.start() + (run.start * SLICE) as u64;
+            let (file, at) = match side {
+                Side::Home => (self.home, offset),
+                Side::Reflection => (self.reflection, layout::reflection(offset)),
+            };
+            let next = filled + run.len() * SLICE;
+            // Through the file: a slot that never arrived may be a hole.
+            file.read_file(&mut bytes[filled..next], at)
+                .map_err(|e| Error::io_at("read slices", file.path(), at, e))?;
+            filled = next;
+        }
+        Ok(sum_of(&bytes[..filled]))
     }
 
     fn store_logged(&self, logged: &SpilledPage) -> Result<()> {
@@ -380,6 +424,29 @@ impl Files<'_> {
         unless!(RecoverLoggedNotValid, self.reflection.store_word_through(word_at, word ^ missing));
         Ok(())
     }
+
+    /// The bits that flip are others than those of the slices: neither step changes what the other
+    /// does, and both can be repeated.
+    fn store_page(&self, page: &InPlacePage) -> Result<()> {
+        let Some(word_at) = self.word_at(WordId::Slice(page.page)) else { return Ok(()) };
+        allocate(self.reflection, word_at, 8)?;
+        let word = self.reflection.load_word(word_at) & !page.flips | page.flipped;
+        self.reflection.store_word_through(word_at, word);
+        let valid = self.validity(page.page)?;
+        let mut slices = page.slices.as_slice();
+        for n in Slices(page.stays).runs().flatten() {
+            let (now, rest) = slices.split_at(SLICE);
+            let offset = page.page.start() + (n * SLICE) as u64;
+            let (file, at) = match valid.side(n) {
+                Side::Home => (self.home, offset),
+                Side::Reflection => (self.reflection, layout::reflection(offset)),
+            };
+            allocate(file, at, SLICE as u64)?;
+            file.copy_in(at, now, Copying::Cached);
+            slices = rest;
+        }
+        Ok(())
+    }
 }
 
 /// Makes sure that a store to the range cannot fail.
@@ -397,47 +464,68 @@ fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn redo(sequence: u64) -> Redo {
+    fn vouch(sequence: u64, page: u64) -> Vouch {
         let sequence = Sequence::from_bits(sequence);
-        Redo { sequence, page: PageIndex(0), offset: 0, sides: 0, payload: vec![1] }
+        Vouch { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
     }
 
-    /// All combinations of what a lane can hold, and what is stored in place for each.
+    /// All combinations of what three places of a ring can hold, about two pages, and what counts then: also
+    /// where the numbers begin anew.
     #[test]
-    fn every_combination_of_redo_entries_has_one_outcome() {
+    fn every_combination_of_entries_has_one_outcome() {
         let kinds = |sequence: u64| {
+            let number = Sequence::from_bits(sequence);
             [
-                RedoFound::Empty,
-                RedoFound::Torn,
-                RedoFound::Cleared(Sequence::from_bits(sequence)),
-                RedoFound::Valid(redo(sequence)),
+                VouchFound::Empty,
+                VouchFound::Torn,
+                VouchFound::Void(number, PageIndex(1)),
+                VouchFound::Void(number, PageIndex(2)),
+                VouchFound::Valid(vouch(sequence, 1)),
+                VouchFound::Valid(vouch(sequence, 2)),
             ]
         };
-        let valid = |found: &RedoFound| match found {
-            RedoFound::Valid(redo) => Some(redo.sequence.bits()),
-            _ => None,
-        };
-        let gone = |found: &RedoFound| match found {
-            RedoFound::Cleared(sequence) => Some(sequence.bits()),
-            _ => None,
-        };
-        for (even, odd) in [(4, 5), (6, 5), ((1 << 40) - 2, (1 << 40) - 1)] {
-            for a in kinds(even) {
-                for b in kinds(odd) {
-                    let found = Findings { redo: [a.clone(), b.clone()], undo: UndoFound::Empty };
-                    let done: Vec<u64> = decide(found)
-                        .store_in_place
-                        .iter()
-                        .map(|redo| redo.sequence.bits())
-                        .collect();
-                    // Said once more, as a rule over the set of entries: the valid ones that no
-                    // cleared one is newer than, oldest first.
-                    let mut expected: Vec<u64> = [&a, &b].into_iter().filter_map(valid).collect();
-                    expected.retain(|one| {
-                        [&a, &b].into_iter().filter_map(gone).all(|gone| gone < *one)
-                    });
-                    expected.sort();
-                    assert_eq!(done, expected, "{a:?} {b:?}");
+        let last = (1 << 40) - 1;
+        for numbers in
+            [[4, 5, 6], [6, 4, 5], [last - 1, last, 0], [0, last - 1, last], [1, 0, last]]
+        {
+            // Said once more, as a rule over the set of entries, by how old they are.
+            let age = |n: Sequence| if n.bits() < 9 { n.bits() + (1 << 40) } else { n.bits() };
+            for a in kinds(numbers[0]) {
+                for b in kinds(numbers[1]) {
+                    for c in kinds(numbers[2]) {
+                        let ring = [a, b, c];
+                        let newest = ring
+                            .iter()
+                            .filter_map(|found| match found {
+                                VouchFound::Valid(vouch) => Some(vouch.sequence),
+                                VouchFound::Void(gone, _) => Some(*gone),
+                                VouchFound::Empty | VouchFound::Torn => None,
+                            })
+                            .max_by_key(|n| age(*n));
+                        let mut expected: Vec<Vouch> = ring
+                            .iter()
+                            .filter_map(|found| match found {
+                                VouchFound::Valid(vouch) => Some(*vouch),
+                                _ => None,
+                            })
+                            .filter(|vouch| {
+                                !ring.iter().any(|found| {
+                                    matches!(found, VouchFound::Void(gone, page)
+                                    if *page == vouch.page && age(*gone) > age(vouch.sequence))
+                                })
+                            })
+                            .collect();
+                        expected.sort_by_key(|vouch| age(vouch.sequence));
+                        let expected: Vec<Vouched> = expected
+                            .into_iter()
+                            .map(|vouch| Vouched {
+                                vouch,
+                                is_newest: newest == Some(vouch.sequence),
+                            })
+                            .collect();
+                        let found = Findings { ring: ring.to_vec(), undo: UndoFound::Empty };
+                        assert_eq!(decide(found).vouched, expected, "{ring:?}");
+                    }
                 }
             }
         }
@@ -447,9 +535,8 @@ mod tests {
     fn every_undo_finding_has_one_outcome() {
         let words = vec![OldBits { word: WordId::Slice(PageIndex(1)), mask: 1, old: 0 }];
         let pages = vec![SpilledPage { page: PageIndex(1), mask: 1, slices: vec![0; 64] }];
-        let redo = || [RedoFound::Empty, RedoFound::Empty];
         let outcome = |undo| {
-            let actions = decide(Findings { redo: redo(), undo });
+            let actions = decide(Findings { ring: vec![], undo });
             (actions.take_back, actions.store_logged)
         };
         assert_eq!(outcome(UndoFound::Empty), (vec![], vec![]));

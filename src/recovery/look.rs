@@ -2,12 +2,14 @@
 
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
-use super::{EXISTING, HUGE_PAGE, NAME_PREFIX, Opening};
+use super::{EXISTING, HUGE_PAGE, NAME_PREFIX, Opening, durable};
 use crate::engine::session::{folder_of, identity_of, moment};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
-use crate::format::superblock::{self, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{
+    self, DurablePoints, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock,
+};
 use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat};
 use crate::terms::Medium;
@@ -29,6 +31,8 @@ pub(super) struct Look {
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
     pub lengths: Lengths,
+    /// What the journal says, where durable points are kept.
+    pub journal: Option<durable::Found>,
 }
 
 impl Opening<'_> {
@@ -130,6 +134,7 @@ impl Opening<'_> {
             file: None,
             superblock: None,
             lengths: Lengths::default(),
+            journal: None,
         };
         let reflection = self.platform.stat_path(path).map_err(self.io("look up", path))?;
         let Some(reflection) = reflection else {
@@ -154,8 +159,21 @@ impl Opening<'_> {
             Judged::Foreign => self.what_is_foreign(&file, &reflection, path)?,
             Judged::Valid(superblock) => {
                 look.mark = mark(Some(superblock.uuid));
-                let (found, lengths) =
+                let (mut found, lengths) =
                     self.judge_pair(&file, path, stat, &reflection, &superblock, forced)?;
+                if let Found::OfThisFile { state, .. } = &mut found
+                    && let (Use::Died | Use::Undone, Some(base)) =
+                        (*state, superblock.durable.base())
+                {
+                    look.journal = self.read_journal(path, &superblock, base)?;
+                    match &look.journal {
+                        None => *state = Use::JournalGone,
+                        Some(journal) if *state == Use::Died => {
+                            found = fits_working_state(journal, &lengths, &reflection, found);
+                        }
+                        Some(_) => {}
+                    }
+                }
                 look.lengths = lengths;
                 look.superblock = Some(superblock);
                 found
@@ -186,7 +204,8 @@ impl Opening<'_> {
         forced: Option<Medium>,
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
-        if superblock.state == State::Emptied {
+        let is_unfinished = superblock.durable == DurablePoints::NotYet;
+        if superblock.state == State::Emptied || is_unfinished {
             // Of whatever file it was: nothing is in it.
             return Ok((Found::Emptied, none));
         }
@@ -206,6 +225,22 @@ impl Opening<'_> {
         if reflection.len < layout::SUPERCHUNKS {
             return Ok((Found::Truncated, none));
         }
+        let point = superblock.durable.base();
+        if superblock.session >= superblock::SESSIONS
+            || point.is_some_and(|base| base.len > layout::MAX_LEN)
+        {
+            return Ok((Found::Corrupt, none));
+        }
+        let goes_back = match superblock.durable {
+            DurablePoints::None | DurablePoints::NotYet => false,
+            DurablePoints::AfterRestart(_) => !same_boot || planted!(BackAfterDeath),
+            DurablePoints::AfterDeath(_) => true,
+        };
+        if goes_back && superblock.state == State::InUse {
+            // Lengths and working words are as the kernel happened to write them.
+            let state = Use::Undone;
+            return Ok((Found::OfThisFile { home: Home::AsItWas, state }, none));
+        }
         let mut words = [0; 16];
         self.platform
             .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
@@ -213,7 +248,7 @@ impl Opening<'_> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
         let lengths = Lengths { len: word(0), high_water: word(8) };
         let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
-        if too_long || superblock.session >= superblock::SESSIONS {
+        if too_long {
             return Ok((Found::Corrupt, none));
         }
         if reflection.len < layout::reflection_len(lengths.len) && !planted!(ShortReflectionTaken) {
@@ -247,6 +282,26 @@ impl Opening<'_> {
             Some(medium) => Ok(medium == Medium::Dax),
             None => Ok(map_sync(self.platform, file, path, HUGE_PAGE)?.is_some()),
         }
+    }
+}
+
+/// What a pair is if its process died: its last durable point has no bytes past those of the working
+/// state, since a shrink makes one before it cuts. Its words are stored where the working state has room.
+fn fits_working_state(
+    journal: &durable::Found,
+    lengths: &Lengths,
+    reflection: &FileStat,
+    found: Found,
+) -> Found {
+    let len = journal.len();
+    if planted!(LongPointTaken) {
+        found
+    } else if len > lengths.len.max(lengths.high_water) {
+        Found::Corrupt
+    } else if reflection.len < layout::reflection_len(len) {
+        Found::Truncated
+    } else {
+        found
     }
 }
 

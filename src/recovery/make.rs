@@ -2,12 +2,12 @@
 
 use super::look::Look;
 use super::pair::Found;
-use super::{EXISTING, Opening, Step, UndoUnlessKept, lanes};
+use super::{EXISTING, Opening, Step, UndoUnlessKept};
 use crate::engine::session::{folder_of, identity_of, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
-use crate::format::superblock::{Identity, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{DurablePoints, Identity, SUPERBLOCK_LEN, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, OpenHow, Platform};
 use crate::store::MappedFile;
@@ -25,6 +25,7 @@ impl Opening<'_> {
         stat: &FileStat,
         path: &Path,
         len: u64,
+        durable: DurablePoints,
     ) -> Result<(File, Superblock)> {
         let platform = self.platform;
         let new = path.with_added_extension("new");
@@ -43,7 +44,14 @@ impl Opening<'_> {
             identity: identity_of(stat),
             boot_id: self.boot_id()?,
             name: self.home_name(),
+            durable,
         };
+        // While they are empty: later it does not count. Where it cannot be had, a full disk can be a
+        // SIGBUS, and nothing else changes.
+        self.write_in_place(&file, &new)?;
+        if stat.len == 0 {
+            self.write_in_place(home, self.path)?;
+        }
         let no_space = |at: u64, bytes: u64| {
             let path = new.clone();
             move |e: io::Error| match e.kind() {
@@ -98,7 +106,16 @@ impl Opening<'_> {
         Ok((file, superblock))
     }
 
-    /// Voids everything in the lanes: a new session number, and no entry left.
+    /// Has a file that is new and empty written to in place, where the file system lets itself be told so.
+    pub(super) fn write_in_place(&self, file: &File, path: &Path) -> Result<()> {
+        let _goes_on_copying = self
+            .platform
+            .write_in_place(file)
+            .map_err(self.io("turn copying on write off for", path))?;
+        Ok(())
+    }
+
+    /// Voids everything in the lanes by a new session number, which is in all their checksums.
     pub(super) fn begin_session(
         &self,
         platform: &Platform,
@@ -106,8 +123,10 @@ impl Opening<'_> {
         last: Superblock,
         home: &FileStat,
         medium: Medium,
+        durable: DurablePoints,
     ) -> Result<Superblock> {
         let superblock = Superblock {
+            durable,
             session: last.session + if planted!(SessionStands) { 0 } else { 1 },
             state: State::InUse,
             boot_id: self.boot_id()?,
@@ -116,21 +135,15 @@ impl Opening<'_> {
             name: self.home_name(),
             ..last
         };
-        if planted!(WipeBeforeSession) {
-            lanes::wipe(platform, reflection)?;
-            platform.drain();
-        }
         write_superblock(platform, reflection, &superblock)?;
         if medium != Medium::Ram {
-            // The new session is durable before an entry of the old one is touched.
+            // The new session is durable before its first operation: else the next recovery could take
+            // that operation's words back by an undo entry of the old one.
             unless!(
                 SessionNotSynced,
                 reflection.sync_data().map_err(self.io("sync", reflection.path()))?
             );
         }
-        lanes::wipe(platform, reflection)?;
-        // Orders the wiping before the first entry of this session.
-        unless!(WipeNotDrained, platform.drain());
         Ok(superblock)
     }
 
@@ -184,6 +197,8 @@ impl Opening<'_> {
         if !self.platform.try_lock(&file).map_err(self.io("lock", path))? {
             return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
         }
+        // The journal first: it is found by the reflection file.
+        self.remove_journal(path)?;
         self.platform.remove_file(path).map_err(self.io("remove", path))
     }
 }

@@ -61,7 +61,10 @@ pub(crate) fn map(
         let mapping = map(reflection)?;
         // Much of it is holes for good, and words lie among them, allocated by the page.
         platform.expect_random(file, &mapping).map_err(|e| Error::io("advise", path, e))?;
-        Ok::<_, Error>((map(home)?, mapping))
+        let (file, path, _) = home;
+        let home = map(home)?;
+        platform.expect_random(file, &home).map_err(|e| Error::io("advise", path, e))?;
+        Ok::<_, Error>((home, mapping))
     };
     if let Some(medium) = forced {
         let (home, reflection) = plain()?;

@@ -6,29 +6,35 @@
 //! | `pair` | do the two files go together? (a pure table) |
 //! | `make` | how is a pair made, begun anew, or thrown away? |
 //! | `medium` | what do they lie on? |
+//! | `durable` | which durable point does it go back to, and how? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
 //!
 //! Invariant: until `pair::decide` has said what to do nothing is written to any file but a new home
 //! file, and what this open has made is removed again when opening fails. `docs/recovery.md` goes through
 //! all steps with their crash points. May import `engine` and below.
 
+mod durable;
 mod lanes;
 mod look;
 mod make;
 mod medium;
 mod pair;
 
+use crate::engine::durable::Durable;
 use crate::engine::session::folder_of;
 use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
+use crate::format::superblock::{DurableBase, DurablePoints};
 use crate::mutant::{planted, unless};
 use crate::options::Options;
-use crate::platform::{File, FileId, FileStat, OpenHow, Platform, barrier, fork};
+use crate::platform::{
+    File, FileId, FileStat, FileSystem, OpenHow, Persistence, Platform, barrier, fork,
+};
 use crate::registry::Registration;
 use crate::store::MappedFile;
-use crate::terms::{Medium, OnMismatch};
+use crate::terms::{Durability, Medium, OnMismatch};
 use look::{Lengths, Look};
 use pair::{Decision, Found};
 use std::ffi::OsString;
@@ -81,6 +87,11 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         return Err(opening.mismatch(&found.path, why));
     }
     let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
+    let goes_back = decision == Decision::GoBack;
+    if goes_back && let Some(journal) = &found.journal {
+        let len = journal.len();
+        found.lengths = Lengths { len, high_water: len.max(stat.len) };
+    }
     if is_fresh {
         let len = if stat.len == 0 { options.len } else { stat.len };
         found.lengths = Lengths { len, high_water: len };
@@ -92,7 +103,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if decision == Decision::Discard {
         opening.discard(&home.file, &found)?;
     }
-    // A file that must not stay if anything from here on fails.
+    // Files that must not stay if anything from here on fails. The reflection file goes first: one that
+    // is in use and has no journal would be refused, a journal alone is nothing.
+    let mut made_journal = None;
     let mut made = None;
     let (reflection_file, superblock) = match found.superblock.zip(found.file) {
         Some((superblock, file)) => (file, superblock),
@@ -101,8 +114,18 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
                 let step = Step::Lengthened(opening.another(&home.file)?);
                 home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
             }
-            let (file, superblock) =
-                opening.make_reflection(&home.file, &stat, &reflection_path, lengths.len)?;
+            let not_yet = if opening.may_keep_durable_points(forced, file_system) {
+                DurablePoints::NotYet
+            } else {
+                DurablePoints::None
+            };
+            let (file, superblock) = opening.make_reflection(
+                &home.file,
+                &stat,
+                &reflection_path,
+                lengths.len,
+                not_yet,
+            )?;
             made = Some(UndoUnlessKept::new(&platform, Step::Made(reflection_path.clone())));
             (file, superblock)
         }
@@ -126,7 +149,12 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let reaches =
         home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
     let max_len = if reaches { max_len } else { lengths.len };
-    let platform = platform.clone().with_persistence(medium::persistence(&platform, medium));
+    // Where durable points are kept, stores have to survive the process only: what is to be durable is
+    // synced or written through.
+    let keeps = opening.keeps_durable_points(medium);
+    let persistence =
+        if keeps { Persistence::Process } else { medium::persistence(&platform, medium) };
+    let platform = platform.clone().with_persistence(persistence);
     let home_len = opening.stat(&home.file, path)?.len;
     let reflection_len = opening.stat(&reflection_file, &reflection_path)?.len;
     let home_file = MappedFile::new(
@@ -150,15 +178,58 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     {
         recover(&platform, &home_file, &reflection, lengths.len, entries)?;
     }
-    let superblock = if is_fresh {
+    let died = decision == Decision::Recover;
+    let pair =
+        durable::Pair { platform: &platform, home: &home_file, reflection: &reflection, medium };
+    if let Some(journal) = &found.journal {
+        if goes_back {
+            lengths = opening.go_back(&pair, &reflection_path, journal)?;
+        } else if died {
+            opening.roll_forward(&pair, &reflection_path, journal)?;
+        }
+    }
+    // Made before the superblock that says that it is there.
+    let had_points = superblock.durable.base().is_some();
+    let journal = match keeps {
+        true => Some(opening.open_journal(&reflection_path, medium, had_points)?),
+        false => None,
+    };
+    let journal = journal.map(|(journal, is_new)| {
+        if is_new {
+            let path = durable::path_of(&reflection_path);
+            made_journal = Some(UndoUnlessKept::new(opening.platform, Step::Made(path)));
+        }
+        journal
+    });
+    if keeps && !is_fresh && superblock.durable.base().is_none() {
+        // Of a session that kept none: from here on what is there counts as the first one.
+        pair.begin_durable_words(lengths.len)?;
+    }
+    let durable_len = match (&found.journal, died) {
+        (Some(journal), true) => journal.len(),
+        _ => lengths.len,
+    };
+    let points = opening.durable_points(keeps, durable_len);
+    let superblock = if is_fresh && superblock.durable == points {
         superblock
     } else {
-        opening.begin_session(&platform, &reflection, superblock, &stat, medium)?
+        if !is_fresh && let Some(undo) = &mut made_journal {
+            // A pair that was there before may say from here on that it has a journal.
+            undo.keep();
+        }
+        opening.begin_session(&platform, &reflection, superblock, &stat, medium, points)?
     };
-    let is_longer = home_len > lengths.len
+    if !keeps && had_points {
+        // Of a session that kept durable points; this one says that it does not.
+        opening.remove_journal(&reflection_path)?;
+    }
+    // The process died in the middle of a shrink, before the durable point that a cut is made after.
+    let cuts_later = keeps && died && durable_len > lengths.len && !planted!(CutBeforePoint);
+    let is_longer = home_file.len() > lengths.len
         || reflection_len > layout::reflection_len(lengths.len)
         || lengths.high_water > lengths.len;
-    if is_longer && !planted!(OpenNotCleanedUp) {
+    let cuts = is_longer && !cuts_later && !planted!(OpenNotCleanedUp);
+    if cuts {
         if planted!(OpenHighWaterFirst) {
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
             platform.drain();
@@ -177,12 +248,23 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         lengths.high_water = lengths.len;
     }
     unless!(OpenNotMarked, opening.set_marker(&home_file, &superblock, medium)?);
-    for undo in [&mut home.if_it_fails, &mut made].into_iter().flatten() {
+    let durable = match journal {
+        Some(journal) => {
+            let journal = opening.begin_journal(&reflection_path, journal, &superblock)?;
+            let durable = Durable::new(journal, durable_len);
+            if cuts {
+                durable.must_flush();
+            }
+            Some(durable)
+        }
+        None => None,
+    };
+    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
         undo.keep();
     }
     // From here on by closing the pair.
     home.is_locked = false;
-    Ok(Engine::new(Setup {
+    let engine = Engine::new(Setup {
         platform,
         home: home_file,
         reflection,
@@ -194,7 +276,18 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         superblock,
         registrations: [registration, reflection_registration],
         fresh: is_fresh,
-    }))
+        durable,
+        durability: options.durability,
+        sync_every: options.sync_every,
+    });
+    // Of a pair that is believed because the caller says so, words of both kinds may differ in any case.
+    let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
+    if died || is_trusted && !planted!(TrustedWordsNotNoted) {
+        let cut = || if cuts_later { engine.finish_shrink() } else { Ok(()) };
+        engine.note_all_changed().and_then(|()| cut()).inspect_err(|e| engine.abandon(e))?;
+    }
+    engine.begin_interval();
+    Ok(engine)
 }
 
 /// Applies what the lanes say. Idempotent; the entries stay as they are.
@@ -206,7 +299,7 @@ fn recover(
     entries: Vec<lanes::Findings>,
 ) -> Result<()> {
     let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
-    lanes::apply(platform, home, reflection, len, &actions)?;
+    lanes::apply(home, reflection, len, &actions)?;
     // Orders everything that was recovered before the superblock that voids the entries.
     unless!(RecoverNotDrained, platform.drain());
     Ok(())
@@ -391,6 +484,32 @@ impl<'a> Opening<'a> {
         // The end of a long path tells more than its beginning.
         name.drain(..name.len().saturating_sub(255));
         name
+    }
+
+    /// Whether durable points are kept: where the medium does not make everything durable at once,
+    /// and where what is not synced is to be taken back.
+    fn keeps_durable_points(&self, medium: Medium) -> bool {
+        medium == Medium::PageCache || self.options.durability == Durability::AllOrNothing
+    }
+
+    /// The same before the medium is known.
+    fn may_keep_durable_points(&self, forced: Option<Medium>, file_system: FileSystem) -> bool {
+        match forced {
+            Some(medium) => self.keeps_durable_points(medium),
+            None => {
+                let is_ram = matches!(file_system, FileSystem::Ram(_));
+                !is_ram || self.keeps_durable_points(Medium::Ram)
+            }
+        }
+    }
+
+    /// What a superblock says of durable points.
+    fn durable_points(&self, keeps: bool, len: u64) -> DurablePoints {
+        match self.options.durability {
+            _ if !keeps => DurablePoints::None,
+            Durability::AllOrNothing => DurablePoints::AfterDeath(DurableBase { len }),
+            _ => DurablePoints::AfterRestart(DurableBase { len }),
+        }
     }
 
     /// How much address space is reserved.

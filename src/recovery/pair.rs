@@ -54,6 +54,10 @@ pub(crate) enum Use {
     Died,
     /// In use when the machine was restarted, on a medium that does not survive that.
     Restarted,
+    /// In use, and it ended so that only the last durable point counts.
+    Undone,
+    /// The same or the death of the process, and the journal is gone that durable points need.
+    JournalGone,
 }
 
 /// What is done.
@@ -67,13 +71,15 @@ pub(crate) enum Decision {
     Reuse,
     /// Recover by the lanes, and go on.
     Recover,
+    /// Go back to the last durable point.
+    GoBack,
     /// Touch nothing.
     Refuse(Mismatch),
 }
 
 /// The table. Rows are tried by pattern, and no two patterns overlap.
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
-    use Decision::{Fresh, Recover, Reuse};
+    use Decision::{Fresh, GoBack, Recover, Reuse};
     match (mark, found) {
         (Mark::None, Found::Nothing) => Fresh,
         (Mark::OfThisFile { .. }, Found::Nothing | Found::OfEarlierFile) => {
@@ -96,6 +102,9 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
         }
         (Mark::None | Mark::OfThisFile { matches: true }, Found::OfThisFile { home, state }) => {
             match (home, state) {
+                // What the files' lengths and times say is older than the durable point, or newer.
+                (_, Use::Undone) => GoBack,
+                (_, Use::JournalGone) => mismatch(Mismatch::JournalGone, wish, None),
                 (Home::TooShort, _) => mismatch(Mismatch::HomeTruncated, wish, None),
                 (Home::AsItWas, Use::Closed) => Reuse,
                 (Home::AsItWas, Use::Died) => Recover,
@@ -144,7 +153,7 @@ mod tests {
             Found::OfEarlierFile,
         ];
         for home in [Home::AsItWas, Home::Changed, Home::TooShort] {
-            for state in [Use::Closed, Use::Died, Use::Restarted] {
+            for state in [Use::Closed, Use::Died, Use::Undone, Use::JournalGone, Use::Restarted] {
                 all.push(Found::OfThisFile { home, state });
             }
         }
@@ -192,13 +201,31 @@ mod tests {
                 NO(M::Swapped),
             ),
             (
+                "goes back",
+                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { state: Use::Undone, .. }),
+                Decision::GoBack,
+            ),
+            (
+                "journal gone",
+                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { state: Use::JournalGone, .. }),
+                NO(M::JournalGone),
+            ),
+            (
                 "short",
-                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { home: Home::TooShort, .. }),
+                |m, f| {
+                    is_pair(m)
+                        && !is_undone(f)
+                        && matches!(f, Found::OfThisFile { home: Home::TooShort, .. })
+                },
                 NO(M::HomeTruncated),
             ),
             (
                 "changed",
-                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { home: Home::Changed, .. }),
+                |m, f| {
+                    is_pair(m)
+                        && !is_undone(f)
+                        && matches!(f, Found::OfThisFile { home: Home::Changed, .. })
+                },
                 NO(M::HomeChanged),
             ),
             (
@@ -226,6 +253,9 @@ mod tests {
         ];
         fn is_pair(m: Mark) -> bool {
             matches!(m, Mark::None | Mark::OfThisFile { matches: true })
+        }
+        fn is_undone(f: Found) -> bool {
+            matches!(f, Found::OfThisFile { state: Use::Undone | Use::JournalGone, .. })
         }
         for mark in marks() {
             for found in findings() {

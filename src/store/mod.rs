@@ -11,6 +11,7 @@
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
 use crate::primitive::{AtomicU64, Ordering};
+use crate::units::is_in_page;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -55,11 +56,13 @@ impl MappedFile {
     }
 
     /// The file's exact length in bytes.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
     /// Number of bytes that the file backs: what may be accessed.
+    #[inline]
     pub fn backed(&self) -> u64 {
         self.backed.load(Ordering::Acquire)
     }
@@ -74,20 +77,29 @@ impl MappedFile {
         self.backed.store(backed, Ordering::Release);
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn place(&self, offset: u64, len: usize) -> Place {
         let end = offset.checked_add(len as u64);
-        let backed = self.backed.load(Ordering::Relaxed);
-        assert!(
-            end.is_some_and(|end| end <= backed),
-            "access to {:?} at {offset}, {len} bytes: the file backs {backed}",
-            self.id
-        );
-        // `offset <= backed <= mapping.len()` (asserted here and in `set_backed`): the pointer stays
-        // within the one mapping, or one past its end for `len == 0`.
+        if end.is_none_or(|end| end > self.backed.load(Ordering::Relaxed)) {
+            self.refuse(offset, len);
+        }
+        self.place_of(offset)
+    }
+
+    /// The address of `offset`, for who has found that it is at most `backed`, and so at most the mapping's
+    /// length (`set_backed`): the pointer stays within the one mapping, or one past its end.
+    #[inline(always)]
+    fn place_of(&self, offset: u64) -> Place {
         let ptr = self.mapping.base().wrapping_add(offset as usize);
         Place { ptr, file: self.id, offset }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn refuse(&self, offset: u64, len: usize) -> ! {
+        let backed = self.backed.load(Ordering::Relaxed);
+        panic!("access to {:?} at {offset}, {len} bytes: the file backs {backed}", self.id);
     }
 
     #[inline]
@@ -110,6 +122,20 @@ impl MappedFile {
         self.copy_in_at_once(offset, from, how);
     }
 
+    /// Copies whole lines to `offset`, as [`Copying::BySize`] does.
+    #[inline(always)]
+    pub fn copy_lines_in(&self, offset: u64, from: &[u8]) {
+        debug_assert!((offset as usize | from.len()).is_multiple_of(64));
+        #[cfg(shuttle)]
+        return self.copy_in(offset, from, Copying::BySize);
+        #[cfg(not(shuttle))]
+        {
+            let to = self.place(offset, from.len());
+            // SAFETY: as in `copy_in_at_once`.
+            unsafe { self.platform.copy_lines_in(to, from) }
+        }
+    }
+
     #[inline]
     fn copy_in_at_once(&self, offset: u64, from: &[u8], how: Copying) {
         let to = self.place(offset, from.len());
@@ -122,21 +148,49 @@ impl MappedFile {
     /// Fills `to` from `offset`.
     #[inline]
     pub fn copy_out(&self, to: &mut [u8], offset: u64) {
-        // As above.
-        #[cfg(shuttle)]
-        let (to, offset) = {
-            let (first, rest) = to.split_at_mut(to.len() / 2);
-            self.copy_out_at_once(first, offset);
-            (rest, offset + first.len() as u64)
-        };
-        self.copy_out_at_once(to, offset);
+        let from = self.place(offset, to.len());
+        // SAFETY: `from` begins `to.len()` mapped and backed bytes (`place`).
+        unsafe { self.copy_out_from(to, from) }
     }
 
+    /// The same for bytes of one page, if that is what they are, and the file backs it. False: nothing was
+    /// done.
+    #[inline(always)]
+    pub fn copy_out_in_page(&self, to: &mut [u8], offset: u64) -> bool {
+        let is_backed = offset < self.backed.load(Ordering::Relaxed);
+        if !is_in_page(offset, to.len()) || !is_backed {
+            return false;
+        }
+        let from = self.place_of(offset);
+        // SAFETY: `from` begins `to.len()` mapped and backed bytes: its page has as many from there on, and
+        // what is backed ends with a page (`set_backed`).
+        unsafe { self.copy_out_from(to, from) }
+        true
+    }
+
+    /// # Safety
+    /// `from` begins `to.len()` mapped and backed bytes.
     #[inline]
-    fn copy_out_at_once(&self, to: &mut [u8], offset: u64) {
-        let from = self.place(offset, to.len());
+    unsafe fn copy_out_from(&self, to: &mut [u8], from: Place) {
+        // As above.
+        #[cfg(shuttle)]
+        let (to, from) = {
+            let (first, rest) = to.split_at_mut(to.len() / 2);
+            // SAFETY: the first half of what the caller vouches for.
+            unsafe { self.copy_out_at_once(first, from) };
+            let ptr = from.ptr.wrapping_add(first.len());
+            (rest, Place { ptr, offset: from.offset + first.len() as u64, ..from })
+        };
+        // SAFETY: what the caller vouches for, or the second half of it.
+        unsafe { self.copy_out_at_once(to, from) }
+    }
+
+    /// # Safety
+    /// As [`copy_out_from`](Self::copy_out_from).
+    #[inline]
+    unsafe fn copy_out_at_once(&self, to: &mut [u8], from: Place) {
         // SAFETY:
-        // - `from` begins `to.len()` mapped and backed bytes (`place`);
+        // - the caller vouches for `from`;
         // - `to` is the caller's own memory, so the ranges do not overlap.
         unsafe { self.platform.copy_out(to, from.ptr) }
     }
@@ -168,15 +222,35 @@ impl MappedFile {
         unsafe { self.platform.flush(at, len) }
     }
 
-    /// Asks for the line at `offset` ahead of a store to it.
+    /// Asks for the line at `offset` ahead of a store to it. Anywhere: what is cut off meanwhile, or was never
+    /// there, is not asked for.
     #[inline]
     pub fn prefetch_write(&self, offset: u64) {
-        let at = self.place(offset, 1);
-        // SAFETY: `at` is a mapped and backed byte (`place`); a prefetch never faults anyway.
-        unsafe { self.platform.prefetch_write(at.ptr) }
+        if let Some(at) = self.hint(offset) {
+            // SAFETY: `at` is in the mapping; a prefetch changes nothing and never faults.
+            unsafe { self.platform.prefetch_write(at) }
+        }
+    }
+
+    /// Asks for the line at `offset` ahead of a load from it. Likewise; and a hole stays one.
+    #[inline]
+    pub fn prefetch_read(&self, offset: u64) {
+        if let Some(at) = self.hint(offset) {
+            // SAFETY: as above.
+            unsafe { self.platform.prefetch_read(at) }
+        }
+    }
+
+    /// The address of `offset`, where it is in the mapping. Whether the file backs it may change at any
+    /// time for who holds no lock, so nothing but a hint may go there.
+    #[inline]
+    fn hint(&self, offset: u64) -> Option<*const u8> {
+        let at = self.mapping.base().wrapping_add(offset as usize);
+        (offset < self.mapping.len() as u64).then_some(at.cast_const())
     }
 
     /// The word at `offset`.
+    #[inline]
     pub fn load_word(&self, offset: u64) -> u64 {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
@@ -189,6 +263,14 @@ impl MappedFile {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
         unsafe { self.platform.store_word_through(at, value) }
+    }
+
+    /// Stores a word through the cache, and does not flush it.
+    #[inline]
+    pub fn store_word(&self, offset: u64, value: u64) {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        unsafe { self.platform.store_word(at, value) }
     }
 
     /// Flips the bits of `mask` in a word, in one atomic step, and writes it back without waiting.
@@ -245,14 +327,20 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Whether the range holds no hole, as far as the file system tells.
-    pub fn has_no_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
-        Ok(self.platform.next_hole(&self.file, offset)? >= offset + len)
+    /// The next offset, from `offset` on, that lies in a hole, as far as the file system tells; the end of
+    /// the file is one.
+    pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        self.platform.next_hole(&self.file, offset)
     }
 
     /// The next offset, from `offset` on, where the file is not a hole.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         self.platform.next_data(&self.file, offset)
+    }
+
+    /// Asks for bytes that are about to be read in order.
+    pub fn will_need(&self, offset: u64, len: u64) {
+        self.platform.will_need(&self.file, &self.mapping, offset, len);
     }
 
     /// Makes the file's bytes durable.

@@ -83,7 +83,10 @@ pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
         .expect("list the folder")
         .map(|entry| entry.expect("list the folder").path())
         .filter(|path| {
-            path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(REFLECTION_PREFIX))
+            path.file_name().is_some_and(|n| {
+                let name = n.to_string_lossy();
+                name.starts_with(REFLECTION_PREFIX) && !name.ends_with(".journal")
+            })
         })
         .collect();
     found.sort();

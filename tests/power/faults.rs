@@ -12,16 +12,16 @@ pub enum Fault {
     NoDrainAfterData,
     /// The drain after that word.
     NoDrainAfterWord,
-    /// The commit point of a redo entry.
-    NoDrainAfterRedo,
+    /// The commit point of a vouched flip.
+    NoDrainAfterEntry,
     /// The drain after an undo entry, before the words.
     NoDrainAfterUndo,
     /// The drain after an undo entry's end.
     NoDrainAfterEnd,
     /// The drain before entries are cleared.
     NoSettling,
-    /// What was stored in place is not flushed.
-    NoFlushInPlace,
+    /// Words that entries vouch for are not flushed before the ring comes round.
+    NoFlushOfWords,
     /// Entries are not cleared.
     NoClear,
     /// Cleared entries lose their sequence number.
@@ -32,24 +32,21 @@ pub enum Fault {
     NoDrainAfterLength,
     /// Superblocks are not synced.
     NoSyncOfSuperblock,
-    /// Entries of the last session are left.
-    NoWipe,
 }
 
-pub const FAULTS: [Fault; 13] = [
+pub const FAULTS: [Fault; 12] = [
     Fault::NoDrainAfterData,
     Fault::NoDrainAfterWord,
-    Fault::NoDrainAfterRedo,
+    Fault::NoDrainAfterEntry,
     Fault::NoDrainAfterUndo,
     Fault::NoDrainAfterEnd,
     Fault::NoSettling,
-    Fault::NoFlushInPlace,
+    Fault::NoFlushOfWords,
     Fault::NoClear,
     Fault::ZeroClear,
     Fault::NoFlushAfterClear,
     Fault::NoDrainAfterLength,
     Fault::NoSyncOfSuperblock,
-    Fault::NoWipe,
 ];
 
 /// By thread.
@@ -101,9 +98,13 @@ impl Fault {
             // Two entries of one lane over the same slice; then the newer is cleared for the sake of
             // another slice: docs/model/README.md. By the main thread, which has the same lane
             // in every session.
-            Fault::ZeroClear | Fault::NoWipe => {
+            Fault::ZeroClear => {
                 vec![(0, Op::Write(at, 64)), (0, Op::Write(at, 128)), (2, flip.clone()), (1, flip)]
             }
+            // One more than a ring has.
+            Fault::NoFlushOfWords => (0..40)
+                .map(|n| (0, Op::Write(place.hot * PAGE + (place.slice + n) % 64 * 64, 64)))
+                .collect(),
             Fault::NoDrainAfterLength => {
                 vec![(1, Op::SetLen(place.first_len - 100)), (1, Op::SetLen(place.first_len + 100))]
             }
@@ -146,16 +147,16 @@ impl Fault {
         let stored = |class| since.classes.contains(&class);
         let words = stored(Class::SliceWord) || stored(Class::RegionWord);
         let data = stored(Class::Home) || stored(Class::Reflection);
-        let entry = stored(Class::Redo) || stored(Class::Undo);
+        let entry = stored(Class::Ring) || stored(Class::Undo);
         match (self, &mut event.what) {
             (Fault::NoDrainAfterData, What::Drain) => !data || words || entry,
             (Fault::NoDrainAfterWord, What::Drain) => !words || entry,
-            (Fault::NoDrainAfterRedo, What::Drain) => !stored(Class::Redo) || since.cleared,
+            (Fault::NoDrainAfterEntry, What::Drain) => !stored(Class::Ring) || since.cleared,
             (Fault::NoDrainAfterUndo, What::Drain) => !stored(Class::Undo) || since.ended,
             (Fault::NoDrainAfterEnd, What::Drain) => !since.ended,
             (Fault::NoSettling, What::Drain) => !clears_next,
-            (Fault::NoFlushInPlace, What::Flush { file, offset, .. }) => {
-                !matches!(class_of(*file, *offset), Class::Home | Class::Reflection)
+            (Fault::NoFlushOfWords, What::Flush { file, offset, .. }) => {
+                class_of(*file, *offset) != Class::SliceWord
             }
             (Fault::NoClear, What::CompareExchange { .. }) => false,
             (Fault::ZeroClear, What::CompareExchange { new, .. }) => {
@@ -163,13 +164,10 @@ impl Fault {
                 true
             }
             (Fault::NoFlushAfterClear, What::Flush { file, offset, .. }) => {
-                class_of(*file, *offset) != Class::Redo || !since.cleared
+                class_of(*file, *offset) != Class::Ring || !since.cleared
             }
             (Fault::NoDrainAfterLength, What::Drain) => !stored(Class::Lengths),
             (Fault::NoSyncOfSuperblock, What::Sync { file, .. }) => *file != FileId::Reflection,
-            (Fault::NoWipe, What::Store { file, offset, value: 0, .. }) => {
-                class_of(*file, *offset) != Class::Redo
-            }
             _ => true,
         }
     }

@@ -85,7 +85,7 @@ pub enum Class {
     Home,
     Superblock,
     Lengths,
-    Redo,
+    Ring,
     Undo,
     Log,
     SliceWord,
@@ -107,7 +107,7 @@ pub fn class_of(file: FileId, at: u64) -> Class {
     }
     if at < layout::LOG_AREA {
         let in_lane = (at - layout::LANES) % layout::LANE as u64;
-        return if in_lane < layout::UNDO_ENTRY as u64 { Class::Redo } else { Class::Undo };
+        return if in_lane < layout::UNDO_ENTRY as u64 { Class::Ring } else { Class::Undo };
     }
     if at < layout::SUPERCHUNKS {
         return Class::Log;
@@ -292,6 +292,7 @@ const fn file_index(file: FileId) -> usize {
     match file {
         FileId::Home => 0,
         FileId::Reflection => 1,
+        FileId::Journal => panic!("no durable points are kept on DAX"),
     }
 }
 
@@ -416,6 +417,7 @@ impl Media {
                 }
                 self.files[file_index(*file)].set_len(*len);
             }
+            What::WriteDurably { .. } => unreachable!("no durable points are kept on DAX"),
             What::Write { file, offset, bytes } => {
                 let file = file_index(*file);
                 let contents = &mut self.files[file].durable;

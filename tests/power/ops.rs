@@ -202,7 +202,7 @@ impl Place {
         let any_page = |rng: &mut Rng| (self.origin / PAGE + rng.below(pages)) * PAGE;
         let hot = self.hot * PAGE;
         match rng.below(100) {
-            // Redo entries.
+            // Vouched flips.
             0..=33 => {
                 let (at, count) = self.slices(rng);
                 if rng.chance(50) {

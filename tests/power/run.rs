@@ -56,7 +56,7 @@ pub struct Run {
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code, reason = "printed")]
 pub struct Ways {
-    redo: u64,
+    vouched: u64,
     flip: u64,
     undo: u64,
     spilled: u64,
@@ -69,7 +69,7 @@ pub struct Ways {
 impl Ways {
     fn of(stats: &Stats) -> Ways {
         Ways {
-            redo: stats.redo_writes,
+            vouched: stats.vouched_writes,
             flip: stats.flip_writes,
             undo: stats.undo_writes,
             spilled: stats.spilled_writes,
@@ -81,7 +81,7 @@ impl Ways {
     }
 
     pub fn add(&mut self, other: &Ways) {
-        self.redo += other.redo;
+        self.vouched += other.vouched;
         self.flip += other.flip;
         self.undo += other.undo;
         self.spilled += other.spilled;

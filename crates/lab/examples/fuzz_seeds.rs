@@ -7,7 +7,8 @@
 //! writes a folder for each target. Runs of the real code are recorded and cut off as in `tests/power`;
 //! of the images those are kept that show something new: other kinds of entries, words, superblocks.
 //! Which bytes the files hold does not matter, so they become fillings; entries, words and superblocks
-//! stay as they were. What is committed in `fuzz/corpus/` is what libFuzzer's merge kept of these and
+//! stay as they were, but for the checksums of slices. Where durable points are kept the seeds name templates, which hold whole journals.
+//! What is committed in `fuzz/corpus/` is what libFuzzer's merge kept of these and
 //! of what it found on its own (`fuzz/README.md`).
 
 #![allow(dead_code, reason = "parts of tests/power that this does not need")]
@@ -25,10 +26,12 @@ mod run;
 
 use atomic_mmap::testing::layout;
 use files::Folder;
-use lab::fuzzing::image::Contents;
+use lab::fuzzing::image::{Contents, Image as Pair};
+use lab::fuzzing::input::Input;
 use lab::fuzzing::open_bytes::UUID;
-use lab::fuzzing::patch::{Place, Writer};
-use lab::fuzzing::{sums, templates};
+use lab::fuzzing::patch::{Patch, Place, Writer};
+use lab::fuzzing::sums::{self, Part};
+use lab::fuzzing::templates;
 use media::{Choice, Image};
 use ops::Model;
 use rng::Rng;
@@ -39,7 +42,7 @@ use std::sync::Arc;
 
 const SEED: u64 = 20_261_121;
 /// Recorded runs, and images of each.
-const RUNS: u64 = 120;
+const RUNS: u64 = 90;
 const IMAGES: usize = 12;
 /// Longer inputs are left out: a mutation of them hits what matters too seldom.
 const LONGEST: usize = 3000;
@@ -71,12 +74,13 @@ fn main() {
             let image = player.media.image(Choice::random(&mut rng), &mut rng);
             let Some(found) = convert(&image.reflection) else { continue };
             let home = convert(&Some(image.home.clone())).expect("a home file");
+            let pair = Pair { home, reflection: Some(found), ..Pair::default() };
             let seeds = [
-                (mutated_seed(&home, &found, image.marked, &mut rng), &mut mutated),
-                (bytes_seed(&home, &found, image.marked, &mut rng), &mut bytes),
+                (mutated_seed(&pair, image.marked, &mut rng), &mut mutated),
+                (bytes_seed(&pair, image.marked, &mut rng), &mut bytes),
             ];
             for (n, (seed, known)) in seeds.into_iter().enumerate() {
-                if seed.len() <= LONGEST && known.insert(signature(&found, n)) {
+                if seed.len() <= LONGEST && known.insert(signature(&pair, n)) {
                     let target = ["open_mutated", "open_bytes"][n];
                     keep(&folder, target, &format!("crash-{:03}", counts[n]), &seed);
                     counts[n] += 1;
@@ -84,8 +88,13 @@ fn main() {
             }
         }
     }
-    let others =
-        hostile(&folder) + mismatches(&folder) + operations(&folder, &base) + entries(&folder);
+    let others = hostile(&folder)
+        + mismatches(&folder)
+        + operations(&folder, &base)
+        + entries(&folder)
+        + turns(&folder)
+        + journals(&folder)
+        + points(&folder);
     println!("{} crash images, {others} others", counts[0] + counts[1]);
 }
 
@@ -101,29 +110,51 @@ fn convert(from: &Option<media::Contents>) -> Option<Contents> {
     Some(Contents { len: from.len, pages })
 }
 
+/// The reflection file that each of these pairs has.
+fn reflection(pair: &Pair) -> &Contents {
+    pair.reflection.as_ref().expect("there is one")
+}
+
 /// What kind of image this is: of every lane which entries are there, and how much is away.
-fn signature(reflection: &Contents, target: usize) -> Vec<u64> {
+fn signature(pair: &Pair, target: usize) -> Vec<u64> {
+    let reflection = reflection(pair);
     let mut signs = vec![target as u64];
     for at in layout::SUPERBLOCKS {
         signs.push(reflection.word(at + 24) & 3);
     }
     let words = [layout::LENGTH_WORD, layout::HIGH_WATER_WORD].map(|at| reflection.word(at));
     signs.push(u64::from(words[0] == words[1]));
-    for lane in 0..8u64 {
-        let at = layout::LANES + lane * layout::LANE as u64;
-        let [a, b, undo] =
-            [0, layout::REDO_ENTRY, layout::UNDO_ENTRY].map(|n| reflection.word(at + n as u64));
-        let kind = |header: u64| match header {
-            0 => 0,
-            header if header & 0xFF_FFFF == 0 => 1,
-            _ => 2,
-        };
-        signs.push(kind(a) * 100 + kind(b) * 10 + (undo >> 16 & 0xF));
+    for lane in 0..8 {
+        signs.extend(ring_signs(pair, lane));
+        signs.push(word(&Part::Undo.bytes(reflection, lane)) >> 16 & 0xF);
     }
     let away = |at: u64| runs(reflection, at, at + 0x8000).len() as u64;
     signs.push(away(layout::SUPERCHUNKS).min(3));
     signs.push(away(layout::region_words(0)).min(3));
     signs
+}
+
+/// The first word of an entry.
+fn word(entry: &[u8]) -> u64 {
+    sums::word(entry, 0)
+}
+
+/// Whether entries of a lane's ring are void, and what the newest is.
+fn ring_signs(pair: &Pair, lane: usize) -> [u64; 2] {
+    let ring = (0..layout::RING).map(|place| Part::Ring(place).bytes(reflection(pair), lane));
+    let ring: Vec<Vec<u8>> = ring.filter(|entry| word(entry) != 0).collect();
+    let is_void = |entry: &Vec<u8>| word(entry) >> 16 & 0xFF == sums::KIND_VOID;
+    let newest = match ring.iter().max_by_key(|entry| word(entry) >> 24) {
+        None => 0,
+        Some(entry) if is_void(entry) => 1,
+        Some(entry) => 2 + u64::from(slices_are_right(pair, entry)),
+    };
+    [u64::from(ring.iter().any(is_void)), newest]
+}
+
+/// Whether the slots hold what an entry of a ring says.
+fn slices_are_right(pair: &Pair, entry: &[u8]) -> bool {
+    sums::small(entry, 32) == sums::of_named_slices(&pair.home, reflection(pair), entry)
 }
 
 /// The parts of a range that are not zero, in words.
@@ -145,7 +176,8 @@ fn runs(contents: &Contents, start: u64, end: u64) -> Vec<(u64, u64)> {
 }
 
 /// Where two files are not the superblocks: the patches that make them.
-fn patches(writer: &mut Writer, home: &Contents, reflection: &Contents) {
+fn patches(writer: &mut Writer, pair: &Pair) {
+    let (home, reflection) = (&pair.home, reflection(pair));
     writer.number(Place::HomeLen, home.len);
     let right = layout::reflection_len(home.len);
     let difference = match reflection.len.checked_sub(right) {
@@ -188,33 +220,154 @@ fn patches(writer: &mut Writer, home: &Contents, reflection: &Contents) {
     fill(Place::Pages, reflection, layout::reflection(0), 2);
 }
 
-fn mutated_seed(home: &Contents, reflection: &Contents, marked: bool, rng: &mut Rng) -> Vec<u8> {
-    let mut reflection = reflection.clone();
-    templates::rename(&mut reflection);
+/// The pair that an input about this one makes: under another name, and with fillings in the place of bytes.
+/// Where slots held what an entry says of them, they still do; entries that were whole stay whole.
+fn filled(pair: &Pair) -> Pair {
+    let mut pair = pair.clone();
+    templates::rename(&mut pair);
+    let mut writer = Writer::default();
+    patches(&mut writer, &pair);
+    let patches = Patch::all(&mut Input(&writer.0));
+    let empty = Contents::of_len(layout::reflection_len(0));
+    let mut filled = Pair { reflection: Some(empty), ..Pair::default() };
+    Patch::apply_to_home(&patches, &mut filled);
+    Patch::apply_to_reflection(&patches, &mut filled);
+    for at in layout::SUPERBLOCKS {
+        let bytes = reflection(&pair).bytes(at, sums::SUPERBLOCK_LEN);
+        filled.reflection.as_mut().expect("there is one").write(&bytes, at);
+    }
+    let (uuid, session) = sums::session_of(reflection(&pair)).unwrap_or_default();
+    let whole = sums::whole_entries(reflection(&pair), &uuid, session);
+    sums::repair_slices(&mut filled, |lane, place| {
+        slices_are_right(&pair, &Part::Ring(place).bytes(reflection(&pair), lane))
+    });
+    let is_whole = |lane, part| whole.contains(&(lane, part));
+    let reflection = filled.reflection.as_mut().expect("there is one");
+    sums::repair_entries(reflection, &uuid, session, is_whole);
+    filled
+}
+
+fn mutated_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
+    let pair = filled(pair);
     // Superblocks are repaired, for they are given another home file. Entries need not be; where they
     // are, torn ones become whole, and mutations of them stay so.
     let flags = 1 | u8::from(rng.chance(50)) << 1 | u8::from(marked) << 3;
     let mut writer = Writer(vec![0, rng.below(256) as u8, 0, flags, 255]);
     for (place, at) in [Place::SuperblockA, Place::SuperblockB].into_iter().zip(layout::SUPERBLOCKS)
     {
-        let bytes = reflection.bytes(at, sums::SUPERBLOCK_LEN);
+        let bytes = reflection(&pair).bytes(at, sums::SUPERBLOCK_LEN);
         // Version to uuid, the lengths at close, the boot and the name.
         writer.literal(place, 0, &bytes[..88]);
         writer.literal(place, 120, &bytes[120..180]);
     }
-    patches(&mut writer, home, &reflection);
+    patches(&mut writer, &pair);
     writer.0
 }
 
-fn bytes_seed(home: &Contents, reflection: &Contents, marked: bool, rng: &mut Rng) -> Vec<u8> {
-    let mut reflection = reflection.clone();
-    templates::rename(&mut reflection);
+fn bytes_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
+    let mut pair = filled(pair);
     // The target's superblocks are of session 5.
-    sums::repair_entries(&mut reflection, &UUID, 5, |_, _| true);
+    let reflection = pair.reflection.as_mut().expect("there is one");
+    sums::repair_entries(reflection, &UUID, 5, |_, _| true);
     let begin = 1 | u8::from(marked) << 3;
     let mut writer = Writer(vec![0, rng.below(256) as u8, begin]);
-    patches(&mut writer, home, &reflection);
+    patches(&mut writer, &pair);
     writer.0
+}
+
+/// The first template in which a ring has come round, and the first where durable points are kept.
+const FIRST_OF_TURNS: u8 = 96;
+const FIRST_OF_POINTS: u8 = 108;
+
+/// Rings that have come round, as crashes leave them, and with other bytes in the slots: with what entries say of
+/// those, and without.
+fn turns(folder: &Path) -> usize {
+    let (superblocks_repaired, entries_repaired, marked, slices_repaired) = (1, 2, 8, 128);
+    for n in FIRST_OF_TURNS..FIRST_OF_POINTS {
+        let repaired = if n % 4 == 3 { entries_repaired | slices_repaired } else { 0 };
+        let flags = superblocks_repaired | marked | repaired;
+        let mut writer = Writer(vec![0, 0x3E, n + 1, flags, 255]);
+        if n % 2 == 1 {
+            writer.filled(Place::Home, 0, 6000, 6);
+            writer.filled(Place::Pages, 0, 12_000, 7);
+        }
+        keep(folder, "open_mutated", &format!("turn-{n:03}"), &writer.0);
+    }
+    usize::from(FIRST_OF_POINTS - FIRST_OF_TURNS)
+}
+
+/// Journals that crashes have left, and records by their fields.
+fn journals(folder: &Path) -> usize {
+    let mut known = BTreeSet::new();
+    let made = templates::made();
+    for template in &made[usize::from(FIRST_OF_POINTS)..] {
+        let Some(journal) = &template.image.journal else { continue };
+        for block in journal.page_numbers() {
+            let at = block * sums::BLOCK;
+            if let Some(len) = sums::record_len(journal, at).filter(|len| *len < 1200) {
+                known.insert([&[0x80][..], &journal.bytes(at, len as usize)].concat());
+            }
+        }
+    }
+    for (kind, seed) in [2, 3].into_iter().flat_map(|kind| (0..6).map(move |seed| (kind, seed))) {
+        let filling = lab::fuzzing::input::filling(seed + 50, 40 << seed);
+        known.insert([&[kind][..], &filling].concat());
+    }
+    for (n, seed) in known.iter().enumerate() {
+        keep(folder, "journal_decode", &format!("journal-{n:03}"), seed);
+    }
+    known.len()
+}
+
+/// Crash images with durable points, as they are and changed: of this boot and of another one.
+fn points(folder: &Path) -> usize {
+    let (page_cache, all_or_nothing) = (2 << 2, 1 << 6);
+    let mut count = 0;
+    let mut add = |how: u8, life: u8, from: u8, flags: u8, patches: &dyn Fn(&mut Writer)| {
+        let mut writer = Writer(vec![how, life, from, flags, 255]);
+        patches(&mut writer);
+        keep(folder, "open_mutated", &format!("points-{count:03}"), &writer.0);
+        count += 1;
+    };
+    let (repaired, another_boot, marked, records, no_journal) = (1 | 2, 4, 8, 32, 64);
+    for n in 0..30u8 {
+        let from = FIRST_OF_POINTS + 1 + 2 * n;
+        let boot = if n % 3 == 0 { 0 } else { another_boot };
+        let how = if n % 5 == 4 { page_cache | all_or_nothing } else { page_cache };
+        add(how, 0xC2 | n << 1 & 0x3C, from, repaired | boot | marked, &|_| ());
+    }
+    let change: [&dyn Fn(&mut Writer); 9] = [
+        &|w| w.literal(Place::Unordered, 0, &[0xA7; 80]),
+        &|w| w.literal(Place::JournalFlips, 70, &[1]),
+        &|w| w.literal(Place::JournalFlips, 4096 + 20, &[1]),
+        &|w| w.number(Place::JournalLen, 16),
+        &|w| w.number(Place::JournalLen, lab::fuzzing::patch::NO_JOURNAL),
+        &|w| w.literal(Place::DurableWords, 0, &[0x55; 40]),
+        &|w| w.number(Place::Points, 2),
+        &|w| w.number(Place::Points, 3),
+        // A record by its fields, behind those that are there; as a base, and of another length.
+        &|w| {
+            w.literal(Place::Record, 9 | 2 << 8, &[0, 0, 0, 0x8F, 0xFF, 7, 1, 0, 0x85, 0x83, 9]);
+            w.literal(Place::Record, 11 | 3 << 8, &[5, 0, 4, 0, 195, 0xFF, 0, 0]);
+        },
+    ];
+    for (n, patches) in (0..).zip(change.iter().cycle()).take(27) {
+        let boot = if n / 9 == 1 { 0 } else { another_boot };
+        let from = FIRST_OF_POINTS + 6 + 2 * n;
+        add(page_cache, 0xC6, from, repaired | boot | marked | records, patches);
+    }
+    add(page_cache, 2, FIRST_OF_POINTS + 20, repaired | marked | no_journal, &|_| ());
+    // Pairs of nobody in particular, with a journal of zeroes or none.
+    for begin in [0x41u8, 0x45, 0x65, 0x85, 0xA5, 0xC1, 0x4D, 0x43] {
+        let mut writer = Writer(vec![page_cache, 0xC6, begin]);
+        writer.number(Place::Lengths, 30_000);
+        writer.filled(Place::Home, 0, 30_000, 4);
+        writer.literal(Place::DurableWords, 0, &[0x33; 32]);
+        writer.filled(Place::Pages, 0, 30_000, 5);
+        keep(folder, "open_bytes", &format!("points-{begin:02x}"), &writer.0);
+        count += 1;
+    }
+    count
 }
 
 /// What no crash leaves, and somebody could write: entries that say the most that there is room to say.
@@ -250,16 +403,29 @@ fn hostile(folder: &Path) -> usize {
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
-    // Entries by their fields: a lane with both redo entries, and one of each kind of undo entry.
-    for (kind, len) in (0..3).flat_map(|kind| [(kind, 30_000), (kind, 300_001), (kind, 4096)]) {
+    // Entries by their fields: some of a ring, and one of each kind of undo entry.
+    for (kind, len) in (0..5).flat_map(|kind| [(kind, 30_000), (kind, 300_001), (kind, 4096)]) {
         let mut writer = Writer(vec![0, 0xFE, 0, 3, 255]);
         writer.number(Place::Lengths, len);
         writer.filled(Place::Home, 0, len, 4);
-        for position in 0..2 {
-            writer.literal(Place::Redo, 5 | position << 8, &[0, 1, 0, 100, 0, 90, 0, 7, 0]);
-        }
+        let entries: Vec<u8> = (0..3).flat_map(|n| [0, n, 0, 9 + n, 1, 0]).collect();
+        writer.literal(Place::Vouch, 5, &entries);
         let words: Vec<u8> = (0..5).flat_map(|n| [0, n, 0, n, 0xFF]).collect();
         writer.literal(Place::Undo, 6 | kind << 8, &words);
+        keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
+        count += 1;
+    }
+    for (n, rings) in rings().into_iter().enumerate() {
+        let mut writer = Writer(vec![0, 0xFE, 0, 3, 255]);
+        let len = if n % 2 == 0 { 30_000 } else { 300_001 };
+        writer.number(Place::Lengths, len);
+        writer.filled(Place::Home, 0, len, 4);
+        writer.filled(Place::Pages, 0, len, 5);
+        if n % 3 > 0 {
+            writer.literal(Place::RegionWords, 0, &[0x5A; 8]);
+            writer.literal(Place::SliceWords, 0, &[0xC3; 64]);
+        }
+        rings.iter().for_each(|(at, entries)| writer.literal(Place::Vouch, *at, entries));
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
@@ -278,6 +444,42 @@ fn hostile(folder: &Path) -> usize {
         }
     }
     count
+}
+
+/// Rings of entries by their fields, as `Place::Vouch` reads them: lanes with first numbers, and what there is.
+fn rings() -> Vec<Vec<(u64, Vec<u8>)>> {
+    const WRONG: u8 = 4;
+    const VOID: u8 = 2;
+    let turn =
+        |of: &dyn Fn(u8) -> [u8; 6]| (0..layout::RING as u8).flat_map(of).collect::<Vec<u8>>();
+    // Slices of page 0 to 3, which overlap.
+    let entry = |n: u8, unusual: u8| [0, n % 4, 0, 0x11 + n, n / 2, unusual];
+    let (first, begins_anew, half) = (1 << 8, 110 << 8 | 1 << 16, 2 << 16);
+    vec![
+        vec![(0, turn(&|n| entry(n, 0)))],
+        // Only the newest need be right.
+        vec![(1, turn(&|n| entry(n, if n < 31 { WRONG } else { 0 })))],
+        vec![(2, turn(&|n| entry(n, if n < 31 { 0 } else { WRONG })))],
+        vec![(begins_anew, turn(&|n| entry(n, if n < 31 { WRONG } else { 0 })))],
+        // Void ones among them; the newest is one.
+        vec![(first, turn(&|n| entry(n, if n % 5 == 1 { VOID } else { 0 })))],
+        vec![(begins_anew, turn(&|n| entry(n, if n % 7 == 3 { VOID } else { WRONG })))],
+        // Numbers that are half the range apart, and that go round in a circle.
+        vec![
+            (0, turn(&|n| entry(n, n % 2 * VOID))),
+            (half, (0..11).flat_map(|n| entry(n, 0)).collect()),
+            (begins_anew, (0..8).flat_map(|n| entry(n, n % 3)).collect()),
+        ],
+        // Of two lanes, about the same slices.
+        vec![(8, turn(&|n| entry(n, 0))), (9, turn(&|n| entry(n + 1, 0)))],
+        // Near the end, past it, and where no file reaches.
+        vec![(3, turn(&|n| [n % 6, n % 8, n % 3, 0xFF, n, 0]))],
+        // What is not an entry, among those that are: and later turns of the ring.
+        vec![(4, turn(&|n| entry(n, 1 << (n % 6))))],
+        vec![(5, turn(&|n| entry(n, n << 6)))],
+        // All slices of a page, there and back.
+        vec![(79, turn(&|n| [0, 0, 0, 0xFF, n % 2 * 0xFF, 0]))],
+    ]
 }
 
 fn mismatches(folder: &Path) -> usize {
@@ -301,6 +503,13 @@ fn mismatches(folder: &Path) -> usize {
         add(0, 0, 0, n, 84 + n % 6);
         add(0, 8, 1, n, 50);
     }
+    // Where durable points are kept: of this boot and of another one, the journal there, gone, of another
+    // image, and cut; and beside a reflection file that lies elsewhere.
+    for n in 0..16 {
+        add(0, 8 * (n & 1), 0, (n / 2 % 4) << 4, FIRST_OF_POINTS + 9 + 3 * n);
+    }
+    add(2, 5, 1, 0, FIRST_OF_POINTS + 20);
+    add(1, 0, 1, 0, FIRST_OF_POINTS + 30);
     for (n, seed) in seeds.iter().enumerate() {
         keep(folder, "mismatch", &format!("pair-{n:03}"), seed);
     }
@@ -311,10 +520,12 @@ fn operations(folder: &Path, base: &Rng) -> usize {
     const COUNT: u64 = 60;
     for n in 0..COUNT {
         let mut rng = base.fork(1 << 20 | n);
-        let mut seed: Vec<u8> = vec![rng.below(256) as u8];
+        let first = rng.below(256) as u8;
+        // Half of them where durable points are kept.
+        let mut seed: Vec<u8> = vec![if n % 2 == 0 { first | 3 } else { first }];
         seed.extend_from_slice(&rng.next().to_le_bytes()[..3]);
         for _ in 0..10 + rng.below(20) {
-            let dies = u8::from(rng.chance(12)) << 6;
+            let dies = u8::from(rng.chance(12)) << 6 | u8::from(rng.chance(60)) << 7;
             seed.push(rng.below(64) as u8 | dies);
             seed.extend((0..1 + rng.below(4)).map(|_| rng.below(256) as u8));
         }
@@ -336,27 +547,26 @@ fn entries(folder: &Path) -> usize {
         }
     }
     // Bytes of entries that crashes have left.
-    for template in templates::made().iter().step_by(5) {
+    let mut kinds = BTreeSet::new();
+    for (n, template) in templates::made().iter().enumerate().step_by(5) {
         let Some(reflection) = &template.image.reflection else { continue };
         for at in layout::SUPERBLOCKS {
             add([&[0x83][..], &reflection.bytes(at, sums::SUPERBLOCK_LEN)].concat());
         }
-        let lanes = layout::LANES..layout::LANES + 8 * layout::LANE as u64;
-        for at in lanes.step_by(layout::REDO_ENTRY) {
-            let bytes = reflection.bytes(at, layout::REDO_ENTRY);
-            let place = (at - layout::LANES) as usize % layout::LANE / layout::REDO_ENTRY;
-            match place {
-                0 | 1 => {
-                    if let Some(len) = sums::redo_len(&bytes) {
-                        add([&[0x80, place as u8][..], &bytes[..len]].concat());
-                    }
+        for (lane, part) in (0..8).flat_map(|lane| Part::all().map(move |part| (lane, part))) {
+            let bytes = part.bytes(reflection, lane);
+            let kind = word(&bytes) >> 16 & 0xFF;
+            match part {
+                // One of each kind.
+                Part::Ring(place) if kind > 0 && kinds.insert((n, lane, kind)) => {
+                    add([&[0x80, place as u8][..], &bytes[..sums::VOUCH_SAYS]].concat());
                 }
-                2 => {
+                Part::Ring(_) => {}
+                Part::Undo => {
                     if let Some(len) = sums::undo_len(&bytes) {
-                        add([&[0x81][..], &bytes[..len.min(bytes.len())]].concat());
+                        add([&[0x81][..], &bytes[..len]].concat());
                     }
                 }
-                _ => {}
             }
         }
         if let Some((from, to)) =

@@ -61,13 +61,30 @@ fn kills_find_nothing_but_what_is_planted() {
 }
 
 #[test]
+fn kills_of_files_with_durable_points_find_nothing() {
+    let _alone = alone();
+    assert_clean(timed::quick_check_of_points(&SETTINGS, 60));
+}
+
+#[test]
 fn numbered_events_find_nothing_but_what_is_planted() {
     let _alone = alone();
-    assert_clean(numbered::quick_check(&SETTINGS, "redo entry over slices", 4));
+    assert_clean(numbered::quick_check(&SETTINGS, "vouched flip over slices", 4));
     assert_clean(numbered::quick_check(&SETTINGS, "undo entry over regions", 4));
     let ground = &grounds().expect("a file system")[0];
     for planted in PLANTED {
         assert!(numbered::finds(&SETTINGS, ground, planted), "{planted:?}");
+    }
+}
+
+#[test]
+fn numbered_events_in_place_find_nothing() {
+    let _alone = alone();
+    for name in ["in place over slices", "in place, synced", "in place in 90 pages"] {
+        assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 8));
+    }
+    for name in ["sync by journal", "a sync of all or nothing"] {
+        assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 4));
     }
 }
 
@@ -76,7 +93,7 @@ fn numbered_events_find_nothing_but_what_is_planted() {
 fn single_steps_find_nothing_but_what_is_planted() {
     use lab::death::stepped;
     let _alone = alone();
-    match stepped::quick_check(&SETTINGS, "redo entry over slices") {
+    match stepped::quick_check(&SETTINGS, "vouched flip over slices") {
         Ok(violations) => assert_clean(violations),
         Err(why) => return eprintln!("skipped: {why}"),
     }

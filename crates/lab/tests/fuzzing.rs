@@ -87,6 +87,11 @@ fn entries_are_decoded() {
 }
 
 #[test]
+fn journals_are_decoded() {
+    hold("journal_decode", 2000);
+}
+
+#[test]
 fn any_bytes_are_opened_or_refused() {
     hold("open_bytes", 2000);
 }
@@ -110,7 +115,7 @@ fn files_hold_what_was_written_to_them() {
 /// must read what the file held before or after the operation.
 #[test]
 fn the_second_reading_finds_what_was_written() {
-    let mut read = 0;
+    let (mut read, mut gone_back) = (0, 0);
     for (n, template) in templates::made().iter().enumerate() {
         if template.states.is_empty() {
             continue;
@@ -123,6 +128,18 @@ fn the_second_reading_finds_what_was_written() {
             template.states.iter().map(|state| found.difference(state)).collect::<Vec<_>>()
         );
         read += 1;
+        if template.points.is_empty() {
+            continue;
+        }
+        let found = reading::of_another_boot(&template.image);
+        let found = found.unwrap_or_else(|| panic!("image {n} is no pair after a restart"));
+        assert!(
+            template.points.iter().any(|point| found.difference(point).is_none()),
+            "image {n} after a restart: {:?}",
+            template.points.iter().map(|point| found.difference(point)).collect::<Vec<_>>()
+        );
+        gone_back += 1;
     }
+    assert!(gone_back > 40, "only {gone_back} images were read as after a restart");
     assert!(read >= templates::COUNT * 3 / 4, "only {read} images were read");
 }

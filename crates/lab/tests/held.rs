@@ -1,27 +1,29 @@
-//! What if the file is cut off while a thread is between a look at its lane and the flush of what
-//! its last redo entry stored? Threads of the simulated machine, held in that window.
+//! What if the file is cut off while a thread is between a look at its lane and the flush of the words that its
+//! entries vouch for? Threads of the simulated machine, held in that window.
 //!
-//! A redo entry's store in place is flushed by the lane's next operation: it looks at the lane's record,
-//! and flushes the slots that it names, in one piece for each file. Here it names slots of both files, and
-//! the thread is held before the first piece. If a shrink gets through meanwhile, the second piece
-//! lies past the end of the file: `store` panics.
+//! The words of a whole ring are flushed by the operation before it comes round: it looks at the lane's records,
+//! and flushes the word of each page that they name. Here all but the last name pages of a second superchunk,
+//! and the thread is held before the first flush. If a shrink gets through meanwhile, the words of
+//! the second superchunk lie past the end of the reflection file: `store` panics.
 
-use atomic_mmap::AtomicMappedFile;
-use lab::images::kinds::{HOME, open};
+use atomic_mmap::testing::layout;
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium};
+use lab::images::kinds::HOME;
 use lab::machine::Simulation;
 use lab::machine::memory::{Model, PAGE};
-use lab::machine::stops::Access;
+use lab::machine::stops::{Access, PATIENCE};
 use lab::machine::world::{World, be_thread};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 const WRITER: u64 = 1;
-const SHRINKER: u64 = 2;
-/// In a region that is cut off.
-const CUT: u64 = 68 * PAGE;
-/// The end of the region before: the writer goes on below it.
-const SHORT: u64 = 64 * PAGE;
+const OTHER: u64 = 2;
+/// The end of the first superchunk: the writer goes on below it.
+const SHORT: u64 = 1 << 30;
+/// In a superchunk that is cut off.
+const CUT: u64 = SHORT + 2 * PAGE;
+const LEN: u64 = SHORT + 16 * PAGE;
 
 struct Window {
     machine: Arc<Simulation>,
@@ -31,9 +33,15 @@ struct Window {
 impl Window {
     fn new(device: u64) -> Window {
         let mut world = World::new(Model::Chunk, device);
-        world.make(Path::new(HOME), 70 * PAGE, &[]);
+        world.make(Path::new(HOME), LEN, &[]);
         let machine = Simulation::new(world);
-        let file = open(&machine).expect("a pair");
+        let file = AtomicMappedFile::options()
+            .medium(Medium::Dax)
+            .max_len(LEN)
+            .deploy(DeployPolicy::Manual)
+            .close_on_drop(CloseMode::Fast)
+            .open_simulated(machine.clone(), HOME)
+            .expect("a pair");
         Window { machine, file }
     }
 
@@ -49,18 +57,19 @@ impl Window {
         })
     }
 
-    /// Writes so that its lane's record names slots of both files, and then, held before the flush of
-    /// the first of them, something else.
+    /// Writes so that its lane's ring is full of a page that is cut off, and then, held before the flush of
+    /// the first word, something else.
     fn writer(&self, before_the_second: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let machine = self.machine.clone();
         self.thread(WRITER, move |file| {
-            // A flip: these slices are in the reflection file now.
-            file.write_at(&[1; 300], CUT + 64).expect("a flip");
-            // A redo entry over a slice at home and one that is not.
-            file.write_at(&[2; 100], CUT + 10).expect("a redo entry");
+            for n in 0..layout::RING as u64 - 1 {
+                // The words of two pages that lie in two lines.
+                let at = CUT + n % 2 * 8 * PAGE + n * 64;
+                file.write_at(&[1; 8], at).expect("a vouched flip");
+            }
             before_the_second();
-            machine.stops.arm(WRITER, Access::Flush);
-            file.write_at(&[3; 8], 0).expect("a redo entry elsewhere");
+            machine.stops.arm(WRITER, Access::FlushOfWord);
+            file.write_at(&[3; 8], 0).expect("a vouched flip elsewhere");
         })
     }
 
@@ -75,6 +84,49 @@ impl Window {
     }
 }
 
+/// A small write computes its entry before it has the page's lock. Here a flip of the whole page moves the slice
+/// meanwhile: it holds the lock where it makes the page's older entry void.
+#[test]
+fn what_was_computed_before_the_lock_is_looked_at_under_it() {
+    let window = Window::new(2_003);
+    let machine = window.machine.clone();
+    let first = window.thread(WRITER, move |file| {
+        file.write_at(&[1; 64], 0).expect("a vouched flip");
+        machine.stops.arm(WRITER, Access::CompareExchange);
+        file.write_at(&[2; 4096], 0).expect("a flip");
+    });
+    assert!(window.machine.stops.wait_for(WRITER));
+    let second = window.thread(OTHER, |file| {
+        file.write_at(&[4; 64], 8 * PAGE).expect("a vouched flip, which needs a lane");
+        file.write_at(&[5; 64], 0).expect("a vouched flip");
+    });
+    // Time to come to the lock, which the first one has.
+    std::thread::sleep(PATIENCE / 4);
+    window.machine.stops.let_go(WRITER);
+    for thread in [first, second] {
+        thread.join().expect("a write");
+    }
+    let mut found = [0; 64];
+    window.file.read_at(&mut found, 0).expect("a read");
+    window.machine.kill();
+    assert_eq!(found, [5; 64], "the second write was lost");
+}
+
+/// Entries of pages that are cut off are forgotten, so their words are flushed never again.
+#[test]
+fn words_of_pages_that_were_cut_off_are_not_flushed() {
+    let window = Window::new(2_002);
+    let writer = window.thread(WRITER, |file| {
+        file.write_at(&[1; 8], CUT).expect("a vouched flip");
+        file.set_len(SHORT).expect("a shrink");
+        for n in 0..2 * layout::RING as u64 {
+            file.write_at(&[2; 8], n * 64).expect("a vouched flip elsewhere");
+        }
+    });
+    let other = window.thread(OTHER, |_| {});
+    window.ends([writer, other]);
+}
+
 /// The thread is pinned from its look to its flush, and a shrink waits for who is pinned.
 #[test]
 fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
@@ -82,7 +134,7 @@ fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
     let writer = window.writer(|| {});
     assert!(window.machine.stops.wait_for(WRITER));
     let machine = window.machine.clone();
-    let shrinker = window.thread(SHRINKER, move |file| {
+    let shrinker = window.thread(OTHER, move |file| {
         file.set_len(SHORT).expect("a shrink");
         machine.stops.let_go(WRITER);
     });
@@ -101,15 +153,15 @@ fn nothing_is_cut_off_under_who_looked_at_its_lane_before_the_entries_were_clear
         wait.recv().expect("the test lets it go");
     });
     said.recv().expect("the writer is there");
-    window.machine.stops.arm(SHRINKER, Access::CompareExchange);
+    window.machine.stops.arm(OTHER, Access::CompareExchange);
     let machine = window.machine.clone();
-    let shrinker = window.thread(SHRINKER, move |file| {
+    let shrinker = window.thread(OTHER, move |file| {
         file.set_len(SHORT).expect("a shrink");
         machine.stops.let_go(WRITER);
     });
-    assert!(window.machine.stops.wait_for(SHRINKER));
+    assert!(window.machine.stops.wait_for(OTHER));
     go.send(()).expect("the writer waits");
     assert!(window.machine.stops.wait_for(WRITER));
-    window.machine.stops.let_go(SHRINKER);
+    window.machine.stops.let_go(OTHER);
     window.ends([writer, shrinker]);
 }

@@ -155,7 +155,7 @@ fn read_to_end(file: &File, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a folder: the home file, its reflection file, and one that is being made.
+/// The files of a folder: the home file, its reflection file, one that is being made, and the journal.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Image {
     /// `None`: it is not there.
@@ -166,6 +166,8 @@ pub struct Image {
     pub reflection: Option<Contents>,
     /// One that has not got its name yet.
     pub unfinished: Option<Contents>,
+    /// The journal of durable points.
+    pub journal: Option<Contents>,
 }
 
 /// The files of an image, open.
@@ -187,17 +189,18 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn names(home: &Path, inode: u64) -> [PathBuf; 2] {
+fn names(home: &Path, inode: u64) -> [PathBuf; 3] {
     let reflection = home.with_file_name(format!(".atomic-mmap.{inode:x}"));
     let unfinished = reflection.with_added_extension("new");
-    [reflection, unfinished]
+    let journal = reflection.with_added_extension("journal");
+    [reflection, unfinished, journal]
 }
 
 impl Image {
     /// What is at `path` and beside it.
     pub fn of(path: &Path) -> io::Result<(Image, Opened)> {
         let Some(home) = open(path)? else { return Ok(Default::default()) };
-        let [reflection, unfinished] = names(path, home.metadata()?.ino());
+        let [reflection, unfinished, journal] = names(path, home.metadata()?.ino());
         let contents = |file: &Option<File>| file.as_ref().map(Contents::of).transpose();
         let opened = Opened {
             home: Some(home),
@@ -210,6 +213,8 @@ impl Image {
             mark: Recorder::new().platform().get_xattr(&home.try_clone()?.into(), MARK)?,
             reflection: contents(&opened.reflection)?,
             unfinished: contents(&opened.unfinished)?,
+            // Written by calls only, so nobody looks at it in between.
+            journal: contents(&open(&journal)?)?,
         };
         Ok((image, opened))
     }
@@ -218,7 +223,7 @@ impl Image {
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.mark.hash(&mut hasher);
-        for file in [&self.home, &self.reflection, &self.unfinished] {
+        for file in [&self.home, &self.reflection, &self.unfinished, &self.journal] {
             file.as_ref().map(|file| (file.len, file.digest)).hash(&mut hasher);
         }
         hasher.finish()
@@ -226,6 +231,15 @@ impl Image {
 
     /// Makes files of it. `home` is in a folder of its own.
     pub fn write(&self, path: &Path) -> io::Result<()> {
+        self.write_with(path, |_| {})
+    }
+
+    /// The same, as if the machine had been restarted, with everything written back.
+    pub fn write_restarted(&self, path: &Path) -> io::Result<()> {
+        self.write_with(path, |superblock| superblock.boot_id = [0xb0; 16])
+    }
+
+    fn write_with(&self, path: &Path, change: impl Fn(&mut Superblock)) -> io::Result<()> {
         let Some(contents) = &self.home else { return Ok(()) };
         let home = contents.write(path)?;
         let stat = home.metadata()?;
@@ -247,13 +261,18 @@ impl Image {
         // After the last change of the home file.
         let stat = home.metadata()?;
         let paths = names(path, stat.ino());
-        for (contents, path) in [&self.reflection, &self.unfinished].into_iter().zip(paths) {
+        let all = [&self.reflection, &self.unfinished, &self.journal];
+        for ((contents, path), is_journal) in all.into_iter().zip(paths).zip([false, false, true]) {
             let Some(contents) = contents else { continue };
             let file = contents.write(&path)?;
+            if is_journal {
+                continue;
+            }
             for at in layout::SUPERBLOCKS {
                 let copy = Superblock::decode(&contents.bytes::<SUPERBLOCK_LEN>(at));
                 let Copy::Valid(mut superblock) = copy else { continue };
                 superblock.identity = identity;
+                change(&mut superblock);
                 if let State::Clean(closed) = &mut superblock.state {
                     closed.mtime =
                         Moment { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };

@@ -6,7 +6,7 @@
 //! May import: nothing of this folder.
 
 use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Options};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -34,6 +34,8 @@ pub enum Step {
     SetLen(u64),
     /// Pages come home; chunks are punched.
     Deploy(u64, u64),
+    /// A durable point.
+    Sync,
     /// A view that stays.
     View(u64, u64),
     /// The end.
@@ -51,6 +53,8 @@ pub struct Kind {
     pub before: Vec<Step>,
     /// The operation.
     pub act: Step,
+    /// When what has returned is durable.
+    pub durability: Durability,
     /// A bug that is planted, to see that it is found.
     pub planted: Option<Planted>,
 }
@@ -75,13 +79,13 @@ pub fn all() -> Vec<Kind> {
     let with = |name, extra: &[Step], act: Step| {
         let mut before = vec![Open, Write(0, LEN)];
         before.extend_from_slice(extra);
-        Kind { name, before, act, planted: None }
+        Kind { name, before, act, durability: Durability::BySync, planted: None }
     };
     let p = |page: u64| page * PAGE;
     let many = |reads| Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads };
     vec![
-        with("redo entry inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
-        with("redo entry over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
+        with("vouched flip inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
+        with("vouched flip over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
         with("flip of slices", &[Write(p(5) + 200, 30)], Write(p(5) + 100, 700)),
         with("flip of a page", &[Write(p(6) + 5, 10)], Write(p(6), PAGE)),
         with("region word, two pages", &[Write(p(9), 64)], Write(p(8), 2 * PAGE)),
@@ -117,7 +121,66 @@ pub fn all() -> Vec<Kind> {
         ),
         with("open what was closed fast", &[Write(20, 20), Close(CloseMode::Fast)], Open),
         with("open a plain file", &[Write(20, 20), Close(CloseMode::Spatial)], Open),
-        Kind { name: "create", before: Vec::new(), act: Open, planted: None },
+        Kind {
+            name: "create",
+            before: Vec::new(),
+            act: Open,
+            durability: Durability::BySync,
+            planted: None,
+        },
+    ]
+}
+
+/// More kinds where durable points are kept. (There all others go in place: nothing was synced.)
+pub fn of_durable_points() -> Vec<Kind> {
+    use Durability::{AllOrNothing, BySync, EveryWrite};
+    use Step::*;
+    let with = |name, durability, extra: &[Step], act: Step| {
+        let mut before = vec![Open, Write(0, LEN), Sync];
+        before.extend_from_slice(extra);
+        Kind { name, before, act, durability, planted: None }
+    };
+    let p = |page: u64| page * PAGE;
+    let many = || Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads: false };
+    // Records of 4 blocks of 16.
+    let rounds = |n: u64| (0..n).flat_map(|k| [Write(p(5 * k), 13_000), Sync]).collect::<Vec<_>>();
+    let full = [rounds(3), vec![Write(p(20), 13_000)]].concat();
+    let round = [rounds(6), vec![Write(p(20), 13_000)]].concat();
+    vec![
+        with("in place in a slice", BySync, &[Write(p(3), 200)], Write(p(3) + 70, 24)),
+        with("in place over slices", BySync, &[Write(p(3), 900)], Write(p(3) + 30, 700)),
+        with("in place beside flips", BySync, &[Write(p(3) + 64, 300)], Write(p(3) + 30, 700)),
+        with(
+            "in place over pages",
+            BySync,
+            &[Write(p(30) + 2500, 3000)],
+            Write(p(30) + 3000, 1500),
+        ),
+        with("in place in 90 pages", BySync, &[many()], many()),
+        // An entry that were still there would be stored over it.
+        with(
+            "in place, synced, and then flipped",
+            BySync,
+            &[Write(p(3), 200), Write(p(3) + 30, 700), Sync],
+            Write(p(3) + 30, 500),
+        ),
+        with("flips of durable slices", BySync, &[], many()),
+        with("sync by journal", BySync, &[Write(p(3), 200), Write(p(70), 9000)], Sync),
+        with("sync by flush", BySync, &[Write(p(3), 300_000)], Sync),
+        with("sync with a full journal", BySync, &full, Sync),
+        with("sync round the journal's end", BySync, &round, Sync),
+        with("a write that is synced", EveryWrite, &[Write(p(3), 200)], Write(p(3) + 30, 700)),
+        with("a growth that is synced", EveryWrite, &[Write(p(3), 200)], SetLen(LEN + 5000)),
+        with("a shrink of a point", BySync, &[Write(p(3), 200)], SetLen(REGION + p(5) + 33)),
+        with("deploy of a point", BySync, &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
+        with("a write that will be undone", AllOrNothing, &[Write(p(3), 20)], Write(p(3), 700)),
+        with("a sync of all or nothing", AllOrNothing, &[Write(p(3), 9000)], Sync),
+        with(
+            "a close of all or nothing",
+            AllOrNothing,
+            &[Write(p(3), 9000)],
+            Close(CloseMode::Fast),
+        ),
     ]
 }
 
@@ -157,14 +220,48 @@ impl Step {
     }
 }
 
+/// The file's bytes as all see them, and at the last durable point.
+struct Bytes {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+}
+
 impl Kind {
-    /// The file's bytes before and after the operation.
+    /// What may be found after the death of the process, before and after the operation.
     pub fn states(&self) -> [Vec<u8>; 2] {
+        let undone = self.durability == Durability::AllOrNothing;
+        self.bytes().map(|bytes| if undone { bytes.durable } else { bytes.seen })
+    }
+
+    /// What may be found after a restart of the machine, before and after the operation; if the
+    /// operation makes two durable points, the first holds the bytes of before.
+    pub fn points(&self) -> [Vec<u8>; 3] {
+        let [before, after] = self.bytes();
+        [before.durable, before.seen, after.durable]
+    }
+
+    fn bytes(&self) -> [Bytes; 2] {
         let mut bytes = vec![0; LEN as usize];
-        self.before.iter().zip(1..).for_each(|(step, number)| step.apply(number, &mut bytes));
-        let before = bytes.clone();
-        self.act.apply(ACT, &mut bytes);
-        [before, bytes]
+        let mut durable = bytes.clone();
+        let apply = |bytes: &mut Vec<u8>, durable: &mut Vec<u8>, step: &Step, number| {
+            let len = bytes.len();
+            step.apply(number, bytes);
+            let is_point = match step {
+                Step::Open | Step::View(..) => false,
+                Step::Sync | Step::Deploy(..) | Step::Close(_) => true,
+                Step::SetLen(_) if bytes.len() < len => true,
+                _ => self.durability == Durability::EveryWrite,
+            };
+            if is_point {
+                durable.clone_from(bytes);
+            }
+        };
+        for (step, number) in self.before.iter().zip(1..) {
+            apply(&mut bytes, &mut durable, step, number);
+        }
+        let before = Bytes { seen: bytes.clone(), durable: durable.clone() };
+        apply(&mut bytes, &mut durable, &self.act, ACT);
+        [before, Bytes { seen: bytes, durable }]
     }
 }
 
@@ -185,6 +282,8 @@ impl Stage<'_> {
             .create(true)
             .len(LEN)
             .max_len(8 << 20)
+            // The shortest: some kinds go round it.
+            .journal_len(64 << 10)
             .medium(self.medium)
             // Pages come home when a step says so: else a read would change the files.
             .deploy(DeployPolicy::Manual)
@@ -192,9 +291,18 @@ impl Stage<'_> {
 
     /// Opens, and recovers.
     pub fn open(&self) -> Result<AtomicMappedFile, Error> {
+        self.open_with(Durability::BySync)
+    }
+
+    fn open_with(&self, durability: Durability) -> Result<AtomicMappedFile, Error> {
+        let options = self.options().durability(durability);
         match self.recorder {
-            Some(recorder) => self.options().open_recorded(recorder, self.path),
-            None => self.options().open(self.path),
+            Some(recorder) => {
+                // Events are counted: they are to be the same each time.
+                recorder.hold_background();
+                options.open_recorded(recorder, self.path)
+            }
+            None => options.open(self.path),
         }
     }
 
@@ -203,14 +311,14 @@ impl Stage<'_> {
     pub fn play(&self, kind: &Kind, begin: impl FnOnce(), end: impl FnOnce()) {
         let mut file = None;
         for (step, number) in kind.before.iter().zip(1..) {
-            self.step(&mut file, step, &step.bytes(number)).expect("what comes before");
+            self.step(kind, &mut file, step, &step.bytes(number)).expect("what comes before");
         }
         // Made before: nothing but the operation is looked at.
         let bytes = kind.act.bytes(ACT);
         match (kind.planted, &kind.act) {
             (None, _) => {
                 begin();
-                self.step(&mut file, &kind.act, &bytes).expect("the operation");
+                self.step(kind, &mut file, &kind.act, &bytes).expect("the operation");
             }
             (Some(Planted::InTwo), &Step::Write(at, _)) => {
                 let file = file.as_ref().expect("open");
@@ -229,7 +337,7 @@ impl Stage<'_> {
                     let file = File::options().write(true).open(path).expect("a file");
                     file.write_all_at(&[0], at).expect("a byte");
                 }
-                self.step(&mut file, &kind.act, &bytes).expect("the operation");
+                self.step(kind, &mut file, &kind.act, &bytes).expect("the operation");
             }
             (planted, act) => panic!("{planted:?} cannot be planted into {act:?}"),
         }
@@ -240,13 +348,14 @@ impl Stage<'_> {
     /// `bytes` are those of [`Step::bytes`].
     fn step(
         &self,
+        kind: &Kind,
         opened: &mut Option<AtomicMappedFile>,
         step: &Step,
         bytes: &[Vec<u8>],
     ) -> Result<(), Error> {
         let file = match step {
             Step::Open => {
-                *opened = Some(self.open()?);
+                *opened = Some(self.open_with(kind.durability)?);
                 return Ok(());
             }
             Step::Close(mode) => return opened.take().expect("open").close(*mode),
@@ -267,6 +376,7 @@ impl Stage<'_> {
                 tx.commit()
             }
             Step::SetLen(len) => file.set_len(*len),
+            Step::Sync => file.sync(),
             Step::Deploy(start, end) => file.deploy(*start..*end).map(drop),
             Step::View(start, end) => {
                 // Its pins stay as long as the file is open.
@@ -336,10 +446,10 @@ mod tests {
 
     #[test]
     fn names_are_different_and_so_are_states_that_an_operation_changes() {
-        let kinds = all();
+        let kinds = [all(), of_durable_points()].concat();
         let names: BTreeSet<_> = kinds.iter().map(|kind| kind.name).collect();
         assert_eq!(names.len(), kinds.len());
-        for kind in &kinds {
+        for kind in &all() {
             let [before, after] = kind.states();
             let changes = matches!(kind.act, Step::Write(..) | Step::Tx { .. } | Step::SetLen(_));
             assert_eq!(before != after, changes, "{}", kind.name);

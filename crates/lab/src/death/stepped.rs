@@ -171,7 +171,7 @@ enum Recovered {
 }
 
 const SOME: [&str; 8] = [
-    "redo entry over slices",
+    "vouched flip over slices",
     "region word, two pages",
     "undo entry over regions",
     "undo entry spilled",
@@ -206,6 +206,7 @@ fn all(ground: &Ground, recovered: Recovered, sum: &mut Tally) -> Vec<Subject> {
                     name: "recovery from",
                     before: Vec::new(),
                     act: Step::Open,
+                    durability: atomic_mmap::Durability::BySync,
                     planted: None,
                 },
                 left_by: Some((kind.clone(), n)),

@@ -125,7 +125,7 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
         |rng: &mut Rng, n: u32| some_block(rng) + rng.u32(0..8) / 3 * PAGE + rng.u32(0..=PAGE - n);
     let one = |start: u32, n: u32| vec![(start, n)];
     let ranges = match rng.u32(0..200) {
-        // Redo entries where there are any; else small flips.
+        // Vouched flips where there are any; else small flips.
         0..=79 => {
             let hot = block(0) + rng.u32(0..2) * PAGE + 30 + rng.u32(0..3);
             one(hot, 1 + rng.u32(0..2))

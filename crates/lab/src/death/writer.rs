@@ -12,7 +12,7 @@ use super::slices::SLICE;
 use super::work::{
     self, BASE_LEN, BLIND, BLIND_SLICES, FIRST, Op, RESIZER, Resize, TICKETED, TICKETS, WRITERS,
 };
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Options};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -72,6 +72,10 @@ pub struct Orders {
     pub path: PathBuf,
     /// Treated as lying on this.
     pub medium: Medium,
+    /// When what has returned is durable.
+    pub durability: Durability,
+    /// Whoever acknowledges an operation has synced before.
+    pub syncs: bool,
     /// The clock that kills, and how long it runs.
     pub kill: (Phase, Duration),
     /// One thread changes the length.
@@ -90,7 +94,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Options by which all open the file.
 pub fn options(medium: Medium) -> Options {
     // A small reservation: the more address space, the longer does a process take to die.
-    AtomicMappedFile::options().create(true).len(BASE_LEN).max_len(1 << 30).medium(medium)
+    let options = AtomicMappedFile::options().create(true).len(BASE_LEN).max_len(1 << 30);
+    // The shortest journal: it is gone round in a moment.
+    options.medium(medium).journal_len(64 << 10)
 }
 
 /// The whole file's bytes.
@@ -246,7 +252,9 @@ fn run(
     pipe: &Pipe<'_>,
     reach: &(impl Fn(Phase) + Sync),
 ) -> Result<(), Error> {
-    let file = options(orders.medium).open(&orders.path)?;
+    let file = options(orders.medium).durability(orders.durability).open(&orders.path)?;
+    let keeps = orders.syncs || orders.durability == Durability::EveryWrite;
+    let sync = || if keeps { file.sync() } else { Ok(()) };
     let found = match ledger.check(&contents(&file)?) {
         Ok(found) => found,
         Err(wrong) => {
@@ -255,12 +263,14 @@ fn run(
         }
     };
     // What has been seen must not be taken back by the next kill.
+    sync()?;
     pipe.found(&found);
     ledger.adopt(&found);
     if !ledger.written {
         for (at, bytes) in work::first().bytes(ledger.file) {
             file.write_at(&bytes, at)?;
         }
+        sync()?;
         pipe.returned(0, FIRST, 0);
     }
     reach(Phase::Writing);
@@ -312,6 +322,15 @@ impl Job<'_> {
         self.orders.fault == Some(fault)
     }
 
+    /// Says that an operation has returned, if need be after a durable point.
+    fn returned(&self, by: usize, who: usize, n: u64) -> Result<(), Error> {
+        if self.orders.syncs {
+            self.file.sync()?;
+        }
+        self.pipe.returned(by, who, n);
+        Ok(())
+    }
+
     /// One operation, or what a fault makes of it.
     fn put(&self, op: &Op, in_two: bool) -> Result<(), Error> {
         let parts = op.bytes(self.ledger.file);
@@ -345,7 +364,7 @@ impl Job<'_> {
                 views.push_back((round, file.view(start..start + 4096)?));
             }
             if self.has(Fault::AcknowledgesFirst) {
-                self.pipe.returned(writer, writer, own);
+                self.returned(writer, writer, own)?;
             }
             let mut done = op;
             if self.has(Fault::LeavesOneOut) && done.ranges[0].1 > 1 {
@@ -362,7 +381,7 @@ impl Job<'_> {
                 stray_into(&self.orders.path, done.ranges.first().map_or(0, |range| range.0));
             }
             if !self.has(Fault::AcknowledgesFirst) {
-                self.pipe.returned(writer, writer, own);
+                self.returned(writer, writer, own)?;
             }
             if round % 3 == writer as u64 {
                 self.by_ticket(writer)?;
@@ -372,7 +391,7 @@ impl Job<'_> {
                 if !self.has(Fault::BlindNotAtAll) {
                     self.put(&op, self.has(Fault::BlindInTwo))?;
                 }
-                self.pipe.returned(writer, BLIND + writer, blind);
+                self.returned(writer, BLIND + writer, blind)?;
                 blind += 1;
             }
             while views.front().is_some_and(|(taken, _)| taken + 6 < round) {
@@ -402,8 +421,7 @@ impl Job<'_> {
                 self.file.write_at(bytes, *at)?;
             }
         }
-        self.pipe.returned(writer, TICKETS, ticket);
-        Ok(())
+        self.returned(writer, TICKETS, ticket)
     }
 
     fn resize(&self) -> Result<(), Error> {
@@ -412,14 +430,14 @@ impl Job<'_> {
             n += 1;
             let first = self.has(Fault::AcknowledgesLengthFirst);
             if first {
-                self.pipe.returned(RESIZER, RESIZER, n);
+                self.returned(RESIZER, RESIZER, n)?;
             }
             match work::resize(self.ledger.seed, n) {
                 Resize::To(len) => self.file.set_len(len)?,
                 Resize::Write(op) => self.put(&op, false)?,
             }
             if !first {
-                self.pipe.returned(RESIZER, RESIZER, n);
+                self.returned(RESIZER, RESIZER, n)?;
             }
             // Writers are to have a chance between two changes of the length.
             std::thread::sleep(Duration::from_micros(n * 37 % 150));

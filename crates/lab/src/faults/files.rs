@@ -240,6 +240,8 @@ pub struct Pair {
     pub home: Contents,
     /// The reflection file, if there is one.
     pub reflection: Option<Contents>,
+    /// The journal, if there is one.
+    pub journal: Option<Contents>,
     /// Whether the home file has the mark.
     pub marked: bool,
 }
@@ -254,8 +256,10 @@ impl Pair {
     pub fn capture(place: &Place) -> io::Result<Pair> {
         let home = Contents::read(&place.home())?;
         let reflection = place.reflection().filter(|path| path.exists());
-        let reflection = reflection.map(|path| Contents::read(&path)).transpose()?;
-        Ok(Pair { home, reflection, marked: is_marked(&place.home()) })
+        let journal = reflection.as_deref().map(journal_of).filter(|path| path.exists());
+        let read = |path: Option<PathBuf>| path.map(|path| Contents::read(&path)).transpose();
+        let (reflection, journal) = (read(reflection)?, read(journal)?);
+        Ok(Pair { home, reflection, journal, marked: is_marked(&place.home()) })
     }
 
     /// The superblocks that are whole, and where they are.
@@ -301,8 +305,17 @@ impl Pair {
             reflection.put(at, &superblock.encode());
         }
         let path = place.reflection().expect("the home file is there");
-        reflection.write(&path).map(drop)
+        reflection.write(&path)?;
+        match &self.journal {
+            Some(journal) => journal.write(&journal_of(&path)).map(drop),
+            None => Ok(()),
+        }
     }
+}
+
+/// The journal of a reflection file.
+fn journal_of(reflection: &Path) -> PathBuf {
+    reflection.with_added_extension("journal")
 }
 
 /// The mark's value.

@@ -20,9 +20,14 @@
 //!
 //! | a failing | of | in | on | poisons |
 //! |---|---|---|---|---|
-//! | `sync_data` | either file | `sync` | page cache | yes |
+//! | `sync_data`, `write_durably` | any file | whatever makes a durable point, or a checkpoint | page cache | yes, also if the call itself has returned `Ok` and the point or checkpoint came in the background |
 //! | `sync_all` | either file | `set_len`, either way | dax | yes, also if the shrink itself has returned `Ok` |
 //! | any other call | | | | no: the same call succeeds once the failure is over |
+//!
+//! **Durable points.** Where they are kept, a copy of the files of another boot holds the last durable
+//! point, whole; if whatever was to make the next one has failed, that one or the next. (Which one is not
+//! said: that is why it poisons.) The same holds of a copy of the same boot where only durable points
+//! count.
 //!
 //! **Leftovers.** A failed open or create leaves names, lengths, bytes and marks as they were, but for
 //! what a discard has removed and what recovery has finished, and but for what it would have removed
@@ -32,7 +37,7 @@ use super::files::{HOME, Place, REFLECTION_PREFIX};
 use super::scenarios::{Op, Opened, Opening};
 use atomic_mmap::testing::recorder::What;
 use atomic_mmap::testing::{FileId, call};
-use atomic_mmap::{DeployPolicy, Error, Medium};
+use atomic_mmap::{DeployPolicy, Durability, Error, Medium};
 use std::path::Path;
 
 /// What a path of a pair is.
@@ -42,6 +47,8 @@ pub enum Role {
     Home,
     /// The reflection file, finished or not.
     Reflection,
+    /// The journal.
+    Journal,
     /// A folder of theirs.
     Folder,
     /// Another file in a folder of theirs.
@@ -58,7 +65,9 @@ pub fn role_of(path: &Path, place: &Place) -> Role {
     let is_ours = path.parent().is_some_and(|dir| role_of_folder(dir, place));
     match path.file_name().map(|name| name.to_string_lossy()) {
         Some(name) if is_ours && name == HOME => Role::Home,
-        Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => Role::Reflection,
+        Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => {
+            if name.ends_with(".journal") { Role::Journal } else { Role::Reflection }
+        }
         Some(_) if is_ours && path.exists() => Role::Neighbour,
         _ => Role::Other,
     }
@@ -88,6 +97,7 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
         let role = match file {
             FileId::Home => Role::Home,
             FileId::Reflection => Role::Reflection,
+            FileId::Journal => Role::Journal,
         };
         Some(Called { call, role: Some(role), offset, moved: 0 })
     };
@@ -108,6 +118,10 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
         What::SetLen { file, .. } => of_file(call::SET_LEN, file, None),
         What::Write { file, offset, bytes } => {
             let called = of_file(call::WRITE, file, Some(*offset))?;
+            Some(Called { moved: bytes.len() as u64, ..called })
+        }
+        What::WriteDurably { file, offset, bytes } => {
+            let called = of_file(call::WRITE_DURABLY, file, Some(*offset))?;
             Some(Called { moved: bytes.len() as u64, ..called })
         }
         What::Read { file, offset, len } => {
@@ -174,11 +188,27 @@ pub fn is_right(
 }
 
 /// See the module's comment: the second table.
-pub fn poisons(op: &Op, medium: Medium, failed: &[&str]) -> bool {
+pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32) -> bool {
+    // Without the one call it is done by two.
+    let record = failed.contains(&call::WRITE_DURABLY) && code != libc::EOPNOTSUPP;
     match op {
-        Op::Sync => medium == Medium::PageCache && failed.contains(&call::SYNC_DATA),
+        Op::Open(_) | Op::Close(_) | Op::Drop => false,
+        _ if medium == Medium::PageCache => record || failed.contains(&call::SYNC_DATA),
         Op::SetLen(_) => medium == Medium::Dax && failed.contains(&call::SYNC_ALL),
         _ => false,
+    }
+}
+
+/// Whether a call that has returned `Ok` has made a durable point, and one that has failed may have.
+pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
+    match op {
+        Op::Sync | Op::SyncAndCheckpoint | Op::WriteAndWait(..) | Op::Deploy(_) => true,
+        Op::Close(_) | Op::Drop => true,
+        Op::SetLen(_) if shrinks => true,
+        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::View(_, Some(_)) | Op::SetLen(_) => {
+            durability == Durability::EveryWrite
+        }
+        Op::Open(_) | Op::Read(..) | Op::View(_, None) | Op::TryClone => false,
     }
 }
 
@@ -201,9 +231,16 @@ pub fn may_be_absorbed(
     let reserves = failed == call::ALLOCATE || lacking.contains(&call::ALLOCATE) && by_writing;
     let lacks_space = reserves && is_full(code);
     // There is another way.
-    let has_fallback =
-        [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR]
-            .contains(&failed);
+    let has_fallback = [
+        call::IN_PLACE,
+        call::ALLOCATE,
+        call::PUNCH,
+        call::NEXT_DATA,
+        call::NEXT_HOLE,
+        call::SET_XATTR,
+        call::WRITE_DURABLY,
+    ]
+    .contains(&failed);
     if code == libc::EOPNOTSUPP && (has_fallback || failed == call::MAP) {
         return true;
     }
@@ -229,6 +266,11 @@ pub fn may_be_absorbed(
         Op::Close(_) => failed == call::UNLOCK || lacks_space,
         // Nobody is left to hear of it, and opening recovers.
         Op::Drop => true,
+        // The handle is poisoned instead, see `poisons`.
+        Op::SyncAndCheckpoint => failed == call::SYNC_DATA,
+        Op::WriteAndWait(..) => {
+            [call::SYNC_DATA, call::WRITE_DURABLY].contains(&failed) || lacks_space
+        }
         Op::Open(_) | Op::Sync | Op::TryClone => false,
     }
 }
@@ -236,7 +278,10 @@ pub fn may_be_absorbed(
 /// Whether a view that needs space may say that there is none: never, it is a copy then. The write in
 /// it may.
 pub fn may_lack_space(op: &Op) -> bool {
-    !matches!(op, Op::View(_, None) | Op::Read(..) | Op::TryClone | Op::Sync)
+    !matches!(
+        op,
+        Op::View(_, None) | Op::Read(..) | Op::TryClone | Op::Sync | Op::SyncAndCheckpoint
+    )
 }
 
 /// Whether a failed open leaves every byte as it was: where nothing is recovered and nothing
@@ -246,6 +291,6 @@ pub fn leaves_all_as_it_was(how: &Opening, is_pair: bool) -> bool {
         Opened::Refused(_) => true,
         Opened::Whole => !is_pair,
         Opened::New(_) => !is_pair,
-        Opened::HomeBytes => false,
+        Opened::HomeBytes | Opened::Point => false,
     }
 }

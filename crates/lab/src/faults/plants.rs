@@ -44,13 +44,17 @@ pub enum Plant {
     ClosesTooMuch,
     /// A failed sync does not poison.
     ForgetsToPoison,
+    /// A checkpoint that fails in the background does not poison.
+    ForgetsTheBackground,
+    /// A failed sync removes the journal.
+    LosesTheJournal,
     /// A failed write poisons.
     PoisonsTooMuch,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 16] = [
+    pub const ALL: [Plant; 18] = [
         Plant::SwallowsError,
         Plant::SwallowsSync,
         Plant::WritesAPart,
@@ -66,6 +70,8 @@ impl Plant {
         Plant::KeepsTheLock,
         Plant::ClosesTooMuch,
         Plant::ForgetsToPoison,
+        Plant::ForgetsTheBackground,
+        Plant::LosesTheJournal,
         Plant::PoisonsTooMuch,
     ];
 
@@ -76,6 +82,8 @@ impl Plant {
             Plant::ClosesTooMuch => "spatial close",
             Plant::LeavesAFile | Plant::Lengthens => "open a plain file",
             Plant::ForgetsToPoison => "sync",
+            Plant::ForgetsTheBackground => "points: checkpoint in the background",
+            Plant::LosesTheJournal => "points: by journal",
             _ => "first writes of a session",
         }
     }
@@ -127,6 +135,11 @@ impl Plant {
                 home.lock().expect("lock");
                 bench.held.push(home);
             }
+            Plant::LosesTheJournal if matches!(op, Op::Sync) => {
+                if let Some(path) = bench.place.reflection() {
+                    let _was_not_there = fs::remove_file(path.with_added_extension("journal"));
+                }
+            }
             Plant::ClosesTooMuch if matches!(op, Op::Close(CloseMode::Spatial)) => {
                 if let Some(path) = bench.place.reflection() {
                     let _was_not_there = fs::remove_file(path);
@@ -155,7 +168,7 @@ impl Plant {
     /// What becomes of the look whether a handle is poisoned.
     pub fn tamper_poison(self, is_poisoned: bool) -> bool {
         match self {
-            Plant::ForgetsToPoison => false,
+            Plant::ForgetsToPoison | Plant::ForgetsTheBackground => false,
             Plant::PoisonsTooMuch => true,
             _ => is_poisoned,
         }

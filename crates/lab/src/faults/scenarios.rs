@@ -6,19 +6,21 @@
 
 use super::files::{Contents, Pair, Place};
 use atomic_mmap::testing::entry::{
-    OldBits, RedoBytes, Seed, Sequence, Spill, SpilledPage, Undo, UndoBody, WordId,
+    InPlacePage, OldBits, Seed, Sequence, Spill, SpilledPage, Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::testing::superblock::{State, Superblock};
+use atomic_mmap::testing::vouch::{Vouch, sum_of};
 use atomic_mmap::testing::{LaneIndex, PageIndex, RegionIndex, call, layout};
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Mismatch, OnMismatch, Options,
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
+    Options,
 };
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 const PAGE: u64 = 4096;
 /// Two regions and a part of a page: short enough to be compared at every place.
@@ -27,6 +29,12 @@ pub const LEN: u64 = 400_100;
 const LONGER: u64 = 650_000;
 /// Room for a logged write of more than one extent of the log.
 const LARGE: u64 = 1_500_000;
+/// The shortest journal: 16 blocks, so a few syncs fill it.
+pub const JOURNAL_LEN: u64 = 64 << 10;
+/// The names of scenarios about durable points begin with this.
+pub const OF_POINTS: &str = "points: ";
+/// Of what is written, so that its record takes 4 of them.
+const FOUR_BLOCKS: usize = 13_000;
 
 /// On what the files lie.
 #[derive(Clone, Debug)]
@@ -40,11 +48,12 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Options with the medium.
+    /// Options with the medium, and a short journal.
     pub fn options(&self) -> Options {
+        let options = AtomicMappedFile::options().journal_len(JOURNAL_LEN);
         match self.forced {
-            Some(medium) => AtomicMappedFile::options().medium(medium),
-            None => AtomicMappedFile::options(),
+            Some(medium) => options.medium(medium),
+            None => options,
         }
     }
 
@@ -81,6 +90,12 @@ pub enum Kind {
     Cut,
     /// A pair in use that was about to grow.
     HalfGrown,
+    /// A pair in use with two durable points, and longer and written to since.
+    Synced,
+    /// A pair in use whose newest record is in the journal, and not yet in the durable words.
+    HalfSynced,
+    /// As `Synced`, and only the durable point counts after any end.
+    AllOrNothing,
 }
 
 /// What somebody did to the files since.
@@ -90,6 +105,8 @@ pub enum Quirk {
     None,
     /// Removed the reflection file.
     NoReflection,
+    /// Removed the journal.
+    NoJournal,
     /// Removed the home file.
     NoHome,
     /// Put another file in the home file's place.
@@ -125,6 +142,8 @@ pub struct Start {
     pair: Pair,
     /// The file's bytes by both files.
     pub model: Vec<u8>,
+    /// The last durable point, where those are kept.
+    pub point: Vec<u8>,
 }
 
 /// Bytes that look like nothing else, none of them zero.
@@ -159,7 +178,10 @@ impl Start {
             Contents::of(bytes).write(&place.home()).expect("write");
         };
         let home = bytes(1, LEN as usize);
-        let simple = |bytes: Vec<u8>| Start { kind, pair: Pair::plain(&bytes), model: bytes };
+        let simple = |bytes: Vec<u8>| {
+            let (pair, point) = (Pair::plain(&bytes), bytes.clone());
+            Start { kind, pair, model: bytes, point }
+        };
         match kind {
             Kind::Nothing | Kind::Empty => simple(Vec::new()),
             Kind::Plain => simple(home),
@@ -175,7 +197,8 @@ impl Start {
                 write_all(&file);
                 let model = read_all(&file);
                 file.close(CloseMode::Fast).expect("close");
-                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+                let (pair, point) = (Pair::capture(place).expect("capture"), model.clone());
+                Start { kind, pair, model, point }
             }
             Kind::Crashed => {
                 plain(&home);
@@ -183,8 +206,9 @@ impl Start {
                 write_all(&file);
                 let mut model = read_all(&file);
                 let mut pair = Pair::capture(place).expect("capture");
-                leave_entries(&mut pair, &mut model);
-                Start { kind, pair, model }
+                leave_entries(&mut pair, &mut model, ground.medium());
+                // Opening was the only durable point.
+                Start { kind, pair, model, point: home }
             }
             Kind::Cut => {
                 plain(&home);
@@ -195,7 +219,8 @@ impl Start {
                 file.set_len(150_001).expect("the cut itself succeeds");
                 assert!(!recorder.heal(), "the clean-up fails");
                 let model = read_all(&file);
-                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+                let point = model.clone();
+                Start { kind, pair: Pair::capture(place).expect("capture"), model, point }
             }
             Kind::HalfGrown => {
                 plain(&home);
@@ -205,7 +230,41 @@ impl Start {
                 recorder.fail_next(call::SET_LEN, 2, libc::EIO);
                 file.set_len(LONGER).expect_err("the second file does not grow");
                 let model = read_all(&file);
-                Start { kind, pair: Pair::capture(place).expect("capture"), model }
+                Start { kind, pair: Pair::capture(place).expect("capture"), model, point: home }
+            }
+            Kind::Synced | Kind::AllOrNothing => {
+                plain(&home);
+                let durability = match kind {
+                    Kind::AllOrNothing => Durability::AllOrNothing,
+                    _ => Durability::BySync,
+                };
+                let file = options().durability(durability).open(place.home()).expect("open");
+                file.write_at(&bytes(4, 700), 100).expect("write");
+                file.sync().expect("sync");
+                write_all(&file);
+                file.sync().expect("sync");
+                let point = read_all(&file);
+                // Flips what has not changed since, and goes in place where it has.
+                for (offset, len) in [(50, 90), (20_100, 9_000), (50, 300), (262_000, 20_000)] {
+                    file.write_at(&bytes(offset + 1, len), offset).expect("write");
+                }
+                file.set_len(LONGER).expect("grow");
+                file.write_at(&bytes(5, 3000), LONGER - 4000).expect("write");
+                let model = read_all(&file);
+                Start { kind, pair: Pair::capture(place).expect("capture"), model, point }
+            }
+            Kind::HalfSynced => {
+                plain(&home);
+                let file = options().open(place.home()).expect("open");
+                file.write_at(&bytes(4, 700), 100).expect("write");
+                file.sync().expect("sync");
+                write_all(&file);
+                file.write_at(&bytes(6, 90), 50).expect("write");
+                let mut pair = Pair::capture(place).expect("capture");
+                file.sync().expect("sync");
+                pair.journal = Pair::capture(place).expect("capture").journal;
+                let model = read_all(&file);
+                Start { kind, pair, point: model.clone(), model }
             }
         }
     }
@@ -235,6 +294,9 @@ impl Start {
         match quirk {
             Quirk::None | Quirk::Swapped | Quirk::Restarted | Quirk::Emptied => {}
             Quirk::NoReflection => fs::remove_file(&reflection).expect("remove"),
+            Quirk::NoJournal => {
+                fs::remove_file(reflection.with_added_extension("journal")).expect("remove");
+            }
             Quirk::NoHome => fs::remove_file(&home).expect("remove"),
             Quirk::Replaced => {
                 let away = place.folder.with_extension("away");
@@ -284,16 +346,15 @@ fn seed_of(pair: &Pair) -> Seed {
 
 /// Leaves entries of every kind in lanes that are empty, as operations that were under way would,
 /// and notes what recovery makes of them.
-fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
+fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     let seed = seed_of(pair);
     let reflection = pair.reflection.as_mut().expect("in use");
     let is_empty = |lane: &LaneIndex| {
-        [layout::redo_entry(*lane, 0), layout::redo_entry(*lane, 1), layout::undo_entry(*lane)]
-            .iter()
-            .all(|at| reflection.word(*at) == 0)
+        let ring = (0..layout::RING).map(|place| layout::vouch(*lane, place));
+        ring.chain([layout::undo_entry(*lane)]).all(|at| reflection.word(at) == 0)
     };
     let lanes: Vec<LaneIndex> =
-        (0..layout::PRIVATE_LANES as u16).map(LaneIndex).filter(is_empty).take(5).collect();
+        (0..layout::PRIVATE_LANES as u16).map(LaneIndex).filter(is_empty).take(6).collect();
     let sequence = Sequence::FIRST;
     let slot = |page: PageIndex, slice: u64| page.0 * PAGE + slice * 64;
     let validity = |reflection: &Contents, page: PageIndex| {
@@ -302,14 +363,21 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
         reflection.word(layout::slice_word(page)) ^ 0u64.wrapping_sub(bit)
     };
 
-    // Recorded and not stored in place: recovery stores it.
-    let (page, offset, payload) = (PageIndex(3), 100, bytes(11, 50));
-    let sides = validity(reflection, page);
-    let entry =
-        RedoBytes::<128>::encode(seed.redo(lanes[0], 1), sequence, page, offset, sides, &payload);
-    reflection.put(layout::redo_entry(lanes[0], sequence.position()), entry.as_slice());
-    let at = (page.0 * PAGE) as usize + offset;
-    model[at..at + payload.len()].copy_from_slice(&payload);
+    // A flip whose word never arrived: recovery moves the slice. On page cache there are none.
+    if medium != Medium::PageCache {
+        let (page, slice, data) = (PageIndex(3), 2, bytes(11, 64));
+        let sides = !validity(reflection, page) & 1 << slice;
+        let entry = Vouch { sequence, page, slices: 1 << slice, sides, sum: sum_of(&data) };
+        let at = layout::vouch(lanes[0], sequence.place());
+        reflection.put(at, &entry.encode(seed.ring(lanes[0])));
+        let at = slot(page, slice);
+        if sides == 0 {
+            pair.home.put(at, &data);
+        } else {
+            reflection.put(layout::reflection(at), &data);
+        }
+        model[at as usize..at as usize + data.len()].copy_from_slice(&data);
+    }
 
     // Words that were stored by operations that had not ended: recovery takes them back.
     let mut half_done = |word: WordId, mask: u64| {
@@ -349,6 +417,17 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8]) {
     let at = slot(page, 1) as usize;
     model[at..at + 128].copy_from_slice(&slices);
 
+    // Slices that have changed since the durable point, about to be stored in place: recovery does it.
+    if medium == Medium::PageCache {
+        let (page, slices) = (PageIndex(6), bytes(13, 128));
+        let stays =
+            InPlacePage { page, stays: 0b110, flips: 0, flipped: 0, slices: slices.clone() };
+        let undo = Undo { sequence, body: UndoBody::InPlace(vec![stays]) };
+        reflection.put(layout::undo_entry(lanes[5]), &undo.encode(seed.undo(lanes[5])));
+        let at = slot(page, 1) as usize;
+        model[at..at + 128].copy_from_slice(&slices);
+    }
+
     // Torn: nothing was stored yet.
     reflection.put(layout::undo_entry(lanes[4]), &[0x77; 40]);
 }
@@ -376,6 +455,8 @@ fn overflowing_entries(pair: &Pair) -> Vec<(LaneIndex, Vec<u8>)> {
 pub enum Opened {
     /// The file, with all bytes by both files.
     Whole,
+    /// The last durable point.
+    Point,
     /// The home file's bytes as they are.
     HomeBytes,
     /// A new file of so many zeroes.
@@ -395,6 +476,10 @@ pub struct Opening {
     pub policy: DeployPolicy,
     /// How a drop closes.
     pub on_drop: CloseMode,
+    /// When what has returned is durable.
+    pub durability: Durability,
+    /// Durable points come by themselves after so long.
+    pub sync_every: Option<Duration>,
     /// What it comes to.
     pub expected: Opened,
 }
@@ -420,6 +505,10 @@ pub enum Op {
     SetLen(u64),
     /// Syncs.
     Sync,
+    /// Syncs, and waits for the checkpoint in the background that it asks for.
+    SyncAndCheckpoint,
+    /// Writes, and waits for the durable point that comes by itself.
+    WriteAndWait(u64, usize),
     /// Makes another handle, reads by it, drops it.
     TryClone,
     /// Closes.
@@ -477,6 +566,21 @@ pub struct Bench {
     pub held: Vec<File>,
     /// What it holds, or will hold once it is opened.
     pub model: Vec<u8>,
+    /// What a loss of power may go back to, where durable points are kept.
+    pub points: Vec<Vec<u8>>,
+}
+
+/// Waits for something in the background; a failure there, which poisons, ends the wait as well.
+fn wait_for(file: &AtomicMappedFile, done: impl Fn() -> bool) -> Result<(), Failure> {
+    let begin = Instant::now();
+    // Of no byte: nothing is touched by it.
+    while !done() && file.read_at(&mut [], 0).is_ok() {
+        if begin.elapsed() > Duration::from_secs(6) {
+            return Err(Failure::Wrong("nothing happens in the background".into()));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
 }
 
 impl Op {
@@ -492,6 +596,8 @@ impl Op {
             Op::Deploy(_) => "deploy",
             Op::SetLen(_) => "set_len",
             Op::Sync => "sync",
+            Op::SyncAndCheckpoint => "sync, and checkpoint in the background",
+            Op::WriteAndWait(..) => "write, and sync in the background",
             Op::TryClone => "try_clone",
             Op::Close(CloseMode::Fast) => "fast close",
             Op::Close(CloseMode::Spatial) => "spatial close",
@@ -504,11 +610,20 @@ impl Op {
         bytes(1000 * (n as u64 + 1) + at, len)
     }
 
+    /// Whether it waits for something that is done in the background.
+    pub fn needs_background(&self) -> bool {
+        matches!(self, Op::SyncAndCheckpoint | Op::WriteAndWait(..))
+    }
+
     /// Calls it. `n` is its number in the scenario.
     pub fn perform(&self, n: usize, bench: &mut Bench) -> Result<(), Failure> {
         if let Op::Open(how) = self {
             let mut options = bench.ground.options().deploy(how.policy);
             options = options.on_mismatch(how.wish).close_on_drop(how.on_drop);
+            options = options.durability(how.durability);
+            if let Some(interval) = how.sync_every {
+                options = options.sync_every(interval);
+            }
             if let Some(len) = how.create {
                 options = options.create(true).len(len);
             }
@@ -561,6 +676,17 @@ impl Op {
             }
             Op::SetLen(len) => file.set_len(*len)?,
             Op::Sync => file.sync()?,
+            Op::SyncAndCheckpoint => {
+                let before = file.stats().checkpoints;
+                file.sync()?;
+                wait_for(file, || file.stats().checkpoints > before)?;
+            }
+            Op::WriteAndWait(at, len) => {
+                let points = || file.stats().journal_points + file.stats().flush_points;
+                let before = points();
+                file.write_at(&Op::data(n, *at, *len), *at)?;
+                wait_for(file, || points() > before)?;
+            }
             Op::TryClone => {
                 let other = file.try_clone()?;
                 let mut found = vec![0; 100];
@@ -577,7 +703,9 @@ impl Op {
             model[at as usize..at as usize + len].copy_from_slice(&Op::data(n, at, len));
         };
         match self {
-            Op::Write(at, len) | Op::View(_, Some((at, len))) => write(*at, *len),
+            Op::Write(at, len) | Op::View(_, Some((at, len))) | Op::WriteAndWait(at, len) => {
+                write(*at, *len);
+            }
             Op::Tx(parts) => parts.iter().for_each(|(at, len)| write(*at, *len)),
             Op::Update(from, to) => {
                 let word = model[*from as usize..*from as usize + 8].to_vec();
@@ -587,9 +715,10 @@ impl Op {
             Op::Open(how) => match how.expected {
                 Opened::New(len) => *model = vec![0; len as usize],
                 Opened::HomeBytes => *model = home(),
-                Opened::Whole | Opened::Refused(_) => {}
+                Opened::Whole | Opened::Point | Opened::Refused(_) => {}
             },
-            Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::Sync | Op::TryClone => {}
+            Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::TryClone => {}
+            Op::Sync | Op::SyncAndCheckpoint => {}
             Op::Close(_) | Op::Drop => {}
         }
     }
@@ -618,6 +747,8 @@ fn opening(expected: Opened) -> Opening {
         wish: OnMismatch::Refuse,
         policy: DeployPolicy::Manual,
         on_drop: CloseMode::Spatial,
+        durability: Durability::BySync,
+        sync_every: None,
         expected,
     }
 }
@@ -802,7 +933,110 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
         });
     }
     mismatches(medium, &mut all);
+    if medium == Medium::PageCache {
+        durable_points(&mut all);
+    }
     all
+}
+
+/// Whatever makes, keeps and goes back to durable points.
+fn durable_points(all: &mut Vec<Scenario>) {
+    let mut add = |name: &str, kind: Kind, quirk: Quirk, first: Op, then: Vec<Op>| {
+        let mut ops = vec![first];
+        ops.extend(then);
+        let (name, elsewhere, lacking) = (format!("{OF_POINTS}{name}"), false, &[][..]);
+        all.push(Scenario { name, kind, quirk, elsewhere, lacking, ops });
+    };
+    let small = || Op::Write(10_000, 100);
+    let over = || Op::Write(8_100, 400);
+    let four_blocks = |n: u64| Op::Write(n * 17_000, FOUR_BLOCKS);
+    let with = |durability| Op::Open(Opening { durability, ..opening(Opened::Whole) });
+    let (every, undone) = (Durability::EveryWrite, Durability::AllOrNothing);
+    let none = Quirk::None;
+
+    // The second and third go in place.
+    let by_journal =
+        vec![small(), Op::Sync, over(), small(), Op::Tx(vec![(8_000, 99), (50, 9)]), Op::Sync];
+    add("by journal", Kind::Plain, none, open(), by_journal);
+    let by_flush = vec![Op::Write(500, 300_000), Op::Sync, small(), Op::Sync];
+    add("by flush", Kind::Plain, none, open(), by_flush);
+    // The fifth finds no room.
+    let full = (0..5).flat_map(|n| [four_blocks(n), Op::Sync]).collect();
+    add("a full journal", Kind::Plain, none, open(), full);
+    let half = vec![
+        four_blocks(0),
+        Op::Sync,
+        four_blocks(1),
+        Op::Sync,
+        four_blocks(2),
+        Op::SyncAndCheckpoint,
+        small(),
+        Op::Sync,
+    ];
+    add("checkpoint in the background", Kind::Plain, none, open(), half);
+    let interval = Some(Duration::from_millis(10));
+    let waits = Op::Open(Opening { sync_every: interval, ..opening(Opened::Whole) });
+    let written = vec![Op::WriteAndWait(10_000, 100), Op::WriteAndWait(8_100, 400)];
+    add("by themselves", Kind::Plain, none, waits, written);
+    let written = vec![
+        small(),
+        over(),
+        Op::Tx(vec![(8_000, 99), (300_000, 900)]),
+        Op::Update(8_000, 200_000),
+        Op::SetLen(LONGER),
+        Op::SetLen(130_001),
+        Op::Deploy(0..130_000),
+        small(),
+    ];
+    add("every write", Kind::Plain, none, with(every), written);
+    let written =
+        vec![small(), Op::Sync, over(), small(), Op::Close(CloseMode::Fast), with(undone), over()];
+    add("all or nothing", Kind::Plain, none, with(undone), written);
+    let back = |durability| Op::Open(Opening { durability, ..opening(Opened::Point) });
+    let go_on = || vec![small(), over(), Op::Sync, small()];
+    add("all or nothing, died", Kind::AllOrNothing, none, back(undone), go_on());
+    add("died", Kind::Synced, none, open(), go_on());
+    add("died in a sync", Kind::HalfSynced, none, open(), go_on());
+    let by_sync = Durability::BySync;
+    add("restarted", Kind::Synced, Quirk::Restarted, back(by_sync), go_on());
+    add("restarted in a sync", Kind::HalfSynced, Quirk::Restarted, back(by_sync), go_on());
+    let lengths = vec![
+        small(),
+        Op::Sync,
+        over(),
+        Op::SetLen(130_001),
+        Op::SetLen(LONGER),
+        Op::Write(LONGER - 5000, 5000),
+        Op::Sync,
+        Op::SetLen(0),
+        Op::SetLen(LEN),
+        small(),
+    ];
+    add("lengths", Kind::Plain, none, open(), lengths);
+    let deployed = vec![over(), Op::Sync, over(), Op::Deploy(0..LEN), small(), Op::Sync, small()];
+    add("deploy", Kind::Plain, none, open(), deployed);
+    let closed = vec![
+        small(),
+        Op::Sync,
+        over(),
+        Op::Close(CloseMode::Fast),
+        open(),
+        over(),
+        Op::Sync,
+        small(),
+        Op::Close(CloseMode::Spatial),
+    ];
+    add("closes", Kind::Plain, none, open(), closed);
+    let gone = Mismatch::JournalGone;
+    for (wish, expected) in [
+        (OnMismatch::Refuse, Opened::Refused(gone)),
+        (OnMismatch::Trust, Opened::Refused(gone)),
+        (OnMismatch::Discard, Opened::HomeBytes),
+    ] {
+        let how = Op::Open(Opening { wish, ..opening(expected) });
+        let then = if wish == OnMismatch::Discard { vec![small(), Op::Sync] } else { Vec::new() };
+        add(&format!("no journal, {wish:?}"), Kind::Synced, Quirk::NoJournal, how, then);
+    }
 }
 
 /// Every mismatch, with every wish.
@@ -831,9 +1065,11 @@ fn mismatches(medium: Medium, all: &mut Vec<Scenario>) {
     for &(quirk, kind, why, trusted) in table {
         let is_kept = matches!(why, M::Foreign | M::Newer { .. });
         let is_none = why == M::Restarted && medium == Medium::Dax;
+        let goes_back = why == M::Restarted && medium == Medium::PageCache;
         for wish in [OnMismatch::Refuse, OnMismatch::Discard, OnMismatch::Trust] {
             let expected = match wish {
                 _ if is_none => Opened::Whole,
+                _ if goes_back => Opened::Point,
                 OnMismatch::Discard if !is_kept => Opened::HomeBytes,
                 OnMismatch::Trust => trusted.unwrap_or(Opened::Refused(why)),
                 _ => Opened::Refused(why),

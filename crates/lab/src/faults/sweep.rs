@@ -7,11 +7,14 @@ use super::files::{Pair, Place, Snapshot, is_marked};
 use super::judge::{self, Called};
 use super::plants::Plant;
 use super::scenarios::{
-    self, Bench, Failure, Ground, Op, Opened, Opening, Quirk, Scenario, Start, difference,
+    self, Bench, Failure, Ground, JOURNAL_LEN, Kind, Op, Opened, Opening, Quirk, Scenario, Start,
+    difference,
 };
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::{Fault, Recorder, What};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, OnMismatch,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -176,7 +179,7 @@ impl Subject<'_> {
                 more.push(Plan::Once(all, libc::EOPNOTSUPP));
                 more.push(named(&libc::EOPNOTSUPP));
             }
-            if [call::READ, call::WRITE].contains(&call) {
+            if [call::READ, call::WRITE, call::WRITE_DURABLY].contains(&call) {
                 let less = breadth.short.iter().copied().filter(|n| (*n as u64) < called.moved);
                 for most in less {
                     more.push(Plan::Short { call, nth, all, most });
@@ -194,8 +197,16 @@ impl Subject<'_> {
 }
 
 /// Calls that some systems do not have, and that are done without there.
-const HAS_FALLBACK: [&str; 6] =
-    [call::ALLOCATE, call::PUNCH, call::NEXT_DATA, call::NEXT_HOLE, call::SET_XATTR, call::MAP];
+const HAS_FALLBACK: [&str; 8] = [
+    call::IN_PLACE,
+    call::ALLOCATE,
+    call::PUNCH,
+    call::NEXT_DATA,
+    call::NEXT_HOLE,
+    call::SET_XATTR,
+    call::MAP,
+    call::WRITE_DURABLY,
+];
 
 /// With what every call is made to fail, besides EIO once.
 #[derive(Clone, Debug)]
@@ -222,6 +233,11 @@ struct Run<'a> {
     /// The policy and the wish of the last open.
     policy: DeployPolicy,
     wish: OnMismatch,
+    /// Whether only durable points count after the death of the process.
+    is_undone: bool,
+    /// What an operation that has failed, and has poisoned, may have left.
+    in_doubt: Option<Vec<u8>>,
+    durability: Durability,
     /// The failure is over, or was never to be.
     is_over: bool,
     calls: Baseline,
@@ -252,7 +268,11 @@ impl<'a> Run<'a> {
             file: None,
             held: Vec::new(),
             model: subject.start.model.clone(),
+            points: vec![subject.start.point.clone()],
         };
+        if !scenario.ops.iter().any(Op::needs_background) {
+            bench.recorder.hold_background();
+        }
         Some(Run {
             subject,
             plan,
@@ -262,6 +282,9 @@ impl<'a> Run<'a> {
             bystanders,
             policy: DeployPolicy::Manual,
             wish: OnMismatch::Refuse,
+            in_doubt: None,
+            is_undone: scenario.kind == Kind::AllOrNothing,
+            durability: Durability::BySync,
             is_over: plan.is_invisible(),
             calls: Vec::new(),
             counted: 0,
@@ -321,6 +344,9 @@ impl<'a> Run<'a> {
     fn operate(&mut self, n: usize, op: &Op) -> Next {
         if let Op::Open(how) = op {
             (self.policy, self.wish) = (how.policy, how.wish);
+            if how.expected == Opened::Point {
+                self.bench.model.clone_from(&self.bench.points[0]);
+            }
         }
         loop {
             let fails = !self.is_over && self.has_begun(n);
@@ -359,8 +385,10 @@ impl<'a> Run<'a> {
                 (Ok(()), None) => {
                     let home = || self.home_bytes.clone();
                     op.apply(n, &mut self.bench.model, home);
+                    let points = self.bench.points.clone();
+                    self.note_points(op, shrinks);
                     if fails && !failed.is_empty() {
-                        return self.look_after_success(op, &failed, shrinks);
+                        return self.look_after_success(op, &failed, shrinks, points);
                     }
                     return Next::Go;
                 }
@@ -373,7 +401,7 @@ impl<'a> Run<'a> {
             self.is_over = true;
             self.rearm();
             self.judge_error(op, &error, &failed);
-            match self.look_after_failure(op, &failed, before.as_ref()) {
+            match self.look_after_failure(n, op, &failed, before.as_ref(), shrinks) {
                 // Once more: it must succeed now.
                 Next::Go => {}
                 Next::Stop => return Next::Stop,
@@ -451,10 +479,23 @@ impl<'a> Run<'a> {
         {
             self.violation("says that there is no space, and needs none");
         }
+        // Also the first error, which is not yet that of a poisoned handle.
+        if !matches!(op, Op::Open(_) | Op::Close(_))
+            && judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code())
+            && !error.to_string().contains("open the file again")
+        {
+            self.violation(&format!("does not say what to do: {error}"));
+        }
     }
 
     /// The operation has returned `Ok` although something failed under it.
-    fn look_after_success(&mut self, op: &Op, failed: &[&'static str], shrinks: bool) -> Next {
+    fn look_after_success(
+        &mut self,
+        op: &Op,
+        failed: &[&'static str],
+        shrinks: bool,
+        before_op: Vec<Vec<u8>>,
+    ) -> Next {
         let code = self.plan.code();
         let natural = |call: &str| self.plan.lasts() && [call::MAP, call::REMOVE].contains(&call);
         let lacking = self.subject.scenario.lacking;
@@ -471,9 +512,12 @@ impl<'a> Run<'a> {
             // Closed or dropped. The end looks at what was left.
             return Next::Go;
         }
-        if judge::poisons(op, self.subject.ground.medium(), failed) {
+        if judge::poisons(op, self.subject.ground.medium(), failed, code) {
             self.is_over = true;
             self.rearm();
+            // In the background: of a checkpoint, or of a point that may be there or not.
+            self.bench.points.push(self.bench.model.clone());
+            self.bench.points.extend(before_op);
             return self.look_at_poisoned();
         }
         // What lasts goes on with the next operation; looks are not to be disturbed.
@@ -481,6 +525,7 @@ impl<'a> Run<'a> {
         self.rearm();
         self.look_at_handle("after Ok");
         self.look_at_copy("after Ok");
+        self.look_back("after Ok");
         if self.plan.lasts() && !is_over {
             self.is_over = false;
             match self.plan {
@@ -497,29 +542,66 @@ impl<'a> Run<'a> {
     /// The operation has failed as it was made to.
     fn look_after_failure(
         &mut self,
+        n: usize,
         op: &Op,
         failed: &[&'static str],
         before: Option<&Snapshot>,
+        shrinks: bool,
     ) -> Next {
+        let mut after = self.bench.model.clone();
+        if !matches!(op, Op::Open(_)) {
+            op.apply(n, &mut after, Vec::new);
+            if judge::makes_a_point(op, self.durability, shrinks) {
+                // Also in the middle: what was there before the operation.
+                self.bench.points.extend([self.bench.model.clone(), after.clone()]);
+            }
+        }
         match op {
             Op::Open(how) => {
                 self.look_after_failed_open(how, failed, before.expect("taken"));
                 Next::Go
             }
             Op::Close(_) => {
-                self.look_at_copy("after a failed close");
+                self.adopt("after a failed close");
+                self.look_back("after a failed close");
                 self.finish();
                 Next::Stop
             }
-            _ if judge::poisons(op, self.subject.ground.medium(), failed) => {
+            _ if judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code()) => {
+                // Whether it was done is not said.
+                self.in_doubt = Some(after);
                 self.look_at_poisoned()
             }
             _ => {
                 self.look_at_handle("after the failure");
                 self.look_at_copy("after the failure");
+                self.look_back("after the failure");
                 Next::Go
             }
         }
+    }
+
+    /// An operation has succeeded: what may a loss of power go back to now?
+    fn note_points(&mut self, op: &Op, shrinks: bool) {
+        match op {
+            Op::Open(how) => {
+                (self.is_undone, self.durability) =
+                    (how.durability == Durability::AllOrNothing, how.durability);
+                if matches!(how.expected, Opened::New(_) | Opened::HomeBytes) {
+                    self.bench.points = vec![self.bench.model.clone()];
+                }
+            }
+            // Nobody hears of a failure; whether there is a new point, the next open sees.
+            Op::Drop => self.bench.points.push(self.bench.model.clone()),
+            _ if judge::makes_a_point(op, self.durability, shrinks) => {
+                self.bench.points = vec![self.bench.model.clone()];
+            }
+            _ => {}
+        }
+    }
+
+    fn keeps_points(&self) -> bool {
+        self.subject.ground.medium() == Medium::PageCache
     }
 
     fn compare(&mut self, before: &Snapshot, when: &str) {
@@ -543,13 +625,17 @@ impl<'a> Run<'a> {
         for change in now.changes(then) {
             // What is in the two files is looked at below.
             let is_new = change.contains("left behind");
-            let is_discarded = change.ends_with("is gone") && how.expected != Opened::Whole;
+            let is_kept = matches!(how.expected, Opened::Whole | Opened::Point);
+            let is_discarded = change.ends_with("is gone") && !is_kept;
             if is_new && !cannot_undo || change.ends_with("is gone") && !is_discarded {
                 self.violation(&format!("the failed open left something: {change}"));
             }
         }
         match how.expected {
-            Opened::Whole => self.look_at_copy("after a failed open"),
+            Opened::Whole | Opened::Point => {
+                self.look_at_copy("after a failed open");
+                self.look_back("after a failed open");
+            }
             Opened::HomeBytes => {
                 let found = fs::read(self.bench.place.home()).unwrap_or_default();
                 if let Some(difference) = difference(&found, &self.home_bytes) {
@@ -586,24 +672,62 @@ impl<'a> Run<'a> {
 
     /// What the death of the process would leave holds everything.
     fn look_at_copy(&mut self, when: &str) {
-        let pair = match Pair::capture(&self.bench.place) {
-            Ok(pair) => pair,
-            Err(error) => return self.violation(&format!("{when}: cannot be copied: {error}")),
-        };
-        let place = Place::new(&self.base.join("copy"), self.subject.scenario.elsewhere);
-        pair.restore(&place, |_| {}).expect("copy the pair");
-        self.report.recoveries += 1;
-        let file = match self.options(&place).close_on_drop(CloseMode::Fast).open(place.home()) {
-            Ok(file) => file,
-            Err(error) => return self.violation(&format!("{when}, after a crash: {error:?}")),
-        };
-        match read_all(&file) {
-            Ok(found) => {
-                if let Some(difference) = difference(&found, &self.bench.model) {
-                    self.violation(&format!("{when}, after a crash: {difference}"));
-                }
+        let allowed = self.after_death();
+        self.look_at(&format!("{when}, after a crash"), &allowed, false);
+    }
+
+    /// The same where nobody is left to tell: what is found there is what there is from here on.
+    fn adopt(&mut self, when: &str) {
+        let allowed = self.after_death();
+        if let Some(found) = self.look_at(&format!("{when}, after a crash"), &allowed, false) {
+            self.bench.model = found;
+        }
+    }
+
+    /// What a loss of power may leave, if the kernel had written everything back, holds a durable point.
+    fn look_back(&mut self, when: &str) {
+        // What is not to be tried again is refused, which other scenarios look at.
+        if self.keeps_points() && self.wish != OnMismatch::Discard {
+            let allowed = self.bench.points.clone();
+            self.look_at(&format!("{when}, after a restart"), &allowed, true);
+        }
+    }
+
+    fn after_death(&self) -> Vec<Vec<u8>> {
+        if self.is_undone {
+            return self.bench.points.clone();
+        }
+        [&self.bench.model].into_iter().chain(&self.in_doubt).cloned().collect()
+    }
+
+    /// Opens a copy of the files. Returns what it holds, if that is allowed.
+    fn look_at(&mut self, when: &str, allowed: &[Vec<u8>], restarted: bool) -> Option<Vec<u8>> {
+        match self.copy_holds(allowed, restarted) {
+            Ok(found) => Some(found),
+            Err(what) => {
+                self.violation(&format!("{when}: {what}"));
+                None
             }
-            Err(error) => self.violation(&format!("{when}, after a crash: {error:?}")),
+        }
+    }
+
+    fn copy_holds(&mut self, allowed: &[Vec<u8>], restarted: bool) -> Result<Vec<u8>, String> {
+        let pair =
+            Pair::capture(&self.bench.place).map_err(|e| format!("cannot be copied: {e}"))?;
+        let place = Place::new(&self.base.join("copy"), self.subject.scenario.elsewhere);
+        pair.restore(&place, |superblock| {
+            if restarted {
+                superblock.boot_id = [0xa5; 16];
+            }
+        })
+        .expect("copy the pair");
+        self.report.recoveries += 1;
+        let options = self.options(&place).close_on_drop(CloseMode::Fast);
+        let file = options.open(place.home()).map_err(|e| format!("{e:?}"))?;
+        let found = read_all(&file).map_err(|e| format!("{e:?}"))?;
+        match allowed.iter().find(|allowed| **allowed == found) {
+            Some(_) => Ok(found),
+            None => Err(difference(&found, allowed.last().expect("one")).expect("they differ")),
         }
     }
 
@@ -611,6 +735,7 @@ impl<'a> Run<'a> {
     fn options(&self, place: &Place) -> atomic_mmap::Options {
         let medium = self.subject.ground.medium();
         let options = AtomicMappedFile::options().medium(medium).deploy(DeployPolicy::Manual);
+        let options = options.journal_len(JOURNAL_LEN);
         let options = options.on_mismatch(self.wish);
         match &place.elsewhere {
             Some(dir) => options.reflection_dir(dir),
@@ -643,7 +768,8 @@ impl<'a> Run<'a> {
                 other => self.violation(&format!("{name} of a poisoned handle: {other:?}")),
             }
         }
-        self.look_at_copy("poisoned");
+        self.look_back("poisoned");
+        self.adopt("poisoned");
         self.finish();
         Next::Stop
     }

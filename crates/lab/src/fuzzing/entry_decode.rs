@@ -8,15 +8,18 @@
 
 use super::image::Contents;
 use super::input::Input;
-use super::reading::{self, Copy, Entry};
-use super::sums::{self, SUPERBLOCK_LEN};
+use super::reading::{self, Copy, Placed};
+use super::sums::{self, Part, SUPERBLOCK_LEN};
 use atomic_mmap::testing::entry::{
-    Found, OldBits, RECORD, REDO_MAX, Redo, RedoBytes, RedoFound, Seed, Sequence, Spill, SpillSum,
+    Found, IN_PLACE_INLINE, InPlacePage, OldBits, RECORD, Seed, Sequence, Spill, SpillSum,
     SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
 };
-use atomic_mmap::testing::layout::{self, REDO_ENTRY, UNDO_ENTRY_LEN};
+use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
 use atomic_mmap::testing::marker::Marker;
-use atomic_mmap::testing::superblock::{self, ClosedAs, Identity, Moment, State, Superblock};
+use atomic_mmap::testing::superblock::{
+    self, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
+};
+use atomic_mmap::testing::vouch::{self, Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
 const UUID: [u8; 16] = *b"entries of all k";
@@ -31,12 +34,12 @@ pub fn run(input: &[u8]) {
     let first = input.byte();
     let repair = first >> 7 == 1;
     match (first & 0x7F) % 10 {
-        0 => redo_bytes(&mut input, repair),
+        0 => vouch_bytes(&mut input, repair),
         1 => undo_bytes(&mut input, repair),
         2 => spilled_bytes(input.0),
         3 => superblock_bytes(&mut input, repair),
         4 => marker_bytes(input.0),
-        5 => redo(&mut input),
+        5 => vouch(&mut input),
         6 => undo(&mut input),
         7 => superblock(&mut input),
         8 => spilled(&mut input),
@@ -48,35 +51,42 @@ fn seed() -> Seed {
     Seed::new(&UUID, SESSION)
 }
 
-fn own_seed(place: u8) -> u32 {
-    sums::seed(&UUID, SESSION, LANE, place)
+fn own_seed(part: Part) -> u32 {
+    sums::seed(&UUID, SESSION, LANE, part)
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(0))
 }
 
-fn redo_bytes(input: &mut Input<'_>, repair: bool) {
-    let position = usize::from(input.byte() & 1);
-    let mut bytes: [u8; REDO_ENTRY] = array(input.0);
-    let own = own_seed(position as u8);
-    if repair && let Some(len) = sums::redo_len(&bytes) {
-        let sum = sums::of_entry(own, &bytes[..len]);
+fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
+    let place = usize::from(input.byte()) % RING;
+    let mut bytes: [u8; VOUCH] = array(input.0);
+    let own = own_seed(Part::Ring(place));
+    if repair {
+        bytes[..2].copy_from_slice(&sums::tag(SESSION).to_le_bytes());
+        let sum = sums::of_vouch(own, &bytes);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
-    let found = Redo::decode(seed().redo(LaneIndex(LANE as u16), position), &bytes);
-    let found = match found {
-        RedoFound::Empty => {
+    let said = reading::vouch(&bytes, place, own, SESSION);
+    match Vouch::decode(seed().ring(LaneIndex(LANE as u16)), place, &bytes) {
+        VouchFound::Empty => {
             assert_eq!(bytes[..8], [0; 8], "an entry is taken for none");
-            Entry::None
+            assert_eq!(said, None);
         }
-        RedoFound::Torn => Entry::None,
-        RedoFound::Cleared(sequence) => Entry::Cleared(sequence.bits()),
-        RedoFound::Valid(Redo { sequence, page, offset, sides, payload }) => {
-            Entry::Redo { sequence: sequence.bits(), page: page.0, offset, sides, payload }
+        VouchFound::Torn => assert_eq!(said, None),
+        VouchFound::Void(sequence, page) => {
+            let said = said.map(|said| (said.number, said.page, said.is_void));
+            assert_eq!(said, Some((sequence.bits(), page.0, true)));
         }
-    };
-    assert_eq!(found, reading::redo(&bytes, own));
+        VouchFound::Valid(entry) => assert_eq!(said, Some(as_read(&entry))),
+    }
+}
+
+/// An entry that vouches, as the second reading says it.
+fn as_read(entry: &Vouch) -> reading::Vouch {
+    let Vouch { sequence, page, slices, sides, sum } = *entry;
+    reading::Vouch { number: sequence.bits(), page: page.0, is_void: false, slices, sides, sum }
 }
 
 fn flipped(record: &OldBits) -> reading::Flipped {
@@ -89,7 +99,7 @@ fn flipped(record: &OldBits) -> reading::Flipped {
 
 fn undo_bytes(input: &mut Input<'_>, repair: bool) {
     let mut bytes: [u8; UNDO_ENTRY_LEN] = array(input.0);
-    let own = own_seed(2);
+    let own = own_seed(Part::Undo);
     if repair && let Some(len) = sums::undo_len(&bytes) {
         let sum = sums::of_entry(own, &bytes[..len]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
@@ -114,14 +124,36 @@ fn undo_bytes(input: &mut Input<'_>, repair: bool) {
             assert_eq!((found, records), (sequence, words));
         }
         (
-            Some((found, body @ (UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill)))),
-            Some(reading::Undo::Spilled { sequence, is_undo, offset, len, .. }),
+            Some((found, UndoBody::InPlace(pages))),
+            Some(reading::Undo::InPlace { sequence, pages: said }),
         ) => {
-            let found = (found, matches!(body, UndoBody::SpilledUndo(_)), spill.offset, spill.len);
-            assert_eq!(found, (sequence, is_undo, offset, len));
+            let pages: Vec<_> = pages.iter().map(placed).collect();
+            assert_eq!((found, pages), (sequence, said));
+        }
+        (
+            Some((
+                found,
+                body @ (UndoBody::SpilledUndo(spill)
+                | UndoBody::SpilledRedo(spill)
+                | UndoBody::SpilledInPlace(spill)),
+            )),
+            Some(reading::Undo::Spilled { sequence, what, offset, len, .. }),
+        ) => {
+            let is = match body {
+                UndoBody::SpilledUndo(_) => reading::Spilled::Words,
+                UndoBody::SpilledRedo(_) => reading::Spilled::Logged,
+                _ => reading::Spilled::InPlace,
+            };
+            let found = (found, is, spill.offset, spill.len);
+            assert_eq!(found, (sequence, what, offset, len));
         }
         (found, said) => panic!("{found:?} and not {said:?}"),
     }
+}
+
+fn placed(page: &InPlacePage) -> Placed {
+    let InPlacePage { page, stays, flips, flipped, slices } = page.clone();
+    Placed { page: page.0, stays, flips, flipped, slices }
 }
 
 /// What was spilled: no checksum comes before these.
@@ -143,6 +175,14 @@ fn spilled_bytes(bytes: &[u8]) {
     if let (Some(pages), Some(said)) = (pages, said) {
         let found: Vec<_> = pages.iter().map(|page| (page.page.0, page.mask)).collect();
         assert_eq!(found, said.iter().map(|(page, mask, _)| (*page, *mask)).collect::<Vec<_>>());
+        let mut again = Vec::new();
+        pages.iter().for_each(|page| page.encode_to(&mut again));
+        assert_eq!(again, bytes);
+    }
+    let pages = InPlacePage::decode_all(bytes);
+    let said = reading::placed_pages(&log, 0, len);
+    assert_eq!(pages.as_ref().map(|pages| pages.iter().map(placed).collect()), said);
+    if let Some(pages) = pages {
         let mut again = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut again));
         assert_eq!(again, bytes);
@@ -178,32 +218,55 @@ fn marker_bytes(bytes: &[u8]) {
 
 fn sequence(input: &mut Input<'_>) -> Sequence {
     let sequence = Sequence::from_bits(input.number(5));
-    // What follows it is never no entry, is the other position's, and is newer.
+    // What follows it has the next place, and is newer: also where the numbers begin anew.
     let next = sequence.next();
-    assert_ne!(next.bits(), 0);
-    assert!(sequence.bits() == 0 || next.position() != sequence.position());
+    assert_eq!(next.place(), (sequence.place() + 1) % RING);
+    assert_eq!(next.ahead_of(sequence), 1);
     assert!(sequence.is_before(next) && !next.is_before(sequence));
     sequence
 }
 
-fn redo(input: &mut Input<'_>) {
+fn vouch(input: &mut Input<'_>) {
     let sequence = sequence(input);
     let page = PageIndex(input.number(4) % PAGES);
-    let (sides, offset) = (input.number(8), input.number(2) as usize % PAGE);
-    let room = REDO_MAX.min(PAGE - offset);
-    let len = input.0.len().clamp(1, room);
-    let payload = array::<REDO_MAX>(input.0)[..len].to_vec();
-    let place = seed().redo(LaneIndex(LANE as u16), sequence.position());
-    let entry = RedoBytes::<REDO_ENTRY>::encode(place, sequence, page, offset, sides, &payload);
-    let bytes = array(entry.as_slice());
-    let wanted = Redo { sequence, page, offset, sides, payload };
-    assert_eq!(Redo::decode(place, &bytes), RedoFound::Valid(wanted));
+    let slices = input.number(8).max(1);
+    let (sides, sum) = (slices & input.number(8), input.number(4) as u32);
+    let (of_lane, place) = (seed().ring(LaneIndex(LANE as u16)), sequence.place());
+    let entry = Vouch { sequence, page, slices, sides, sum };
+    let bytes = entry.encode(of_lane);
+    assert_eq!(Vouch::decode(of_lane, place, &bytes), VouchFound::Valid(entry));
+    assert_eq!(
+        reading::vouch(&bytes, place, own_seed(Part::Ring(place)), SESSION),
+        Some(as_read(&entry))
+    );
+    assert_eq!(
+        bytes[..8],
+        vouch::header(of_lane, sequence).to_le_bytes(),
+        "what is to become void"
+    );
+    let mut void = bytes;
+    void[..8].copy_from_slice(&vouch::voided(of_lane, sequence).to_le_bytes());
+    assert_eq!(Vouch::decode(of_lane, place, &void), VouchFound::Void(sequence, page));
     for other in [
-        Seed::new(&UUID, SESSION + 1).redo(LaneIndex(LANE as u16), sequence.position()),
-        seed().redo(LaneIndex(LANE as u16 + 1), sequence.position()),
-        seed().redo(LaneIndex(LANE as u16), 1 - sequence.position()),
+        Seed::new(&UUID, SESSION + 1).ring(LaneIndex(LANE as u16)),
+        seed().ring(LaneIndex(LANE as u16 + 1)),
     ] {
-        assert_eq!(Redo::decode(other, &bytes), RedoFound::Torn, "an entry of another place");
+        for bytes in [&bytes, &void] {
+            let found = Vouch::decode(other, place, bytes);
+            assert_eq!(found, VouchFound::Torn, "an entry of another session or lane");
+        }
+    }
+    let place = (place + 1 + usize::from(input.byte()) % (RING - 1)) % RING;
+    for bytes in [&bytes, &void] {
+        let found = Vouch::decode(of_lane, place, bytes);
+        assert_eq!(found, VouchFound::Torn, "an entry of another place");
+    }
+    // Of the two kinds as well: no one bit makes the other of either.
+    let bit = input.number(2) as usize % (VOUCH * 8);
+    for mut bytes in [bytes, void] {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let found = Vouch::decode(of_lane, sequence.place(), &bytes);
+        assert_eq!(found, VouchFound::Torn, "bit {bit} is another");
     }
 }
 
@@ -216,13 +279,45 @@ fn old_bits(input: &mut Input<'_>) -> OldBits {
     OldBits { word, mask, old: mask & input.number(8) }
 }
 
+fn in_place_page(input: &mut Input<'_>) -> InPlacePage {
+    let page = PageIndex(input.number(4) % PAGES);
+    let stays = input.number(8) & input.number(8);
+    let flips = input.number(8) & !stays;
+    // One of them is not zero.
+    let flips = if stays | flips == 0 { 1 } else { flips };
+    let flipped = flips & input.number(8);
+    let slices = vec![input.byte(); stays.count_ones() as usize * SLICE];
+    InPlacePage { page, stays, flips, flipped, slices }
+}
+
 fn undo(input: &mut Input<'_>) {
     let sequence = sequence(input);
     let place = seed().undo(LaneIndex(LANE as u16));
-    let body = match input.byte() % 3 {
+    let body = match input.byte() % 5 {
         0 => {
             let count = 1 + usize::from(input.byte()) % UNDO_INLINE;
             UndoBody::Inline((0..count).map(|_| old_bits(input)).collect())
+        }
+        4 => {
+            let (mut pages, mut bytes) = (Vec::new(), Vec::new());
+            loop {
+                let page = in_place_page(input);
+                let before = bytes.len();
+                page.encode_to(&mut bytes);
+                if bytes.len() > IN_PLACE_INLINE {
+                    bytes.truncate(before);
+                    break;
+                }
+                pages.push(page);
+                if input.is_empty() {
+                    break;
+                }
+            }
+            if pages.is_empty() {
+                // A whole page fits no lane.
+                return;
+            }
+            UndoBody::InPlace(pages)
         }
         which => {
             let bytes = input.0;
@@ -243,7 +338,11 @@ fn undo(input: &mut Input<'_>) {
                 assert!(!matches(sequence, &changed), "other bytes");
                 assert!(!matches(sequence, rest), "fewer bytes");
             }
-            if which == 1 { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) }
+            match which {
+                1 => UndoBody::SpilledUndo(spill),
+                2 => UndoBody::SpilledRedo(spill),
+                _ => UndoBody::SpilledInPlace(spill),
+            }
         }
     };
     let entry = Undo { sequence, body };
@@ -274,6 +373,12 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
         identity: Identity { device: input.number(8), inode: input.number(8), born },
         boot_id: array(input.take(16)),
         name: input.take(255).to_vec(),
+        durable: match input.byte() & 3 {
+            0 => DurablePoints::None,
+            1 => DurablePoints::NotYet,
+            2 => DurablePoints::AfterRestart(DurableBase { len: input.number(8) }),
+            _ => DurablePoints::AfterDeath(DurableBase { len: input.number(8) }),
+        },
     }
 }
 
@@ -286,8 +391,8 @@ fn superblock(input: &mut Input<'_>) {
 }
 
 fn spilled(input: &mut Input<'_>) {
-    let (mut words, mut pages) = (Vec::new(), Vec::new());
-    let (mut word_bytes, mut page_bytes) = (Vec::new(), Vec::new());
+    let (mut words, mut pages, mut in_place) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut word_bytes, mut page_bytes, mut place_bytes) = (Vec::new(), Vec::new(), Vec::new());
     while !input.is_empty() && pages.len() < 100 {
         let word = old_bits(input);
         word.encode_to(&mut word_bytes);
@@ -297,14 +402,19 @@ fn spilled(input: &mut Input<'_>) {
         let page = SpilledPage { page, mask, slices };
         page.encode_to(&mut page_bytes);
         pages.push(page);
+        let page = in_place_page(input);
+        page.encode_to(&mut place_bytes);
+        in_place.push(page);
     }
     if !words.is_empty() {
         assert_eq!(OldBits::decode_all(&word_bytes[..word_bytes.len() - 1]), None);
         assert_eq!(SpilledPage::decode_all(&page_bytes[..page_bytes.len() - 1]), None);
+        assert_eq!(InPlacePage::decode_all(&place_bytes[..place_bytes.len() - 1]), None);
     }
     assert_eq!(word_bytes.len(), words.len() * RECORD);
     assert_eq!(OldBits::decode_all(&word_bytes), Some(words));
     assert_eq!(SpilledPage::decode_all(&page_bytes), Some(pages));
+    assert_eq!(InPlacePage::decode_all(&place_bytes), Some(in_place));
 }
 
 /// Of two copies the newer whole one counts, and a newer format before both.

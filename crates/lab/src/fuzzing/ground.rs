@@ -1,7 +1,7 @@
 //! Where do the files lie, and is everything as it was? Two places for pairs, used again and again.
 //!
 //! The home files stay and are cut to nothing between inputs: their inode numbers, and with them the
-//! names of their reflection files, are the same for all inputs of a process.
+//! names of their reflection files and journals, are the same for all inputs of a process.
 
 use super::image::{Contents, Image, Page};
 use super::patch::MarkWish;
@@ -42,6 +42,8 @@ pub struct Slot {
     pub home: PathBuf,
     /// The reflection file's.
     pub reflection: PathBuf,
+    /// The journal's.
+    pub journal: PathBuf,
     /// What the home file is known by.
     pub identity: Identity,
     file: File,
@@ -131,7 +133,8 @@ impl Slot {
         let recorder = Recorder::new();
         let identity = stat(&file).identity;
         let reflection = dir.join(format!(".atomic-mmap.{:x}", identity.inode));
-        Slot { home, reflection, identity, file, recorder }
+        let journal = reflection.with_added_extension("journal");
+        Slot { home, reflection, journal, identity, file, recorder }
     }
 
     /// What the system says of the home file.
@@ -178,11 +181,15 @@ impl Slot {
         self.stat()
     }
 
-    /// Makes the reflection file what the image says.
+    /// Makes the reflection file and the journal what the image says.
     pub fn put_reflection(&self, image: &Image) {
-        match &image.reflection {
-            Some(contents) => put(&self.reflection, contents),
-            None => remove(&self.reflection),
+        for (path, contents) in
+            [(&self.reflection, &image.reflection), (&self.journal, &image.journal)]
+        {
+            match contents {
+                Some(contents) => put(path, contents),
+                None => remove(path),
+            }
         }
     }
 
@@ -193,25 +200,31 @@ impl Slot {
         let mark = platform
             .get_xattr(&of_platform(&self.file), marker::NAME)
             .expect("to read the attribute");
-        let image = Image { home, reflection: read(&self.reflection), mark };
+        let (reflection, journal) = (read(&self.reflection), read(&self.journal));
+        let image = Image { home, reflection, journal, mark };
         self.recorder.take();
         image
     }
 
-    /// Panics unless both files are what the image says.
+    /// Panics unless the files are what the image says.
     #[track_caller]
     pub fn assert_is(&self, image: &Image, what: &str) {
         let found = self.image();
         if let Some(difference) = found.home.difference(&image.home) {
             panic!("{what}: the home file was changed: {difference}");
         }
-        match (&found.reflection, &image.reflection) {
-            (None, None) => {}
-            (Some(_), None) => panic!("{what}: a reflection file was left"),
-            (None, Some(_)) => panic!("{what}: the reflection file was removed"),
-            (Some(found), Some(was)) => {
-                if let Some(difference) = found.difference(was) {
-                    panic!("{what}: the reflection file was changed: {difference}");
+        for (name, found, was) in [
+            ("reflection file", &found.reflection, &image.reflection),
+            ("journal", &found.journal, &image.journal),
+        ] {
+            match (found, was) {
+                (None, None) => {}
+                (Some(_), None) => panic!("{what}: a {name} was left"),
+                (None, Some(_)) => panic!("{what}: the {name} was removed"),
+                (Some(found), Some(was)) => {
+                    if let Some(difference) = found.difference(was) {
+                        panic!("{what}: the {name} was changed: {difference}");
+                    }
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What do two files hold, and how does a trace change that? Sparse bytes in memory.
+//! What do the files of a pair hold, and how does a trace change that? Sparse bytes in memory.
 
 use atomic_mmap::testing::recorder::{Event, What};
 use atomic_mmap::testing::{FileId, PAGE};
@@ -128,23 +128,26 @@ impl Contents {
     }
 }
 
-/// Both files, and the home file's attribute.
+/// The files of a pair, and the home file's attribute.
 #[derive(Clone, Default)]
 pub struct Image {
     /// The home file.
     pub home: Contents,
     /// The reflection file, if there is one under its name.
     pub reflection: Option<Contents>,
+    /// The journal beside it, if there is one.
+    pub journal: Option<Contents>,
     /// The attribute's value.
     pub mark: Option<Vec<u8>>,
 }
 
-/// Both files while a trace is played: what the death of the process leaves is what was stored.
+/// The files while a trace is played: what the death of the process leaves is what was stored.
 /// (What a loss of power leaves of that is `tests/power`'s question.)
 #[derive(Clone)]
 pub struct Player {
-    files: [Contents; 2],
+    files: [Contents; 3],
     is_named: bool,
+    has_journal: bool,
     /// Whether the home file has an attribute.
     pub is_marked: bool,
 }
@@ -153,18 +156,24 @@ impl Player {
     /// Begins with an image.
     pub fn new(image: &Image) -> Player {
         Player {
-            files: [image.home.clone(), image.reflection.clone().unwrap_or_default()],
+            files: [
+                image.home.clone(),
+                image.reflection.clone().unwrap_or_default(),
+                image.journal.clone().unwrap_or_default(),
+            ],
             is_named: image.reflection.is_some(),
+            has_journal: image.journal.is_some(),
             is_marked: image.mark.is_some(),
         }
     }
 
     /// What a crash leaves now. The attribute's value is the caller's to know.
     pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
-        let [home, reflection] = &self.files;
+        let [home, reflection, journal] = &self.files;
         Image {
             home: home.clone(),
             reflection: self.is_named.then(|| reflection.clone()),
+            journal: self.has_journal.then(|| journal.clone()),
             mark: mark.clone().filter(|_| self.is_marked),
         }
     }
@@ -180,7 +189,7 @@ impl Player {
                 self.at(*file).set_word(*offset, *new);
             }
             What::Copy { file, offset, bytes, .. } => self.at(*file).write(bytes, *offset),
-            What::Write { file, offset, bytes } => {
+            What::Write { file, offset, bytes } | What::WriteDurably { file, offset, bytes } => {
                 let file = self.at(*file);
                 file.write(bytes, *offset);
                 file.len = file.len.max(offset + bytes.len() as u64);
@@ -188,13 +197,30 @@ impl Player {
             What::Punch { file, offset, len } => self.at(*file).zero(*offset, offset + len),
             What::SetLen { file, len } => self.at(*file).set_len(*len),
             What::Rename { .. } => self.is_named = true,
-            What::Remove { path } if path.extension().is_none_or(|end| end != "new") => {
-                self.is_named = false;
-                self.files[1] = Contents::default();
-            }
+            What::Remove { path } => match path.extension().and_then(|end| end.to_str()) {
+                // Of a reflection file that had no name yet.
+                Some("new") => {}
+                Some("journal") => {
+                    self.has_journal = false;
+                    self.files[2] = Contents::default();
+                }
+                _ => {
+                    self.is_named = false;
+                    self.files[1] = Contents::default();
+                }
+            },
             What::Os("set_xattr") => self.is_marked = true,
             What::Os("remove_xattr") => self.is_marked = false,
             _ => {}
+        }
+    }
+
+    /// Plays a part of an event: the first `len` bytes, if it is a record's write. A write is torn at any
+    /// byte.
+    pub fn play_torn(&mut self, event: &Event, len: usize) {
+        if let What::WriteDurably { file, offset, bytes } = &event.what {
+            let bytes = &bytes[..len.min(bytes.len())];
+            self.at(*file).write(bytes, *offset);
         }
     }
 
@@ -202,6 +228,10 @@ impl Player {
         match file {
             FileId::Home => &mut self.files[0],
             FileId::Reflection => &mut self.files[1],
+            FileId::Journal => {
+                self.has_journal = true;
+                &mut self.files[2]
+            }
         }
     }
 }

@@ -4,13 +4,24 @@
 use super::ground::{Ground, Slot};
 use super::image::{Contents, Image};
 use super::input::filling;
-use super::reading::{How, Outcome, outcome};
+use super::patch::MarkWish;
+use super::reading::{How, Outcome, cost, outcome};
+use super::{ground, sums};
 use atomic_mmap::testing::PAGE;
+use atomic_mmap::testing::layout;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch, Options};
 
 const P: u64 = PAGE as u64;
 /// Pages that are read and compared, of those in which there is something.
 const COMPARED: usize = 700;
+
+/// Bytes of a journal that opening makes: the least.
+const JOURNAL: u64 = 64 << 10;
+/// Most pages that records may name: replaying them is honest work, and nothing to learn from.
+const REPLAYED: u64 = 20_000;
+
+/// The identity of a boot that is not this one.
+const ANOTHER_BOOT: [u8; 16] = [0xB0; 16];
 
 /// What is done with a file that was opened: bits of an input's byte.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +50,15 @@ impl Life {
         [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual, DeployPolicy::Manual]
             [usize::from(self.0 >> 6)]
     }
+    /// The machine is restarted while the file is open, at the beginning and at the end: what it leaves is
+    /// opened in the other place.
+    fn restarts(self) -> bool {
+        self.0 >> 6 == 3
+    }
+    /// The same without a restart.
+    fn without_restart(self) -> Life {
+        Life(self.0 & 0xBF)
+    }
 }
 
 /// The options that say `how`.
@@ -46,6 +66,8 @@ pub fn options(how: &How, life: Life) -> Options {
     let mut options = AtomicMappedFile::options()
         .on_mismatch(how.wish)
         .deploy(life.policy())
+        .durability(how.durability)
+        .journal_len(JOURNAL)
         .close_on_drop(CloseMode::Fast);
     if let Some(medium) = how.medium {
         options = options.medium(medium);
@@ -66,6 +88,9 @@ pub fn open(
     how: &How,
     life: Life,
 ) {
+    if cost(image, slot.stat().len) > REPLAYED {
+        return;
+    }
     let before = ground.names();
     let expected = outcome(image, &slot.stat(), ground.boot_id, is_elsewhere, how);
     let opened = options(how, life).open(&slot.home);
@@ -80,9 +105,15 @@ pub fn open(
             assert_eq!(ground.names(), before, "too long, and the folder was changed");
         }
         (Outcome::Opened(bytes), Ok(file)) => {
-            live(slot, file, bytes, how, life);
+            live(ground, slot, file, bytes, how, life);
             let left: Vec<String> = ground.names();
-            let ours = |name: &str| slot.reflection.ends_with(name) || name.ends_with(".new");
+            // A journal without a reflection file is nobody's, and who keeps none does not look for one.
+            let stray = image.journal.is_some();
+            let ours = |name: &str| {
+                slot.reflection.ends_with(name)
+                    || slot.journal.ends_with(name) && !stray
+                    || name.ends_with(".new")
+            };
             assert!(!left.iter().any(|name| ours(name)), "left behind: {left:?}");
         }
         (Outcome::Refused(why), Ok(file)) => panic!("{how:?}: {why:?}, and was opened: {file:?}"),
@@ -115,8 +146,18 @@ pub fn assert_holds(file: &AtomicMappedFile, expected: &Contents, when: &str) {
 }
 
 /// Reads, writes, changes the length and closes.
-fn live(slot: &Slot, file: AtomicMappedFile, mut bytes: Contents, how: &How, life: Life) {
+fn live(
+    ground: &Ground,
+    slot: &Slot,
+    file: AtomicMappedFile,
+    mut bytes: Contents,
+    how: &How,
+    life: Life,
+) {
     assert_holds(&file, &bytes, "opened");
+    if life.restarts() {
+        restart(ground, slot, how, life);
+    }
     let first = bytes.page_numbers().next().unwrap_or(0) * P;
     if life.views() && bytes.len > 0 {
         let end = (first + 2 * P).min(bytes.len);
@@ -154,6 +195,9 @@ fn live(slot: &Slot, file: AtomicMappedFile, mut bytes: Contents, how: &How, lif
         file.deploy(first.min(end)..end).expect("to deploy");
     }
     assert_holds(&file, &bytes, "after more operations");
+    if life.restarts() {
+        restart(ground, slot, how, life);
+    }
     let file = if life.closes_fast() {
         file.close(CloseMode::Fast).expect("to close");
         let how = How { wish: OnMismatch::Refuse, ..*how };
@@ -164,7 +208,29 @@ fn live(slot: &Slot, file: AtomicMappedFile, mut bytes: Contents, how: &How, lif
         file
     };
     file.close(CloseMode::Spatial).expect("to close for good");
-    slot.assert_is(&Image { home: bytes, ..Image::default() }, "closed");
+    // Of a stray journal see above.
+    let journal = slot.image().journal;
+    slot.assert_is(&Image { home: bytes, journal, ..Image::default() }, "closed");
+}
+
+/// Opens what a restart of the machine leaves of an open pair, in the other place. Everything that was
+/// stored is there, and what counts of it is for the second reading to say.
+fn restart(ground: &Ground, slot: &Slot, how: &How, life: Life) {
+    let Some(other) = ground.slots.iter().find(|other| other.home != slot.home) else { return };
+    let mut image = slot.image();
+    let Some(reflection) = &mut image.reflection else { return };
+    let uuid = reflection.bytes(layout::SUPERBLOCKS[0] + 32, 16);
+    let uuid = uuid.try_into().expect("16 bytes");
+    image.mark = other.mark(&MarkWish::Right, uuid).filter(|_| ground.has_marks);
+    let stat = other.put_home(&image);
+    let reflection = image.reflection.as_mut().expect("as above");
+    ground::adopt(reflection, &stat, Some(ANOTHER_BOOT));
+    sums::repair_superblocks(reflection);
+    other.put_reflection(&image);
+    open(ground, other, &image, false, how, life.without_restart());
+    // What was refused stays.
+    other.put_home(&Image::default());
+    other.put_reflection(&Image::default());
 }
 
 fn set_len(file: &AtomicMappedFile, bytes: &mut Contents, len: u64) {

@@ -1,13 +1,14 @@
 //! What does opening make of two files that do not go together? With all three wishes.
 //!
 //! ```text
-//! 0     bits 2-3: medium, 4-5: reservation
+//! 0     bits 2-3: medium, 4-5: reservation, 6-7: durability
 //! 1     what is done with the file, if it opens (life)
 //! 2, 3  the images (templates) of the home file and of the reflection file: most often the same
 //! 4     where the reflection file lies: below
 //! 5     what its superblocks say: below
 //! 6     the attribute
-//! 7     what was done to the home file since: bits 0-2: below; 3: the times are said to be others
+//! 7     what was done to the home file since: bits 0-2: below; 3: the times are said to be others; to
+//!       the journal: bits 4-5: nothing, gone, of another image, cut
 //! 8-10  how far
 //! 11-   bytes of a file that is not ours, or that are put over the superblocks
 //! ```
@@ -103,10 +104,15 @@ fn one(ground: &Ground, mut input: Input<'_>) {
 
 fn open(ground: &Ground, scene: &Scene, how: &How) {
     let slot = &ground.slots[0];
-    let (image, other) = put(ground, slot, scene);
+    let (mut image, other) = put(ground, slot, scene);
     let other = other.map(|contents| {
         let path = elsewhere(ground, slot);
         ground::put(&path, &contents);
+        if let Some(journal) = &image.journal {
+            ground::put(&path.with_added_extension("journal"), journal);
+        }
+        image.journal = None;
+        slot.put_reflection(&image);
         (path, contents)
     });
     let is_elsewhere =
@@ -121,7 +127,11 @@ fn open(ground: &Ground, scene: &Scene, how: &How) {
         // Only who is told to discard what is found removes it.
         let may_go = is_elsewhere && how.wish == OnMismatch::Discard;
         match is {
-            None => assert!(may_go, "a reflection file of another number was removed"),
+            None => {
+                assert!(may_go, "a reflection file of another number was removed");
+                let journal = path.with_added_extension("journal");
+                assert!(!journal.exists(), "it was removed, and its journal left");
+            }
             Some(is) => assert_eq!(is.difference(&was), None, "another's was changed"),
         }
     }
@@ -181,7 +191,17 @@ fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> (Image, Option<Contents>)
     let mark = slot.mark(&scene.mark, UUID);
     image.mark = mark.filter(|_| ground.has_marks);
     let mut stat = slot.put_home(&image);
-    let mut reflection = templates::image(scene.reflection).reflection;
+    let Image { mut reflection, mut journal, .. } = templates::image(scene.reflection);
+    match scene.since >> 4 & 3 {
+        0 => {}
+        1 => journal = None,
+        2 => journal = templates::image(scene.reflection + scene.far as usize).journal,
+        _ => {
+            if let Some(journal) = &mut journal {
+                journal.set_len(scene.far % (journal.len + 1));
+            }
+        }
+    }
     if let Some(reflection) = &mut reflection {
         if scene.since & 8 != 0 {
             stat.mtime.seconds -= 1;
@@ -195,11 +215,13 @@ fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> (Image, Option<Contents>)
         Lies::Nowhere => reflection = None,
         Lies::Elsewhere => {
             image.reflection = None;
+            image.journal = journal;
             slot.put_reflection(&image);
             return (image, reflection);
         }
         _ => {}
     }
+    image.journal = journal;
     image.reflection = reflection;
     slot.put_reflection(&image);
     (image, None)
@@ -273,7 +295,7 @@ fn change_home(slot: &Slot, image: &mut Image, scene: &Scene) {
     }
     home.pages.retain(|page, _| page * 4096 < home.len);
     let mark = image.mark.clone();
-    slot.put_home(&Image { home: home.clone(), reflection: None, mark });
+    slot.put_home(&Image { home: home.clone(), mark, ..Image::default() });
     // The clock may not have moved since.
     let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 + scene.far);
     match scene.since & 7 {

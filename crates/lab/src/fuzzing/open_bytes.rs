@@ -1,10 +1,10 @@
 //! What does opening make of any bytes? Whatever lies in the reflection file's place, as it is.
 //!
 //! ```text
-//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
 //! 1  what is done with the file, if it opens (life)
 //! 2  bit 0: both superblocks of this file to begin with; 1: closed, 2: of another boot, 3: marked,
-//!    4: there is no reflection file at all
+//!    4: there is no reflection file at all, 5: no journal, 6-7: what they say of durable points
 //! 3- patches
 //! ```
 
@@ -16,8 +16,10 @@ use super::patch::{MarkWish, Patch};
 use super::reading::How;
 use super::sums;
 use atomic_mmap::testing::layout;
-use atomic_mmap::testing::superblock::{ClosedAs, Identity, State, Superblock};
-use atomic_mmap::{Medium, OnMismatch};
+use atomic_mmap::testing::superblock::{
+    ClosedAs, DurableBase, DurablePoints, Identity, State, Superblock,
+};
+use atomic_mmap::{Durability, Medium, OnMismatch};
 
 /// The pair's name in all inputs: seeds have it in their superblocks.
 pub const UUID: [u8; 16] = *b"fuzzed pair, all";
@@ -32,10 +34,13 @@ pub fn how(byte: u8) -> How {
     let wishes = [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard, OnMismatch::Trust];
     let media = [Some(Medium::Dax), None, Some(Medium::PageCache), Some(Medium::Ram)];
     let reserved = [Some(16 << 20), None, Some(3 << 30), Some(20_000)];
+    let durability =
+        [Durability::BySync, Durability::AllOrNothing, Durability::EveryWrite, Durability::BySync];
     How {
         wish: wishes[usize::from(byte & 3)],
         medium: media[usize::from(byte >> 2 & 3)],
         max_len: reserved[usize::from(byte >> 4 & 3)],
+        durability: durability[usize::from(byte >> 6)],
     }
 }
 
@@ -62,20 +67,24 @@ fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
         reflection.set_word(layout::LENGTH_WORD, len);
         reflection.set_word(layout::HIGH_WATER_WORD, len);
         if begin & 1 != 0 {
-            put_superblocks(&mut reflection, begin & 2 != 0, len);
+            put_superblocks(&mut reflection, begin & 2 != 0, len, begin >> 6);
             let boot = if begin & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
             adopt(&mut reflection, &stat, Some(boot));
             sums::repair_superblocks(&mut reflection);
         }
         image.reflection = Some(reflection);
     }
+    if begin & 32 == 0 {
+        image.journal = Some(Contents::of_len(64 << 10));
+    }
     Patch::apply_to_reflection(patches, &mut image);
+    Patch::apply_to_journal(patches, &mut image);
     slot.put_reflection(&image);
     image
 }
 
-/// Two superblocks of nobody in particular.
-pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64) {
+/// Two superblocks of nobody in particular. `points` is what they say of durable points.
+pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, points: u8) {
     let state = match is_closed {
         true => State::Clean(ClosedAs { len, ..ClosedAs::default() }),
         false => State::InUse,
@@ -83,7 +92,20 @@ pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64) {
     for (session, at) in (4..).zip(layout::SUPERBLOCKS) {
         let identity = Identity { device: 0, inode: 0, born: None };
         let name = b"a.dat".to_vec();
-        let block = Superblock { session, state, uuid: UUID, identity, boot_id: [0; 16], name };
+        let block = Superblock {
+            session,
+            state,
+            uuid: UUID,
+            identity,
+            boot_id: [0; 16],
+            name,
+            durable: match points & 3 {
+                0 => DurablePoints::None,
+                1 => DurablePoints::AfterRestart(DurableBase { len }),
+                2 => DurablePoints::AfterDeath(DurableBase { len }),
+                _ => DurablePoints::NotYet,
+            },
+        };
         reflection.write(&block.encode(), at);
     }
 }

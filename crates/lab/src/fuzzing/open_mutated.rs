@@ -1,12 +1,14 @@
 //! What does opening make of a crashed pair that somebody has changed, with the checksums put right?
 //!
 //! ```text
-//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
 //! 1  what is done with the file, if it opens (life)
 //! 2  the image to begin with: 0 = two new superblocks, else one that a crash has left (templates)
 //! 3  bit 0: superblocks are repaired, 1: entries are, 2: of another boot, 3: marked,
-//!    4: the identity is not made this file's
-//! 4  a lane whose entries are not repaired; 80 and more: none
+//!    4: the identity is not made this file's, 5: records of the journal are repaired,
+//!    6: there is no journal, 7: entries of rings say what their slices' slots hold
+//! 4  a lane whose entries are not repaired, and a block of the journal whose record is not; 80 and
+//!    more: none
 //! 5- patches
 //! ```
 
@@ -41,7 +43,7 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
     let mut image = match from {
         0 => {
             let mut reflection = Contents::of_len(layout::reflection_len(0));
-            put_superblocks(&mut reflection, false, 0);
+            put_superblocks(&mut reflection, false, 0, 0);
             Image { reflection: Some(reflection), ..Image::default() }
         }
         n => templates::image(usize::from(n) - 1),
@@ -52,6 +54,9 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
     image.mark = mark.filter(|_| ground.has_marks);
     let stat = slot.put_home(&image);
     Patch::apply_to_reflection(patches, &mut image);
+    if flags & 128 != 0 {
+        sums::repair_slices(&mut image, |lane, _| lane != usize::from(torn));
+    }
     if let Some(reflection) = &mut image.reflection {
         if flags & 16 == 0 {
             let boot = if flags & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
@@ -66,6 +71,16 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
             let is_whole = |lane: usize, _| lane != usize::from(torn);
             sums::repair_entries(reflection, &uuid, session, is_whole);
         }
+    }
+    Patch::apply_to_journal(patches, &mut image);
+    if let (Some(reflection), Some(journal)) = (&image.reflection, &mut image.journal)
+        && flags & 32 != 0
+        && let Some((uuid, session)) = sums::session_of(reflection)
+    {
+        sums::repair_records(journal, &uuid, session, |block| block != u64::from(torn));
+    }
+    if flags & 64 != 0 {
+        image.journal = None;
     }
     slot.put_reflection(&image);
     image

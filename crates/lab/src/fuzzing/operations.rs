@@ -3,22 +3,28 @@
 //!
 //! ```text
 //! 0     bits 0-1: medium, 2-3: policy, 4: the file has bytes to begin with, 5-7: how long it gets
-//! 1-3   its length
-//! 4-    operations: which one (bits 0-4), by the second thread (5), the process dies in it (6), then
-//!       its places and lengths, and where it dies
+//! 1-3   its length; bits 20-21: when what has returned is durable
+//! 4-    operations: which one (bits 0-4), by the second thread (5), the process dies in it (6), and the
+//!       machine with it (7), then its places and lengths, and where it dies
 //! ```
 //!
 //! A process dies without being one: the trace of the operation is played, up to some event, onto what
 //! the files held before it, and what comes of it is opened under another name. Dying while such a pair
 //! is being opened is one of the places to die.
+//!
+//! Where durable points are kept the machine is restarted as well: the superblocks get another boot's
+//! identity, and what the kernel may have written back or not gets other bytes. Then the file must hold
+//! exactly what it held at the last durable point, though everything newer is there.
 
 use super::ground::{self, Ground, Slot, adopt};
 use super::image::{Contents, Image, Player};
 use super::input::{Input, filling};
 use super::patch::MarkWish;
-use super::sums;
+use super::{reading, sums};
+use atomic_mmap::testing::layout;
 use atomic_mmap::testing::recorder::{Event, Recorder};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, View};
+use atomic_mmap::testing::{PageIndex, RegionIndex};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, View};
 use std::sync::mpsc::{Sender, channel};
 
 const PAGE: u64 = 4096;
@@ -58,11 +64,14 @@ struct Run<'g> {
     ground: &'g Ground,
     medium: Option<Medium>,
     policy: DeployPolicy,
+    durability: Durability,
     /// In which slot the pair lies.
     at: usize,
     /// The longest that the file gets.
     most: u64,
     model: Vec<u8>,
+    /// What the file may hold after a restart of the machine: most often one.
+    points: Vec<Vec<u8>>,
     next: u64,
     left: usize,
 }
@@ -70,8 +79,21 @@ struct Run<'g> {
 /// How a session ended.
 enum End {
     Closed,
-    /// What the crash left: the model's bytes, or these.
-    Crashed(Image, Option<Vec<u8>>),
+    Crashed(Image, Left),
+}
+
+/// What the file may hold when it is opened next.
+struct Left {
+    one_of: Vec<Vec<u8>>,
+    /// Because it goes back to a durable point: that is known from then on.
+    is_point: bool,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    OfProcess,
+    OfMachine,
 }
 
 fn one(ground: &Ground, mut input: Input<'_>) {
@@ -81,34 +103,42 @@ fn one(ground: &Ground, mut input: Input<'_>) {
         [DeployPolicy::Manual, DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual];
     // Long ones cost more, and most that can go wrong does so in a few pages.
     let most = (MOST >> (first >> 5)).max(LEAST);
-    let len = input.number(3) % most;
+    let number = input.number(3);
+    let len = (number & 0xF_FFFF) % most;
+    let durability =
+        [Durability::BySync, Durability::BySync, Durability::AllOrNothing, Durability::EveryWrite];
     let mut run = Run {
         ground,
         medium: media[usize::from(first & 3)],
         policy: policies[usize::from(first >> 2 & 3)],
+        durability: durability[(number >> 20 & 3) as usize],
         at: 0,
         most,
         model: if first & 16 != 0 { filling(1, len as usize) } else { vec![0; len as usize] },
+        points: Vec::new(),
         next: 2,
         left: OPERATIONS,
     };
+    run.points = vec![run.model.clone()];
     let mut home = Contents::of_len(len);
     if first & 16 != 0 {
         home.write(&run.model, 0);
     }
     let image = Image { home, ..Image::default() };
     run.put(&image);
-    let mut other = None;
+    let mut expected = Left { one_of: vec![run.model.clone()], is_point: false };
     loop {
-        let end = run.session(&mut input, other.take());
+        let end = run.session(&mut input, expected);
         let is_over = run.left == 0 || input.is_empty();
         match end {
             End::Closed if is_over => return,
-            End::Closed => {}
-            End::Crashed(image, or) => {
+            End::Closed => {
+                expected = Left { one_of: vec![run.model.clone()], is_point: false };
+            }
+            End::Crashed(image, left) => {
                 run.at = 1 - run.at;
                 run.put(&image);
-                other = or;
+                expected = left;
             }
         }
     }
@@ -140,6 +170,8 @@ impl Run<'_> {
         let options = AtomicMappedFile::options()
             .deploy(self.policy)
             .max_len(4 << 20)
+            .durability(self.durability)
+            .journal_len(64 << 10)
             .close_on_drop(CloseMode::Fast);
         let options = match self.medium {
             Some(medium) => options.medium(medium),
@@ -148,21 +180,51 @@ impl Run<'_> {
         options.open_recorded(recorder, &self.slot().home).expect("to open")
     }
 
-    /// What the process leaves if it dies at some event of those that followed on `before`.
-    fn die(&self, input: &mut Input<'_>, before: &Image, events: &[Event]) -> (Image, usize) {
+    /// Whether a restart of the machine is survived, by going back.
+    fn keeps_points(&self) -> bool {
+        self.medium == Some(Medium::PageCache) || self.durability == Durability::AllOrNothing
+    }
+
+    /// The same of a death of the process.
+    fn goes_back(&self, death: Death) -> bool {
+        death == Death::OfMachine || self.durability == Durability::AllOrNothing
+    }
+
+    /// What is left of a process that dies at some event of those that followed on `before`.
+    fn die(
+        &self,
+        input: &mut Input<'_>,
+        death: Death,
+        before: &Image,
+        events: &[Event],
+    ) -> (Image, usize) {
         let at = input.number(2) as usize % (events.len() + 1);
         let mut player = Player::new(before);
         events[..at].iter().for_each(|event| player.play(event));
+        if let Some(event) = events.get(at) {
+            player.play_torn(event, input.number(2) as usize);
+        }
         // The value does not matter: it is made that of the next slot.
-        (player.image(&Some(Vec::new())), at)
+        let mut image = player.image(&Some(Vec::new()));
+        if death == Death::OfMachine {
+            restart(&mut image, input.byte());
+        }
+        (image, at)
     }
 
-    /// Opens, goes on, and ends. The file holds the model, or `other`.
-    fn session(&mut self, input: &mut Input<'_>, other: Option<Vec<u8>>) -> End {
+    /// What the file holds when it is opened after a death in an operation that had begun.
+    fn left(&self, death: Death, working: Vec<Vec<u8>>) -> Left {
+        let is_point = self.goes_back(death);
+        Left { one_of: if is_point { self.points.clone() } else { working }, is_point }
+    }
+
+    /// Opens, goes on, and ends. The file holds one of `expected`.
+    fn session(&mut self, input: &mut Input<'_>, mut expected: Left) -> End {
         let recorder = Recorder::new();
         let mut file = None;
         for _ in 0..CRASHES_WHILE_OPENING {
-            let dies = input.byte() & 1 == 1;
+            let how = input.byte();
+            let dies = how & 1 == 1;
             let before = if dies { self.slot().image() } else { Image::default() };
             let opened = self.open(&recorder);
             let events = recorder.take();
@@ -172,17 +234,26 @@ impl Run<'_> {
             }
             drop(opened);
             recorder.take();
-            let (image, _) = self.die(input, &before, &events);
+            let death = self.death(how >> 1);
+            let (image, _) = self.die(input, death, &before, &events);
+            if self.goes_back(death) {
+                // What was closed, or gone back to, is a durable point; what was not has one.
+                expected = Left { one_of: self.points.clone(), is_point: true };
+            }
             self.at = 1 - self.at;
             self.put(&image);
         }
         let file = file.unwrap_or_else(|| self.open(&recorder));
         let found = everything(&file);
-        if other.as_ref() == Some(&found) {
-            self.model = found;
-        } else {
-            assert_same(&found, &self.model, "opened");
+        let Left { one_of, is_point } = expected;
+        if !one_of.contains(&found) {
+            let one = one_of.iter().find(|one| one.len() == found.len());
+            assert_same(&found, one.unwrap_or(&one_of[0]), "opened");
         }
+        if is_point {
+            self.points = vec![found.clone()];
+        }
+        self.model = found;
         let mut views: Vec<(View<'_>, Vec<u8>)> = Vec::new();
         while self.left > 0 && !input.is_empty() {
             self.left -= 1;
@@ -191,6 +262,7 @@ impl Run<'_> {
             let dies = op >> 6 & 1 == 1;
             let before = if dies { Some(self.slot().image()) } else { None };
             let was = self.model.clone();
+            let death = self.death(op >> 7);
             let closes = match op & 31 {
                 28 | 29 => Some(CloseMode::Fast),
                 30 => Some(CloseMode::Spatial),
@@ -200,36 +272,63 @@ impl Run<'_> {
                 check_views(&views);
                 drop(views);
                 self.close(file, mode);
-                return match before {
-                    None => End::Closed,
-                    Some(before) => {
-                        let (image, _) = self.die(input, &before, &recorder.take());
-                        End::Crashed(image, None)
-                    }
-                };
+                let mut points = std::mem::replace(&mut self.points, vec![was.clone()]);
+                let Some(before) = before else { return End::Closed };
+                let events = recorder.take();
+                let (image, at) = self.die(input, death, &before, &events);
+                if at < events.len() {
+                    points.push(was.clone());
+                    self.points = points;
+                }
+                return End::Crashed(image, self.left(death, vec![was]));
             }
             self.operate(&file, &mut views, op, input);
+            let old_points = self.points.clone();
+            if self.makes_point(op, &was) {
+                self.points = vec![self.model.clone()];
+            }
             let Some(before) = before else { continue };
             let events = recorder.take();
             check_views(&views);
             drop(views);
             drop(file);
-            let (image, at) = self.die(input, &before, &events);
-            return match at {
-                // Nothing of it at its beginning, all of it once it has returned.
-                0 => {
-                    self.model = was;
-                    End::Crashed(image, None)
-                }
-                at if at == events.len() => End::Crashed(image, None),
-                _ => End::Crashed(image, Some(was)),
+            let (image, at) = self.die(input, death, &before, &events);
+            let model = self.model.clone();
+            // Nothing of it at its beginning, all of it once it has returned.
+            let working = match at {
+                _ if at == events.len() => vec![model],
+                0 => vec![was],
+                _ => vec![model, was],
             };
+            if at < events.len() && old_points != self.points {
+                self.points.extend(old_points);
+            }
+            return End::Crashed(image, self.left(death, working));
         }
         check_views(&views);
         drop(views);
         assert_same(&everything(&file), &self.model, "at the end");
         self.close(file, CloseMode::Spatial);
         End::Closed
+    }
+
+    /// Who dies, by a bit.
+    fn death(&self, bit: u8) -> Death {
+        match bit & 1 == 1 && self.keeps_points() {
+            true => Death::OfMachine,
+            false => Death::OfProcess,
+        }
+    }
+
+    /// Whether an operation that has returned has made a durable point. `was`: before it.
+    fn makes_point(&self, op: u8, was: &[u8]) -> bool {
+        let is_every = self.durability == Durability::EveryWrite;
+        match op & 31 {
+            0..=15 => is_every,
+            20 | 21 | 25 => true,
+            22..=24 => is_every || self.model.len() < was.len(),
+            _ => false,
+        }
     }
 
     fn close(&self, file: AtomicMappedFile, mode: CloseMode) {
@@ -453,6 +552,30 @@ impl Run<'_> {
     fn number(&self, at: u64) -> u64 {
         u64::from_le_bytes(std::array::from_fn(|n| self.model[at as usize + n]))
     }
+}
+
+/// Makes an image that of another boot. What is not believed then gets other bytes.
+fn restart(image: &mut Image, chance: u8) {
+    let is_undone = reading::goes_back_after_restart(image);
+    let Some(reflection) = &mut image.reflection else { return };
+    for at in layout::SUPERBLOCKS {
+        if reflection.bytes(at, 8) == b"AtomMmap" {
+            reflection.write(&[0xB0; 16], at + 152);
+        }
+    }
+    if chance == 0 || !is_undone {
+        return;
+    }
+    let places = [
+        (layout::LENGTH_WORD, 16),
+        (layout::LANES, 3 * layout::LANE),
+        (layout::slice_word(PageIndex(0)), 8 * usize::from(chance)),
+        (layout::region_word(RegionIndex(0)), 24),
+    ];
+    for (at, len) in places {
+        reflection.write(&filling(u64::from(chance), len), at);
+    }
+    reflection.trim();
 }
 
 fn check_views(views: &[(View<'_>, Vec<u8>)]) {

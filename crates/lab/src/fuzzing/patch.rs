@@ -4,7 +4,8 @@
 //! apart. So an input says where: everything that a mutation of it can do lands where somebody looks.
 //!
 //! ```text
-//! 1  class     bits 0-3: a place, below; 4-5: origin; 6: exclusive-or; 7: filled
+//! 1  class     bits 0-3: a place, below; 4-5: origin; 6: exclusive-or, and from place 9 on seven more
+//!              places; 7: filled
 //! 3  where     bytes from the place's beginning, modulo its size
 //! literal:     1 length, and so many bytes
 //! filled:      2 length, 1 seed of the bytes (0: zeroes)
@@ -12,6 +13,7 @@
 
 use super::image::{Contents, Image};
 use super::input::{Input, filling};
+use super::sums::{self, Part};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, layout};
 
 const P: u64 = PAGE as u64;
@@ -30,6 +32,10 @@ const MAX_PAGES: u64 = layout::MAX_LEN / P;
 /// The page of the home file at which a patch's `where` begins: the first one, one before a
 /// superchunk's end, one before the next one's, and one before the longest file's end.
 const ORIGINS: [u64; 4] = [0, (1 << 18) - 64, (1 << 19) - 64, MAX_PAGES - 128];
+
+/// What the numbers of a ring's entries are counted from: as in every session, a few turns before they begin anew,
+/// a few around half the range from the first (where what comes before what turns round), and others.
+const FIRST_NUMBERS: [u64; 4] = [0, (1 << 40) - 128, (1 << 39) - 128, 1 << 30];
 
 /// A kind of place. The numbers are those of inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,13 +70,31 @@ pub enum Place {
     ShortReflection = 12,
     /// The attribute: none, the right one, one of another pair, of another file, or these bytes.
     Mark = 13,
-    /// A redo entry, by its fields: `where` says lane and position.
-    Redo = 14,
+    /// Entries of a ring, by their fields: `where` says the lane, and the first number.
+    Vouch = 14,
     /// An undo entry of any kind, by its words or pages: `where` says lane and kind.
     Undo = 15,
+    /// Durable words.
+    DurableWords = 9 | MORE,
+    /// The journal.
+    Journal = 10 | MORE,
+    /// The same, exclusive-or.
+    JournalFlips = 11 | MORE,
+    /// A record, by its fields: `where` says its block, and its number.
+    Record = 12 | MORE,
+    /// Not bytes: the journal's length in units of 512 bytes; all bits: there is none.
+    JournalLen = 13 | MORE,
+    /// What both superblocks say of durable points: bits 0-1 of `where`, and a length, if there are bytes.
+    Points = 14 | MORE,
+    /// Bytes of all that a restart of the machine leaves to chance: state words, slice words and region
+    /// words of the first pages.
+    Unordered = 15 | MORE,
 }
 
-const PLACES: [Place; 16] = [
+/// The bit that tells the last seven places from those with the same number.
+const MORE: u8 = 64;
+
+const PLACES: [Place; 23] = [
     Place::Home,
     Place::SuperblockA,
     Place::SuperblockB,
@@ -85,9 +109,23 @@ const PLACES: [Place; 16] = [
     Place::ReflectionLen,
     Place::ShortReflection,
     Place::Mark,
-    Place::Redo,
+    Place::Vouch,
     Place::Undo,
+    Place::DurableWords,
+    Place::Journal,
+    Place::JournalFlips,
+    Place::Record,
+    Place::JournalLen,
+    Place::Points,
+    Place::Unordered,
 ];
+
+/// The length that says that there is no journal.
+pub const NO_JOURNAL: u64 = 0xFF_FFFF;
+/// The longest journal that patches make.
+const LONGEST_JOURNAL: u64 = 1 << 20;
+/// The length of one that has none yet.
+const NEW_JOURNAL: u64 = 64 << 10;
 
 /// What the attribute is to say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +158,9 @@ impl Patch {
         let (mut patches, mut written) = (Vec::new(), 0);
         while !input.is_empty() && written < MOST {
             let class = input.byte();
-            let place = PLACES[usize::from(class & 0xF)];
+            let place = usize::from(class & 0xF);
+            let is_more = place >= 9 && class & MORE != 0;
+            let place = PLACES[if is_more { place + 7 } else { place }];
             let origin = usize::from(class >> 4 & 3);
             let at = input.number(3);
             let bytes = if class >> 7 == 1 {
@@ -135,13 +175,13 @@ impl Patch {
             };
             let most = match place {
                 Place::RegionWords => REGION_WORDS,
-                Place::SliceWords => SLICE_WORDS,
+                Place::SliceWords | Place::DurableWords => SLICE_WORDS,
                 _ => MOST,
             };
             let bytes = bytes[..bytes.len().min(most)].to_vec();
             // What costs nothing to say costs something to do.
             written += bytes.len() + 64;
-            patches.push(Patch { place, origin, at, flips: class >> 6 & 1 == 1, bytes });
+            patches.push(Patch { place, origin, at, flips: class & 64 != 0 && !is_more, bytes });
         }
         patches
     }
@@ -180,10 +220,45 @@ impl Patch {
         image.home.trim();
     }
 
+    /// Whether the patch is about the journal.
+    fn is_of_journal(&self) -> bool {
+        let of = [Place::Journal, Place::JournalFlips, Place::Record, Place::JournalLen];
+        of.contains(&self.place)
+    }
+
+    /// Applies those that are about the journal. Checksums are not put right.
+    pub fn apply_to_journal(patches: &[Patch], image: &mut Image) {
+        for patch in patches.iter().filter(|patch| patch.is_of_journal()) {
+            if patch.place == Place::JournalLen && patch.at == NO_JOURNAL {
+                image.journal = None;
+                continue;
+            }
+            let reflection = image.reflection.as_ref();
+            let len = reflection.map_or(0, |reflection| reflection.word(layout::LENGTH_WORD));
+            let journal = image.journal.get_or_insert_with(|| Contents::of_len(NEW_JOURNAL));
+            let at = patch.at % LONGEST_JOURNAL;
+            match patch.place {
+                Place::JournalLen => journal.set_len(at * 512 % (LONGEST_JOURNAL + 512)),
+                Place::Record => patch.put_record(journal, len),
+                place => {
+                    let mut bytes = patch.bytes.clone();
+                    if place == Place::JournalFlips {
+                        let were = journal.bytes(at, bytes.len());
+                        bytes.iter_mut().zip(were).for_each(|(byte, was)| *byte ^= was);
+                    }
+                    journal.write(&bytes, at);
+                }
+            }
+        }
+        if let Some(journal) = &mut image.journal {
+            journal.trim();
+        }
+    }
+
     /// Applies those that are about the reflection file, if there is one.
     pub fn apply_to_reflection(patches: &[Patch], image: &mut Image) {
         let Some(reflection) = &mut image.reflection else { return };
-        for patch in patches.iter().filter(|patch| !patch.is_of_home()) {
+        for patch in patches.iter().filter(|patch| !patch.is_of_home() && !patch.is_of_journal()) {
             let at = patch.at;
             let page = PageIndex(patch.page() + at / 8 % PAGES);
             let region = RegionIndex(patch.page() / 64 + at / 8 % REGIONS);
@@ -197,6 +272,7 @@ impl Patch {
                 }
                 Place::SliceWords => layout::slice_word(page) + at % 8,
                 Place::RegionWords => layout::region_word(region) + at % 8,
+                Place::DurableWords => layout::durable_word(page) + at % 8,
                 Place::Pages => layout::reflection(patch.page() * P + at % REACH),
                 Place::Lengths => {
                     let len = patch.len();
@@ -218,15 +294,31 @@ impl Patch {
                     reflection.set_len(at);
                     continue;
                 }
-                Place::Redo => {
-                    patch.put_redo(reflection);
+                Place::Vouch => {
+                    patch.put_ring(&image.home, reflection);
                     continue;
                 }
                 Place::Undo => {
                     patch.put_undo(reflection);
                     continue;
                 }
-                Place::Home | Place::HomeLen | Place::Mark => continue,
+                Place::Points => {
+                    patch.put_points(reflection);
+                    continue;
+                }
+                Place::Unordered => {
+                    let words = &patch.bytes[..patch.bytes.len().min(1024)];
+                    for at in [
+                        layout::LENGTH_WORD,
+                        layout::slice_word(PageIndex(0)),
+                        layout::region_word(RegionIndex(0)),
+                    ] {
+                        reflection.write(words, at);
+                    }
+                    continue;
+                }
+                // Of the home file, or of the journal.
+                _ => continue,
             };
             patch.put(reflection, to);
         }
@@ -240,24 +332,48 @@ impl Patch {
         (base + u64::from(input.byte() % 8)).saturating_sub(u64::from(input.byte() % 4))
     }
 
-    fn put_redo(&self, reflection: &mut Contents) {
+    /// Entries of a ring, one number after the other. Each has bytes: three for its page, one each for its
+    /// slices and sides, and one for what is unusual about it:
+    ///
+    /// ```text
+    /// bits 0-1  0, 1: it vouches; 2: it is void; 3: it is of no kind
+    /// bit 2     the slots do not hold what it says
+    /// bit 3     its sides are not those of its slices alone
+    /// bit 4     it lies in the place of the next one
+    /// bit 5     it says more than there is to say
+    /// bits 6-7  so many turns of the ring later
+    /// ```
+    fn put_ring(&self, home: &Contents, reflection: &mut Contents) {
         let mut input = Input(&self.bytes);
-        let (lane, position) = (self.at % layout::LANE_COUNT as u64, self.at >> 8 & 1);
-        let page = self.page_near(&mut input, reflection);
-        let (offset, len) = (input.number(2) & 0xFFF, input.number(2) & 0xFFF);
-        let sequence = u64::from(input.byte()) << 1 | position;
-        let sides = pattern(input.byte());
-        let head = [sequence << 24 | offset << 12 | len, page << 32, sides];
-        let head: Vec<u8> = head.into_iter().flat_map(u64::to_le_bytes).collect();
-        let payload = filling(sequence + 1, (len as usize).min(layout::REDO_ENTRY - head.len()));
-        let at = layout::LANES + lane * layout::LANE as u64 + position * layout::REDO_ENTRY as u64;
-        reflection.write(&[head, payload].concat(), at);
+        let lane = (self.at & 0xFF) as usize % layout::LANE_COUNT;
+        let first =
+            FIRST_NUMBERS[(self.at >> 16) as usize % FIRST_NUMBERS.len()] + (self.at >> 8 & 0xFF);
+        for n in 0..layout::RING as u64 {
+            if input.is_empty() {
+                break;
+            }
+            let page = self.page_near(&mut input, reflection);
+            let (slices, sides) = (pattern(input.byte()), pattern(input.byte()));
+            let unusual = input.byte();
+            let is = |bit: u32| unusual >> bit & 1;
+            let turns = u64::from(unusual >> 6) * layout::RING as u64;
+            let number = (first + n + turns) % (1 << 40);
+            let kind = u64::from(unusual & 3).max(sums::KIND_VOUCHES);
+            let sides = if is(3) == 1 { sides } else { sides & slices };
+            let sum = sums::of_slices(home, reflection, page, slices, sides) ^ u32::from(is(2));
+            let said = [number << 24 | kind << 16, page << 32, slices, sides, u64::from(sum)];
+            let mut bytes: Vec<u8> = said.into_iter().flat_map(u64::to_le_bytes).collect();
+            bytes.resize(layout::VOUCH, 0);
+            bytes[layout::VOUCH - 1] = is(5);
+            let place = (number + u64::from(is(4))) as usize % layout::RING;
+            reflection.write(&bytes, Part::Ring(place).at(lane));
+        }
     }
 
     fn put_undo(&self, reflection: &mut Contents) {
         let mut input = Input(&self.bytes);
         let lane = self.at % layout::LANE_COUNT as u64;
-        let kind = 1 + (self.at >> 8) % 3;
+        let kind = 1 + (self.at >> 8) % 5;
         let mut said = Vec::new();
         let mut put = |words: &[u64]| {
             words.iter().for_each(|word| said.extend_from_slice(&word.to_le_bytes()));
@@ -267,13 +383,20 @@ impl Patch {
         while !input.is_empty() && count < 90 {
             let page = self.page_near(&mut input, reflection);
             let (which, mask) = (input.byte(), pattern(input.byte()));
-            if kind == 3 {
+            if kind >= 3 {
                 let slices = filling(u64::from(which), mask.count_ones() as usize * 64);
                 let slices: Vec<u64> = slices
                     .chunks_exact(8)
                     .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
                     .collect();
-                put(&[&[page, mask][..], &slices].concat());
+                let flips = !mask & pattern(which);
+                match kind {
+                    3 => put(&[&[page, mask][..], &slices].concat()),
+                    _ => {
+                        put(&[&[page, mask, flips, flips & pattern(which >> 2)][..], &slices]
+                            .concat())
+                    }
+                }
             } else {
                 let word = match which & 1 {
                     0 => 1 << 56 | page,
@@ -284,8 +407,13 @@ impl Patch {
             count += 1;
         }
         let sequence = (self.at >> 16 & 0xFF) + 1;
-        let mut entry = vec![sequence << 24 | kind << 16 | if kind == 1 { count } else { 1 }, 0];
-        if kind > 1 {
+        let count = match kind {
+            1 => count,
+            4 => said.len() as u64 / 8,
+            _ => 1,
+        };
+        let mut entry = vec![sequence << 24 | kind << 16 | count & 0xFFFF, 0];
+        if kind != 1 && kind != 4 {
             let offset = lane * layout::LOG_EXTENT;
             reflection.write(&said, layout::LOG_AREA + offset);
             entry.extend([offset, said.len() as u64, 0]);
@@ -294,8 +422,52 @@ impl Patch {
         let mut bytes: Vec<u8> = entry.into_iter().flat_map(u64::to_le_bytes).collect();
         bytes.extend(said);
         bytes.truncate(layout::UNDO_ENTRY_LEN);
-        let at = layout::LANES + lane * layout::LANE as u64 + layout::UNDO_ENTRY as u64;
-        reflection.write(&bytes, at);
+        reflection.write(&bytes, Part::Undo.at(lane as usize));
+    }
+
+    /// A record of pages near where something ends. `len` is what the length word says.
+    fn put_record(&self, journal: &mut Contents, len: u64) {
+        let mut input = Input(&self.bytes);
+        let (block, number) = (self.at % 64, 1 + (self.at >> 8) % 16);
+        let flags = input.byte();
+        let len = match flags >> 1 & 3 {
+            0 | 1 => len,
+            2 => len.wrapping_add_signed(i64::from(input.number(2) as u16 as i16) * 16),
+            _ => input.pick(&[0, 1, P, REACH, layout::MAX_LEN, layout::MAX_LEN + 1]),
+        };
+        let (mut changes, mut slices, mut page) = (Vec::new(), Vec::new(), self.page());
+        while !input.is_empty() && changes.len() < 300 {
+            page += u64::from(input.byte() % 70);
+            let row = match input.byte() {
+                n @ 0..=199 => 1 + u64::from(n / 190 * 60),
+                n => u64::from(n),
+            };
+            let (valid, mask, fill) = (pattern(input.byte()), pattern(input.byte()), input.byte());
+            // A base has words only, and so have pages in a row.
+            let mask = if flags & 1 == 1 || row > 1 { 0 } else { mask };
+            changes.extend([page | (row - 1) << 40, valid, mask]);
+            slices.extend(filling(u64::from(fill), mask.count_ones() as usize * 64));
+            page += row;
+        }
+        let mut bytes = b"AtomJrnl\0\0\0\0".to_vec();
+        bytes.extend([flags & 1, 0, 0, 0]);
+        let words = [number, len, changes.len() as u64 / 3, slices.len() as u64, 0, 0];
+        bytes.extend(words.into_iter().chain(changes).flat_map(u64::to_le_bytes));
+        bytes.extend(slices);
+        bytes.truncate(LONGEST_JOURNAL as usize / 2);
+        journal.write(&bytes, block * P);
+    }
+
+    fn put_points(&self, reflection: &mut Contents) {
+        for at in layout::SUPERBLOCKS {
+            reflection.write(&[(self.at & 3) as u8, 0, 0, 0], at + 428);
+            let mut input = Input(&self.bytes);
+            let len = match input.is_empty() {
+                true => reflection.word(layout::LENGTH_WORD),
+                false => input.number(8),
+            };
+            reflection.set_word(at + 432, len);
+        }
     }
 
     /// The length that is meant.

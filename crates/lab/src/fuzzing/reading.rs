@@ -1,15 +1,17 @@
 //! What should opening make of an image? `docs/format.md` and `docs/recovery.md`, read a second time.
 //!
 //! Shares no code with `src/recovery/` nor with the decoders of `src/format/`: the two must come to the
-//! same conclusion about every image, or one of them is wrong. Where the documents leave an order open
+//! same conclusion about every image, or one of them is wrong. What is gone back to after a restart of the
+//! machine is [`super::points`]' part. Where the documents leave an order open
 //! (the lanes of entries that contradict each other, which no crash leaves) it is that of the code.
 
 use super::ground::Stat;
 use super::image::{Contents, Image};
-use super::sums::{self, RECORD, REDO_HEADER, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
+use super::points::Points;
+use super::sums::{self, Part, RECORD, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
 use atomic_mmap::testing::superblock::{Identity, Moment};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
-use atomic_mmap::{Medium, Mismatch, OnMismatch};
+use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
 
 const P: u64 = PAGE as u64;
 /// Least session number that is not believed: `docs/format.md`.
@@ -24,6 +26,8 @@ pub struct How {
     pub medium: Option<Medium>,
     /// The reservation that is asked for.
     pub max_len: Option<u64>,
+    /// When what has returned is durable, from this opening on.
+    pub durability: Durability,
 }
 
 /// What should come of it.
@@ -47,6 +51,20 @@ pub(super) struct Superblock {
     mtime: Moment,
     ctime: Moment,
     boot: [u8; 16],
+    durable: u32,
+    durable_len: u64,
+}
+
+impl Superblock {
+    /// Whether the session kept durable points.
+    fn has_points(&self) -> bool {
+        self.state == 1 && (1..=2).contains(&self.durable)
+    }
+
+    /// Whether the session ended so that only the last durable point counts.
+    fn is_undone(&self, same_boot: bool) -> bool {
+        self.has_points() && (self.durable == 2 || !same_boot)
+    }
 }
 
 /// What one copy of it is.
@@ -76,6 +94,7 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
         && word(bytes, 72) == 1 << 30
         && word(bytes, 80) == 1 << 28
         && (1..=3).contains(&state)
+        && small(bytes, 428) <= 3
         && u16::from_le_bytes([bytes[168], bytes[169]]) <= 255;
     if !is_right {
         return Copy::Corrupt;
@@ -93,6 +112,8 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
         mtime: moment(bytes, 128, 136),
         ctime: moment(bytes, 144, 140),
         boot: std::array::from_fn(|n| bytes[152 + n]),
+        durable: small(bytes, 428),
+        durable_len: word(bytes, 432),
     })
 }
 
@@ -116,6 +137,10 @@ pub fn outcome(
     match judge(image, stat, boot, is_elsewhere, how) {
         Judged::Refused(why) => Outcome::Refused(why),
         Judged::Plain => plain(),
+        Judged::GoBack(points) => match fits(points.file_len().max(stat.len), how) {
+            true => Outcome::Opened(points.bytes(image)),
+            false => Outcome::TooLong,
+        },
         Judged::Kept { recover, len, high_water, uuid, session } => {
             let mut pair = Pair { image: image.clone(), len };
             // Before the length is looked at: whose log cannot have been written has none.
@@ -136,8 +161,36 @@ pub fn outcome(
     }
 }
 
+/// How many pages of a home file of this length the journal's records name, whoever's they are: what it
+/// costs to believe them.
+pub fn cost(image: &Image, home_len: u64) -> u64 {
+    let (Some(reflection), Some(journal)) = (&image.reflection, &image.journal) else { return 0 };
+    let Some((uuid, session)) = sums::session_of(reflection) else { return 0 };
+    let points = Points::read(journal, &uuid, session, 0);
+    points.pages(points.file_len().max(home_len).min(layout::MAX_LEN))
+}
+
 /// The bytes of an image that a crash has just left, whoever its home file is. `None`: refused.
 pub fn of_this_boot(image: &Image) -> Option<Contents> {
+    after(image, true)
+}
+
+/// The same after a restart of the machine.
+pub fn of_another_boot(image: &Image) -> Option<Contents> {
+    after(image, false)
+}
+
+/// Whether the session had not ended, and only its last durable point counts after a restart.
+pub fn goes_back_after_restart(image: &Image) -> bool {
+    let Some(reflection) = &image.reflection else { return false };
+    let Some((_, session)) = sums::session_of(reflection) else { return false };
+    layout::SUPERBLOCKS.map(|at| reflection.bytes(at, SUPERBLOCK_LEN)).iter().any(|bytes| {
+        word(bytes, 16) == session
+            && matches!(copy(bytes), Copy::Valid(superblock) if superblock.is_undone(false))
+    })
+}
+
+fn after(image: &Image, same_boot: bool) -> Option<Contents> {
     let Some(reflection) = &image.reflection else { return Some(image.home.clone()) };
     let (uuid, session) = sums::session_of(reflection)?;
     let newest = layout::SUPERBLOCKS
@@ -145,8 +198,16 @@ pub fn of_this_boot(image: &Image) -> Option<Contents> {
         .into_iter()
         .find(|bytes| word(bytes, 16) == session)?;
     let Copy::Valid(superblock) = copy(&newest) else { return None };
-    if superblock.state == 3 {
+    if superblock.state == 3 || superblock.durable == 3 {
         return Some(image.home.clone());
+    }
+    if superblock.is_undone(same_boot) {
+        let journal = image.journal.as_ref()?;
+        let points = Points::read(journal, &uuid, session, superblock.durable_len);
+        return Some(points.bytes(image));
+    }
+    if superblock.state == 1 && !same_boot {
+        return None;
     }
     let mut pair = Pair { image: image.clone(), len: reflection.word(layout::LENGTH_WORD) };
     if superblock.state == 1 {
@@ -163,6 +224,8 @@ enum Judged {
     Refused(Mismatch),
     /// The home file's bytes are as they are.
     Plain,
+    /// Only the last durable point counts.
+    GoBack(Points),
     Kept {
         recover: bool,
         len: u64,
@@ -223,7 +286,8 @@ fn judge(image: &Image, stat: &Stat, boot: [u8; 16], is_elsewhere: bool, how: &H
         }
         _ => return unless_discarded(Mismatch::Corrupt),
     };
-    if found.state == 3 {
+    // Emptied, or being made.
+    if found.state == 3 || found.durable == 3 {
         return Judged::Plain;
     }
     let same_boot = found.boot == boot && boot != [0; 16];
@@ -237,17 +301,44 @@ fn judge(image: &Image, stat: &Stat, boot: [u8; 16], is_elsewhere: bool, how: &H
     if reflection.len < layout::SUPERCHUNKS {
         return unless_discarded(Mismatch::ReflectionTruncated);
     }
-    let len = reflection.word(layout::LENGTH_WORD);
-    let high_water = reflection.word(layout::HIGH_WATER_WORD);
-    if len > layout::MAX_LEN || high_water > layout::MAX_LEN || found.session >= NO_SESSION {
+    if found.session >= NO_SESSION || found.durable_len > layout::MAX_LEN && found.durable != 0 {
         return unless_discarded(Mismatch::Corrupt);
     }
-    if reflection.len < layout::reflection_len(len) {
-        return unless_discarded(Mismatch::ReflectionTruncated);
+    let len = reflection.word(layout::LENGTH_WORD);
+    let high_water = reflection.word(layout::HIGH_WATER_WORD);
+    let points = image
+        .journal
+        .as_ref()
+        .filter(|_| found.has_points())
+        .map(|journal| Points::read(journal, &found.uuid, found.session, found.durable_len));
+    let is_undone = found.is_undone(same_boot);
+    // What only the working state needs is not looked at where it does not count.
+    if !is_undone {
+        if len > layout::MAX_LEN || high_water > layout::MAX_LEN {
+            return unless_discarded(Mismatch::Corrupt);
+        }
+        if reflection.len < layout::reflection_len(len) {
+            return unless_discarded(Mismatch::ReflectionTruncated);
+        }
+        if let Some(points) = &points {
+            if points.file_len() > len.max(high_water) {
+                return unless_discarded(Mismatch::Corrupt);
+            }
+            if reflection.len < layout::reflection_len(points.file_len()) {
+                return unless_discarded(Mismatch::ReflectionTruncated);
+            }
+        }
     }
     // Damage comes before the question whose mark it is.
     if mark.is_some_and(|(uuid, is_of)| !is_of || uuid != found.uuid) {
         return unless_discarded(Mismatch::Swapped);
+    }
+    if found.has_points() {
+        match points {
+            None => return unless_discarded(Mismatch::JournalGone),
+            Some(points) if is_undone => return Judged::GoBack(points),
+            Some(_) => {}
+        }
     }
     if stat.len < len {
         return unless_discarded(Mismatch::HomeTruncated);
@@ -284,54 +375,80 @@ pub(super) type Flipped = (u64, u64, u64);
 /// A page, the slices that follow, and where they lie in the reflection file.
 pub(super) type Logged = (u64, u64, u64);
 
-/// What a redo entry says. `None`: no entry, or a torn one.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) enum Entry {
-    None,
-    Cleared(u64),
-    Redo { sequence: u64, page: u64, offset: usize, sides: u64, payload: Vec<u8> },
+/// A page in place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Placed {
+    pub page: u64,
+    pub stays: u64,
+    pub flips: u64,
+    pub flipped: u64,
+    pub slices: Vec<u8>,
+}
+
+/// What an entry of a ring says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Vouch {
+    pub number: u64,
+    pub page: u64,
+    pub is_void: bool,
+    pub slices: u64,
+    pub sides: u64,
+    pub sum: u32,
 }
 
 struct Lane {
-    redo: [Entry; 2],
+    /// In the order of their places.
+    ring: Vec<Vouch>,
     words: Vec<Flipped>,
     logged: Vec<Logged>,
+    placed: Vec<Placed>,
 }
 
 /// What the lanes say. `None`: more was spilled than fits the log area.
 fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<Lane>> {
     let mut spilled = 0u64;
     let lane = |n: usize| {
-        let at = layout::LANES + (n * layout::LANE) as u64;
-        let seed = |place| sums::seed(uuid, session, n, place);
-        let redo = [0u8, 1].map(|place| {
-            let at = at + u64::from(place) * layout::REDO_ENTRY as u64;
-            redo(&reflection.bytes(at, layout::REDO_ENTRY), seed(place))
+        let seed = |part| sums::seed(uuid, session, n, part);
+        let ring = (0..layout::RING).filter_map(|place| {
+            let part = Part::Ring(place);
+            vouch(&part.bytes(reflection, n), place, seed(part), session)
         });
-        let mut lane = Lane { redo, words: Vec::new(), logged: Vec::new() };
-        let entry = reflection.bytes(at + layout::UNDO_ENTRY as u64, layout::UNDO_ENTRY_LEN);
-        let (sequence, is_undo, offset, len, sum) = match undo(&entry, seed(2)) {
+        let ring = ring.collect();
+        let mut lane = Lane { ring, words: Vec::new(), logged: Vec::new(), placed: Vec::new() };
+        let seed = seed(Part::Undo);
+        let (sequence, what, offset, len, sum) = match undo(&Part::Undo.bytes(reflection, n), seed)
+        {
             None => return Some(lane),
             Some(Undo::Words { words, .. }) => {
                 lane.words = words;
                 return Some(lane);
             }
-            Some(Undo::Spilled { sequence, is_undo, offset, len, sum }) => {
-                (sequence, is_undo, offset, len, sum)
+            Some(Undo::InPlace { pages, .. }) => {
+                lane.placed = pages;
+                return Some(lane);
+            }
+            Some(Undo::Spilled { sequence, what, offset, len, sum }) => {
+                (sequence, what, offset, len, sum)
             }
         };
         spilled += len;
         if spilled > layout::LOG_AREA_LEN {
             return None;
         }
-        if sums::of_spill(seed(2), sequence, reflection, offset, len) != sum {
+        if sums::of_spill(seed, sequence, reflection, offset, len) != sum {
             return Some(lane);
         }
         let (start, end) = (layout::LOG_AREA + offset, layout::LOG_AREA + offset + len);
-        if is_undo {
-            lane.words = spilled_words(reflection, start, end).unwrap_or_default();
-        } else {
-            lane.logged = spilled_pages(reflection, start, end).unwrap_or_default();
+        match what {
+            Spilled::Words => {
+                lane.words = spilled_words(reflection, start, end).unwrap_or_default();
+            }
+            Spilled::Logged => {
+                lane.logged = spilled_pages(reflection, start, end).unwrap_or_default();
+            }
+            Spilled::InPlace => {
+                lane.placed = placed_pages(reflection, start, end).unwrap_or_default();
+            }
         }
         Some(lane)
     };
@@ -342,7 +459,16 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Undo {
     Words { sequence: u64, words: Vec<Flipped> },
-    Spilled { sequence: u64, is_undo: bool, offset: u64, len: u64, sum: u32 },
+    InPlace { sequence: u64, pages: Vec<Placed> },
+    Spilled { sequence: u64, what: Spilled, offset: u64, len: u64, sum: u32 },
+}
+
+/// What lies in the log area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spilled {
+    Words,
+    Logged,
+    InPlace,
 }
 
 /// The bytes at an undo entry's place. `None`: no entry, or a torn one.
@@ -353,46 +479,44 @@ pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
     }
     let (sequence, kind) = (word(bytes, 0) >> 24, word(bytes, 0) >> 16 & 0xFF);
     let records = &bytes[UNDO_HEADER..len];
-    let is_undo = match kind {
+    let what = match kind {
         sums::KIND_UNDO => {
             let words = records.chunks_exact(RECORD).map(flipped).collect::<Option<_>>()?;
             return Some(Undo::Words { sequence, words });
         }
-        sums::KIND_SPILLED_UNDO => true,
-        sums::KIND_SPILLED_REDO => false,
+        sums::KIND_IN_PLACE => {
+            let mut inline = Contents::of_len(records.len() as u64);
+            inline.write(records, 0);
+            let pages = placed_pages(&inline, 0, records.len() as u64)?;
+            return Some(Undo::InPlace { sequence, pages });
+        }
+        sums::KIND_SPILLED_UNDO => Spilled::Words,
+        sums::KIND_SPILLED_REDO => Spilled::Logged,
+        sums::KIND_SPILLED_IN_PLACE => Spilled::InPlace,
         _ => return None,
     };
     let (offset, len) = (word(records, 0), word(records, 8));
     let fits = offset.checked_add(len).is_some_and(|end| end <= layout::LOG_AREA_LEN);
     let sum = u32::try_from(word(records, 16)).ok()?;
-    (records.len() == RECORD && fits).then_some(Undo::Spilled {
-        sequence,
-        is_undo,
-        offset,
-        len,
-        sum,
-    })
+    let is_one = records.len() == RECORD && fits;
+    is_one.then_some(Undo::Spilled { sequence, what, offset, len, sum })
 }
 
-/// The bytes at a redo entry's place.
-pub(super) fn redo(bytes: &[u8], seed: u32) -> Entry {
-    let header = word(bytes, 0);
-    if header == 0 {
-        return Entry::None;
-    }
-    if header & 0xFF_FFFF == 0 {
-        return Entry::Cleared(header >> 24);
-    }
-    let (page, offset) = (u64::from(small(bytes, 12)), (header >> 12 & 0xFFF) as usize);
-    let Some(len) = sums::redo_len(bytes) else { return Entry::None };
-    let is_right = small(bytes, 8) == sums::of_entry(seed, &bytes[..len])
-        && offset + len - REDO_HEADER <= PAGE
-        && page < layout::MAX_LEN / P;
-    if !is_right {
-        return Entry::None;
-    }
-    let payload = bytes[REDO_HEADER..len].to_vec();
-    Entry::Redo { sequence: header >> 24, page, offset, sides: word(bytes, 16), payload }
+/// The bytes at a place of a ring. `None`: no entry, or a torn one.
+pub(super) fn vouch(bytes: &[u8], place: usize, seed: u32, session: u64) -> Option<Vouch> {
+    let (header, page) = (word(bytes, 0), u64::from(small(bytes, 12)));
+    let (number, kind) = (header >> 24, header >> 16 & 0xFF);
+    let (slices, sides) = (word(bytes, 16), word(bytes, 24));
+    let is_right = [sums::KIND_VOUCHES, sums::KIND_VOID].contains(&kind)
+        && header & 0xFFFF == u64::from(sums::tag(session))
+        && small(bytes, 8) == sums::of_vouch(seed, bytes)
+        && bytes[36..].iter().all(|byte| *byte == 0)
+        && number % layout::RING as u64 == place as u64
+        && page < layout::MAX_LEN / P
+        && slices != 0
+        && sides & slices == sides;
+    let is_void = kind == sums::KIND_VOID;
+    is_right.then_some(Vouch { number, page, is_void, slices, sides, sum: small(bytes, 32) })
 }
 
 pub(super) fn flipped(record: &[u8]) -> Option<Flipped> {
@@ -429,6 +553,29 @@ pub(super) fn spilled_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec
         }
         pages.push((page, mask, at + 16));
         at += 16 + len;
+    }
+    Some(pages)
+}
+
+pub(super) fn placed_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<Placed>> {
+    let mut pages = Vec::new();
+    while at < end {
+        if end - at < 32 {
+            return None;
+        }
+        let [page, stays, flips, flipped] = [0, 8, 16, 24].map(|n| log.word(at + n));
+        let len = u64::from(stays.count_ones()) * SLICE as u64;
+        let is_right = page < layout::MAX_LEN / P
+            && (stays != 0 || flips != 0)
+            && stays & flips == 0
+            && flipped & flips == flipped
+            && len <= end - at - 32;
+        if !is_right {
+            return None;
+        }
+        let slices = log.bytes(at + 32, len as usize);
+        pages.push(Placed { page, stays, flips, flipped, slices });
+        at += 32 + len;
     }
     Some(pages)
 }
@@ -485,30 +632,7 @@ impl Pair {
                 self.reflection_mut().set_word(at, now & !mask | old);
             }
         }
-        for lane in lanes {
-            let number = |entry: &Entry| match entry {
-                Entry::None => None,
-                Entry::Cleared(sequence) | Entry::Redo { sequence, .. } => Some(*sequence),
-            };
-            let [a, b] = &lane.redo;
-            let b_first = matches!((number(a), number(b)), (Some(a), Some(b)) if is_before(b, a));
-            let ordered = if b_first { [b, a] } else { [a, b] };
-            // A cleared entry voids the other one, unless that is newer.
-            let voided = match (a, b) {
-                (Entry::Cleared(gone), Entry::Redo { sequence, .. })
-                | (Entry::Redo { sequence, .. }, Entry::Cleared(gone)) => {
-                    !is_before(*gone, *sequence)
-                }
-                _ => false,
-            };
-            for entry in ordered {
-                if let Entry::Redo { page, offset, sides, payload, .. } = entry
-                    && !voided
-                {
-                    self.redo(*page, *offset, *sides, payload);
-                }
-            }
-        }
+        lanes.iter().for_each(|lane| self.go_by_ring(&lane.ring));
         for (page, mask, from) in lanes.iter().flat_map(|lane| &lane.logged) {
             if page * P >= self.len {
                 continue;
@@ -525,25 +649,64 @@ impl Pair {
             let word = self.reflection().word(at);
             self.reflection_mut().set_word(at, word ^ missing);
         }
-    }
-
-    fn redo(&mut self, page: u64, offset: usize, sides: u64, payload: &[u8]) {
-        if page * P + (offset + payload.len()) as u64 > self.len.next_multiple_of(P) {
-            return;
-        }
-        let valid = self.valid(page);
-        for (n, byte) in payload.iter().enumerate() {
-            let at = offset + n;
-            let slice = at / SLICE;
-            if (sides ^ valid) >> slice & 1 == 1 {
+        for placed in lanes.iter().flat_map(|lane| &lane.placed) {
+            if placed.page * P >= self.len {
                 continue;
             }
-            let home = page * P + at as u64;
-            if valid >> slice & 1 == 1 {
-                self.reflection_mut().write(&[*byte], layout::reflection(home));
-            } else {
-                self.image.home.write(&[*byte], home);
+            let at = layout::slice_word(PageIndex(placed.page));
+            let word = self.reflection().word(at);
+            self.reflection_mut().set_word(at, word & !placed.flips | placed.flipped);
+            let valid = self.valid(placed.page);
+            let stays = (0..64).filter(|slice| placed.stays >> slice & 1 == 1);
+            for (slice, bytes) in stays.zip(placed.slices.chunks_exact(SLICE)) {
+                let at = placed.page * P + slice * SLICE as u64;
+                match valid >> slice & 1 {
+                    0 => self.image.home.write(bytes, at),
+                    _ => self.reflection_mut().write(bytes, layout::reflection(at)),
+                }
             }
+        }
+    }
+
+    /// Moves the slices that a ring vouches for.
+    fn go_by_ring(&mut self, ring: &[Vouch]) {
+        let mut newest = None;
+        for entry in ring {
+            newest = match newest {
+                Some(known) if !is_before(known, entry.number) => Some(known),
+                _ => Some(entry.number),
+            };
+        }
+        let mut counting: Vec<&Vouch> = Vec::new();
+        for entry in ring.iter().filter(|entry| !entry.is_void) {
+            let is_voided = ring.iter().any(|other| {
+                other.is_void && other.page == entry.page && is_before(entry.number, other.number)
+            });
+            if is_voided {
+                continue;
+            }
+            // Down to where it is not before the one below it: numbers that nobody wrote, and that contradict
+            // each other, end in the order that this gives.
+            counting.push(entry);
+            let mut n = counting.len() - 1;
+            while n > 0 && is_before(counting[n].number, counting[n - 1].number) {
+                counting.swap(n, n - 1);
+                n -= 1;
+            }
+        }
+        for Vouch { number, page, slices, sides, sum, .. } in counting.into_iter().copied() {
+            if page * P >= self.len {
+                continue;
+            }
+            let (home, reflection) = (&self.image.home, self.reflection());
+            let has_arrived = || sums::of_slices(home, reflection, page, slices, sides) == sum;
+            if newest == Some(number) && !has_arrived() {
+                continue;
+            }
+            let moved = slices & (sides ^ self.valid(page));
+            let at = layout::slice_word(PageIndex(page));
+            let word = self.reflection().word(at);
+            self.reflection_mut().set_word(at, word ^ moved);
         }
     }
 
@@ -560,8 +723,8 @@ impl Pair {
             match at {
                 // A page of slice words: those of 512 pages.
                 ..0x20_0000 => pages.extend(words.map(|word| first + at / 8 + word)),
-                0x40_0000..0x40_8000 => {
-                    let regions = words.map(|word| first / 64 + (at - 0x40_0000) / 8 + word);
+                0x60_0000..0x60_8000 => {
+                    let regions = words.map(|word| first / 64 + (at - 0x60_0000) / 8 + word);
                     pages.extend(regions.flat_map(|region| region * 64..region * 64 + 64));
                 }
                 _ => {}

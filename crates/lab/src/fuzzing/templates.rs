@@ -3,16 +3,17 @@
 //! Each run does what a list below says, on a file of its own; the trace is played up to some event, as
 //! if the process had died there. The images are the same in every process but for the identity of the
 //! home file, which is made that of the file that they are put into: the pair's name and with it the
-//! checksums of what is in the lanes are made those of [`UUID`].
+//! checksums of what is in the lanes and in the journal are made those of [`UUID`].
 
 use super::ground;
 use super::image::{Contents, Image, Player};
 use super::input::filling;
 use super::open_bytes::UUID;
+use super::points;
 use super::sums;
 use atomic_mmap::testing::layout;
-use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Options};
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
@@ -20,7 +21,10 @@ use std::sync::OnceLock;
 enum Do {
     /// Writes so many bytes at a place.
     Write(u64, usize),
-    /// The same at several places, as one.
+    /// So many small writes, one after the other, to a few slices of three pages: the ring comes round, and
+    /// newer entries name the slots of older ones.
+    InTurn(u64),
+    /// The same as `Write` at several places, as one.
     Together(&'static [(u64, usize)]),
     /// So many bytes on each of so many pages, as one.
     OnPages(u64, usize),
@@ -34,17 +38,33 @@ enum Do {
     Reopen,
     /// Closes for good.
     Close,
+    /// Makes a durable point.
+    Sync,
 }
 
-use Do::{Close, Deploy, OnPages, Reopen, SetLen, Together, View, Write};
+use Do::{Close, Deploy, InTurn, OnPages, Reopen, SetLen, Sync, Together, View, Write};
 
-/// A run: the length to begin with, and what is done.
-type Script = (u64, &'static [Do]);
+/// On what, and when is it durable?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// At once: by entries that vouch for a flip, by flips, by undo entries, by logged data.
+    Dax,
+    /// At the last durable point, after a restart of the machine.
+    PageCache,
+    /// The same after a death.
+    AllOrNothing,
+}
 
-const SCRIPTS: [Script; 8] = [
-    (20_000, &[Write(0, 40), Write(100, 300), Write(20, 64), Write(4000, 64), Write(0, 64)]),
+use Mode::{AllOrNothing, Dax, PageCache};
+
+/// A run: the length to begin with, on what, and what is done.
+type Script = (u64, Mode, &'static [Do]);
+
+const SCRIPTS: [Script; 14] = [
+    (20_000, Dax, &[Write(0, 40), Write(100, 300), Write(20, 64), Write(4000, 64), Write(0, 64)]),
     (
         20_000,
+        Dax,
         &[
             Together(&[(0, 9), (40, 9)]),
             Write(0, 64),
@@ -54,19 +74,22 @@ const SCRIPTS: [Script; 8] = [
     ),
     (
         70_000,
+        Dax,
         &[Write(0, 32_768), Write(4096, 4096), Write(100, 9000), Write(0, 64), Deploy(0, 70_000)],
     ),
     (
         300_000,
+        Dax,
         &[
             Write(262_000, 300),
             Write(250_000, 20_000),
             Together(&[(5, 100), (9000, 4), (270_000, 90)]),
         ],
     ),
-    (400_000, &[OnPages(10, 97), Write(0, 100), OnPages(64, 90), Write(64, 64)]),
+    (400_000, Dax, &[OnPages(10, 97), Write(0, 100), OnPages(64, 90), Write(64, 64)]),
     (
         50_000,
+        Dax,
         &[
             Write(0, 50_000),
             SetLen(30_100),
@@ -77,6 +100,7 @@ const SCRIPTS: [Script; 8] = [
     ),
     (
         30_000,
+        Dax,
         &[
             Write(0, 5000),
             View(0, 8192),
@@ -88,7 +112,67 @@ const SCRIPTS: [Script; 8] = [
             Write(0, 4096),
         ],
     ),
-    (30_000, &[Write(0, 20_000), Reopen, Write(8192, 8192), Close]),
+    (30_000, Dax, &[Write(0, 20_000), Reopen, Write(8192, 8192), Close]),
+    (30_000, Dax, &[InTurn(50), Deploy(0, 4096), InTurn(20), Write(5000, 900), InTurn(5)]),
+    // Where durable points are kept.
+    (
+        20_000,
+        PageCache,
+        &[Write(0, 40), Write(20, 64), Sync, Write(0, 100), Write(30, 40), Sync, Write(64, 64)],
+    ),
+    (
+        300_000,
+        PageCache,
+        &[
+            Write(0, 30_000),
+            Sync,
+            Write(100, 9000),
+            Together(&[(5, 100), (9000, 4), (270_000, 90)]),
+            OnPages(10, 60),
+            Sync,
+            Write(4096, 8192),
+        ],
+    ),
+    (
+        90_000,
+        PageCache,
+        &[
+            Write(0, 50_000),
+            Sync,
+            Write(70, 4000),
+            SetLen(30_100),
+            SetLen(60_000),
+            Write(29_000, 9000),
+        ],
+    ),
+    (
+        40_000,
+        PageCache,
+        &[
+            Write(0, 9000),
+            Deploy(0, 8192),
+            Write(10, 100),
+            Reopen,
+            Write(0, 700),
+            Sync,
+            Write(5, 5),
+            Close,
+        ],
+    ),
+    (
+        60_000,
+        AllOrNothing,
+        &[
+            Write(0, 9000),
+            Sync,
+            Write(10, 100),
+            SetLen(70_000),
+            Sync,
+            Write(0, 30_000),
+            Reopen,
+            Write(9, 9),
+        ],
+    ),
 ];
 /// Images of each run.
 const KILLS: usize = 12;
@@ -107,6 +191,9 @@ pub struct Template {
     /// The bytes before and after the operation in which the process died. Empty: while the pair was
     /// being opened for the first time.
     pub states: Vec<Contents>,
+    /// The bytes that a restart of the machine may go back to: those of the last durable point, and of one
+    /// that was being made. Empty: none are kept, or as above.
+    pub points: Vec<Contents>,
 }
 
 /// All of them. The last of each run is one at its end.
@@ -119,21 +206,30 @@ pub fn made() -> &'static [Template] {
     })
 }
 
-fn run(number: usize, (len, script): &Script) -> Vec<Template> {
+/// What there was after a step: events, bytes, and the bytes at the last durable point.
+type After = (usize, Contents, Contents);
+
+fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
     let (events, states) = ground::with(|ground| {
         let path = ground.path("template.dat");
         let recorder = Recorder::new();
         let options = || -> Options {
             let file = AtomicMappedFile::options().create(true).len(*len).max_len(4 << 20);
             let file = file.close_on_drop(CloseMode::Fast);
-            file.medium(Medium::Dax).deploy(DeployPolicy::Manual)
+            let file = file.deploy(DeployPolicy::Manual).journal_len(64 << 10);
+            match mode {
+                Dax => file.medium(Medium::Dax),
+                PageCache => file.medium(Medium::PageCache),
+                AllOrNothing => file.medium(Medium::Ram).durability(Durability::AllOrNothing),
+            }
         };
         let open = || options().open_recorded(&recorder, &path).expect("to open");
-        let mut states = Vec::new();
+        let mut states: Vec<After> = Vec::new();
         let mut bytes = Contents::of_len(*len);
+        let mut point = bytes.clone();
         let mut file = Some(open());
         let mut events = recorder.take();
-        states.push((events.len(), bytes.clone()));
+        states.push((events.len(), bytes.clone(), point.clone()));
         for (n, step) in script.iter().enumerate() {
             let seed = (number * 100 + n + 1) as u64;
             let open_file = file.as_ref().expect("nothing comes after the close");
@@ -142,6 +238,15 @@ fn run(number: usize, (len, script): &Script) -> Vec<Template> {
                     let what = filling(seed, *len);
                     open_file.write_at(&what, *at).expect("to write");
                     bytes.write(&what, *at);
+                }
+                InTurn(count) => {
+                    for n in 0..*count {
+                        let (what, at) = (filling(seed * 1000 + n, 48), n % 8 * 1400 + n / 8);
+                        open_file.write_at(&what, at).expect("to write");
+                        bytes.write(&what, at);
+                        events.extend(recorder.take());
+                        states.push((events.len(), bytes.clone(), point.clone()));
+                    }
                 }
                 Together(parts) => together(open_file, &mut bytes, parts, seed),
                 OnPages(at, pages) => {
@@ -162,21 +267,34 @@ fn run(number: usize, (len, script): &Script) -> Vec<Template> {
                     file = Some(open());
                 }
                 Close => close(&mut file, CloseMode::Spatial),
+                Sync => open_file.sync().expect("to sync"),
+            }
+            let makes_point = match step {
+                Write(..) | InTurn(_) | Together(_) | OnPages(..) | View(..) => false,
+                SetLen(len) => *len < states.last().expect("some").1.len,
+                Deploy(..) | Reopen | Close | Sync => true,
+            };
+            if makes_point {
+                point = bytes.clone();
             }
             events.extend(recorder.take());
-            states.push((events.len(), bytes.clone()));
+            states.push((events.len(), bytes.clone(), point.clone()));
         }
         drop(file);
         (events, states)
     });
     let total = states.last().expect("some").0;
-    // Mostly in the middle of operations, and at least one at the end.
+    // Mostly in the middle of operations, and at least one at the end; and where there are records, one
+    // right after the last: it counts, and the durable words do not say so yet.
     let opened = states[0].0;
     let mut at: BTreeSet<usize> = BTreeSet::from([total]);
+    let record = events.iter().rposition(|event| matches!(event.what, What::WriteDurably { .. }));
+    at.extend(record.map(|n| n + 1));
+    let certain = at.len();
     let mut next = filling(number as u64 + 1, 4 * KILLS).into_iter();
     while at.len() < KILLS {
         let far: u32 = next.by_ref().take(4).fold(0, |sum, byte| sum << 8 | u32::from(byte));
-        let from = if at.len() == 1 { opened / 2 } else { opened };
+        let from = if at.len() == certain { opened / 2 } else { opened };
         // Where numbers run out or fall on each other: the next one that is free.
         let mut place = from + far as usize % (total - from);
         while !at.insert(place) {
@@ -190,16 +308,20 @@ fn run(number: usize, (len, script): &Script) -> Vec<Template> {
             events[played..at].iter().for_each(|event| player.play(event));
             played = at;
             let mut image = player.image(&None);
-            if let Some(reflection) = &mut image.reflection {
-                rename(reflection);
-            }
-            let after = states.iter().position(|(done, _)| *done >= at);
+            rename(&mut image);
+            let after = states.iter().position(|(done, ..)| *done >= at);
             let around = match after {
                 None | Some(0) => 0..0,
                 Some(n) => n - 1..n + 1,
             };
-            let states = states[around].iter().map(|(_, bytes)| bytes.clone()).collect();
-            Template { image, states }
+            let around = &states[around];
+            let points = || around.iter().map(|(.., point)| point.clone()).collect();
+            let bytes = || around.iter().map(|(_, bytes, _)| bytes.clone()).collect();
+            match mode {
+                Dax => Template { image, states: bytes(), points: Vec::new() },
+                PageCache => Template { image, states: bytes(), points: points() },
+                AllOrNothing => Template { image, states: points(), points: points() },
+            }
         })
         .collect()
 }
@@ -218,26 +340,23 @@ fn together(file: &AtomicMappedFile, bytes: &mut Contents, parts: &[(u64, usize)
     tx.commit().expect("to commit");
 }
 
-/// Gives the pair the name [`UUID`]. Entries that were whole stay whole, and torn ones torn.
-pub fn rename(reflection: &mut Contents) {
+/// Gives the pair the name [`UUID`]. Entries and records that were whole stay whole, and torn ones torn.
+pub fn rename(image: &mut Image) {
+    let Some(reflection) = &mut image.reflection else { return };
     let Some((uuid, session)) = sums::session_of(reflection) else { return };
-    let is_whole = |lane: usize, place: u8| {
-        let at =
-            layout::LANES + (lane * layout::LANE + usize::from(place) * layout::REDO_ENTRY) as u64;
-        let bytes = reflection.bytes(at, layout::UNDO_ENTRY_LEN);
-        let len = if place == 2 { sums::undo_len(&bytes) } else { sums::redo_len(&bytes) };
-        let sum = |bytes: &[u8]| sums::of_entry(sums::seed(&uuid, session, lane, place), bytes);
-        len.is_some_and(|len| sum(&bytes[..len]) == sums::small(&bytes, 8))
-    };
-    let whole: BTreeSet<(usize, u8)> = (0..layout::LANE_COUNT)
-        .flat_map(|lane| [(lane, 0), (lane, 1), (lane, 2)])
-        .filter(|(lane, place)| is_whole(*lane, *place))
-        .collect();
+    let whole = sums::whole_entries(reflection, &uuid, session);
     for at in layout::SUPERBLOCKS {
         if reflection.bytes(at, 8) == b"AtomMmap" {
             reflection.write(&UUID, at + 32);
         }
     }
+    if let Some(journal) = &mut image.journal {
+        let seed = sums::journal_seed(&uuid, session);
+        let blocks: Vec<u64> = journal.page_numbers().collect();
+        let is_whole = |block: &u64| points::record(journal, block * sums::BLOCK, seed).is_some();
+        let whole: BTreeSet<u64> = blocks.into_iter().filter(is_whole).collect();
+        sums::repair_records(journal, &UUID, session, |block| whole.contains(&block));
+    }
     sums::repair_superblocks(reflection);
-    sums::repair_entries(reflection, &UUID, session, |lane, place| whole.contains(&(lane, place)));
+    sums::repair_entries(reflection, &UUID, session, |lane, part| whole.contains(&(lane, part)));
 }

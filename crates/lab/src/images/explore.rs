@@ -48,6 +48,27 @@ impl Explorer {
     /// Tries all images of a moment, and crashes in their recovery up to `depth` times.
     pub fn explore(&mut self, moment: &Moment, ranges: &[Range<u64>], depth: u32, name: &str) {
         self.explore_from(&moment.world, &moment.allowed, ranges, (depth, CRASH_IN), name);
+        if !moment.after_death.is_empty() {
+            self.die(moment, ranges, name);
+        }
+    }
+
+    /// The process dies at the moment, and nothing is lost.
+    fn die(&mut self, moment: &Moment, ranges: &[Range<u64>], name: &str) {
+        let machine = Simulation::new(moment.world.after_kill());
+        self.recoveries += 1;
+        let problem = match recovered(&machine, ranges, |_| None) {
+            Err(problem) => problem,
+            Ok(found) => match moment.after_death.iter().find(|c| found.is(c, ranges)) {
+                Some(_) => return,
+                None => {
+                    let differences: Vec<String> =
+                        moment.after_death.iter().map(|c| found.difference(c, ranges)).collect();
+                    format!("wrong contents: {}", differences.join("; or "))
+                }
+            },
+        };
+        self.violations.push(format!("{name}, the process died: {problem}"));
     }
 
     fn explore_from(
@@ -173,8 +194,15 @@ fn recovered(
         for range in ranges {
             let end = range.end.min(found.len);
             let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
-            if !bytes.is_empty() {
-                result = result.and_then(|()| file.read_at(&mut bytes, range.start));
+            let mut rest = &mut bytes[..];
+            let mut at = range.start;
+            // By slices: of a page in pieces also slots are loaded that are not valid, and each word of those
+            // would be chosen, though it does not matter.
+            while !rest.is_empty() {
+                let len = rest.len().min(64 - at as usize % 64);
+                let (slice, others) = rest.split_at_mut(len);
+                result = result.and_then(|()| file.read_at(slice, at));
+                (rest, at) = (others, at + len as u64);
             }
             found.parts.push(bytes);
         }

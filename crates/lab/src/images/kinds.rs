@@ -28,14 +28,14 @@ const SPILLED: u64 = 88;
 /// One kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// A redo entry, within a slice.
-    Redo,
+    /// A vouched flip of a slice.
+    Vouched,
     /// The same by another thread, in the same slice.
-    RedoOfAnother,
-    /// A redo entry in another page, of another region.
-    RedoElsewhere,
-    /// A redo entry over three slices.
-    RedoOverSlices,
+    VouchedByAnother,
+    /// A vouched flip in another page, of another region.
+    VouchedElsewhere,
+    /// A vouched flip of three slices.
+    VouchedOverSlices,
     /// A flip of slices within a page, the first and last covered in part.
     Flip,
     /// Two whole pages: two bits of a region word.
@@ -50,8 +50,10 @@ pub enum Kind {
     Transaction,
     /// More words than a lane holds: a spilled undo entry.
     Spilled,
-    /// Writes under a view: the second logs its data, the third is a redo entry.
+    /// Writes under a view: the second logs its data, the third flips back.
     UnderView,
+    /// The same, but the second logs one slice of those of the first. Not among `KINDS`.
+    UnderViewInPart,
     /// Deployment of some pages.
     Deploy,
     /// Deployment of everything, and the reflection pages are given back.
@@ -66,14 +68,18 @@ pub enum Kind {
     Spatial,
     /// The process dies and the file is opened again.
     Reopen,
+    /// A durable point. On page cache only, where it is one.
+    Sync,
+    /// The process dies when the record of one is in the page cache, and the file is opened again.
+    DieInSync,
 }
 
 /// All of them.
 pub const KINDS: [Kind; 19] = [
-    Kind::Redo,
-    Kind::RedoOfAnother,
-    Kind::RedoElsewhere,
-    Kind::RedoOverSlices,
+    Kind::Vouched,
+    Kind::VouchedByAnother,
+    Kind::VouchedElsewhere,
+    Kind::VouchedOverSlices,
     Kind::Flip,
     Kind::Pages,
     Kind::OverPages,
@@ -91,12 +97,37 @@ pub const KINDS: [Kind; 19] = [
     Kind::Reopen,
 ];
 
+/// The kinds that say something new on page cache.
+pub const ON_PAGE_CACHE: [Kind; 16] = [
+    Kind::Sync,
+    Kind::DieInSync,
+    Kind::Vouched,
+    Kind::Flip,
+    Kind::Pages,
+    Kind::OverPages,
+    Kind::OverRegions,
+    Kind::RegionWords,
+    Kind::Transaction,
+    Kind::Deploy,
+    Kind::Punch,
+    Kind::Grow,
+    Kind::Shrink,
+    Kind::Fast,
+    Kind::Spatial,
+    Kind::Reopen,
+];
+
+/// Writes that a journal takes, and that do not make a durable point by themselves.
+pub const SMALL: [Kind; 4] = [Kind::Vouched, Kind::Flip, Kind::OverPages, Kind::Transaction];
+
 /// A state of the machine, and what the file may hold if the power goes there.
 pub struct Moment {
     /// The machine.
     pub world: Arc<World>,
     /// Any of these.
     pub allowed: Vec<Arc<Content>>,
+    /// Any of these if only the process dies there. Empty: not asked.
+    pub after_death: Vec<Arc<Content>>,
 }
 
 /// A second thread, which runs what it is given, one thing after the other.
@@ -148,9 +179,11 @@ impl Drop for Second {
 
 /// How the file is opened, before and after a crash.
 pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
+    let is_page_cache = machine.world().is_page_cache();
     AtomicMappedFile::options()
-        .medium(Medium::Dax)
+        .medium(if is_page_cache { Medium::PageCache } else { Medium::Dax })
         .max_len(MAX_LEN)
+        .journal_len(64 << 10)
         .deploy(DeployPolicy::Manual)
         .close_on_drop(CloseMode::Fast)
         .open_simulated(machine.clone(), HOME)
@@ -167,6 +200,8 @@ pub struct Player<'a> {
     second: &'a Second,
     file: Option<AtomicMappedFile>,
     now: Arc<Content>,
+    /// At the last durable point.
+    durable: Arc<Content>,
     moments: Option<Vec<Moment>>,
     next_id: u64,
     /// What the operations so far have touched.
@@ -176,8 +211,12 @@ pub struct Player<'a> {
 impl<'a> Player<'a> {
     /// A machine with a plain home file of some bytes, opened.
     pub fn new(model: Model, device: u64, second: &'a Second) -> Result<Player<'a>> {
+        Player::on(World::new(model, device), second)
+    }
+
+    /// The same on this machine.
+    pub fn on(mut world: World, second: &'a Second) -> Result<Player<'a>> {
         let first = vec![(62 * PAGE, fill(200, 4 * PAGE)), (LEN - 50, fill(201, 50))];
-        let mut world = World::new(model, device);
         world.make(Path::new(HOME), LEN, &first);
         let begin = Content::new(LEN).after(&Effect::Bytes(first));
         let machine = Simulation::new(world);
@@ -188,7 +227,8 @@ impl<'a> Player<'a> {
             machine,
             second,
             file: Some(file),
-            now: Arc::new(begin),
+            now: Arc::new(begin.clone()),
+            durable: Arc::new(begin),
             moments: None,
             next_id: 0,
             ranges,
@@ -233,6 +273,16 @@ impl<'a> Player<'a> {
         effect: Effect,
         act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
     ) -> Result<()> {
+        self.step_with(effect, false, act)
+    }
+
+    /// The same of an operation that makes a durable point, or does not.
+    fn step_with(
+        &mut self,
+        effect: Effect,
+        makes_point: bool,
+        act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
+    ) -> Result<()> {
         let before = self.now.clone();
         let after = match &effect {
             Effect::Nothing => before.clone(),
@@ -242,15 +292,26 @@ impl<'a> Player<'a> {
         acted?;
         let states = self.machine.world().take_watched();
         self.now = after.clone();
+        let is_page_cache = self.machine.world().is_page_cache();
+        let old_point = self.durable.clone();
+        if makes_point {
+            self.durable = after.clone();
+        }
         if let Some(moments) = &mut self.moments {
             let last = states.len().saturating_sub(1);
             for (n, world) in states.into_iter().enumerate() {
-                let allowed = match &effect {
+                let now = match &effect {
                     _ if n == last => vec![after.clone()],
                     Effect::Nothing => vec![after.clone()],
                     _ => vec![before.clone(), after.clone()],
                 };
-                moments.push(Moment { world, allowed });
+                let (allowed, after_death) = match (is_page_cache, makes_point) {
+                    (false, _) => (now, Vec::new()),
+                    (true, false) => (vec![old_point.clone()], now),
+                    (true, true) if n == last => (vec![after.clone()], now),
+                    (true, true) => (vec![old_point.clone(), after.clone()], now),
+                };
+                moments.push(Moment { world, allowed, after_death });
             }
         }
         Ok(())
@@ -305,22 +366,41 @@ impl<'a> Player<'a> {
     }
 
     fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
-        self.step(Effect::Nothing, |me, _| {
-            let file = me.file.take().expect("an open file");
+        self.step_with(Effect::Nothing, close.is_some(), |me, _| {
             match close {
-                Some(mode) => file.close(mode)?,
-                None => {
-                    let world = me.machine.world().after_kill();
-                    me.machine.kill();
-                    drop(file);
-                    let watched = me.machine.world().take_watched();
-                    me.machine = Simulation::new(world);
-                    if me.moments.is_some() {
-                        me.machine.world().watch_after(watched);
-                    }
-                }
+                Some(mode) => me.file.take().expect("an open file").close(mode)?,
+                None => me.die(),
             }
             me.file = Some(open(&me.machine)?);
+            Ok(())
+        })
+    }
+
+    /// The process dies; what it has stored is there for the next one.
+    fn die(&mut self) {
+        let world = self.machine.world().after_kill();
+        self.machine.kill();
+        drop(self.file.take());
+        let watched = self.machine.world().take_watched();
+        self.machine = Simulation::new(world);
+        if self.moments.is_some() {
+            self.machine.world().watch_after(watched);
+        }
+    }
+
+    /// The record counts, since it is whole: but nobody knows before the next process has said so.
+    fn die_in_sync(&mut self) -> Result<()> {
+        self.step_with(Effect::Nothing, true, |me, _| {
+            me.machine.world().die_in_record();
+            let synced = me.file().sync();
+            let has_died = synced.is_err();
+            if has_died {
+                me.die();
+                me.file = Some(open(&me.machine)?);
+            } else {
+                // There was nothing to be synced.
+                me.machine.world().live();
+            }
             Ok(())
         })
     }
@@ -328,8 +408,8 @@ impl<'a> Player<'a> {
     /// Runs one operation.
     pub fn play(&mut self, kind: Kind) -> Result<()> {
         match kind {
-            Kind::Redo => self.write(LAST + 70, 8),
-            Kind::RedoOfAnother => {
+            Kind::Vouched => self.write(LAST + 70, 8),
+            Kind::VouchedByAnother => {
                 let len = 8.min(self.len().saturating_sub(LAST + 72));
                 if len == 0 {
                     return Ok(());
@@ -348,8 +428,8 @@ impl<'a> Player<'a> {
                     said.expect("the other thread did not panic")
                 })
             }
-            Kind::RedoElsewhere => self.write(LAST + PAGE + 8, 8),
-            Kind::RedoOverSlices => self.write(LAST + 60, 100),
+            Kind::VouchedElsewhere => self.write(LAST + PAGE + 8, 8),
+            Kind::VouchedOverSlices => self.write(LAST + 60, 100),
             Kind::Flip => self.write(LAST + 20, 300),
             Kind::Pages => self.write(62 * PAGE, 2 * PAGE),
             Kind::OverPages => self.write(LAST - 70, 150),
@@ -362,7 +442,7 @@ impl<'a> Player<'a> {
                 let places = (0..SPILLED).map(|n| ((FIRST_SPILLED + n) * PAGE + 640, 8));
                 self.transaction([(LAST + 128, 8)].into_iter().chain(places).collect(), false)
             }
-            Kind::UnderView => {
+            Kind::UnderView | Kind::UnderViewInPart => {
                 let end = self.len().min(LAST + PAGE);
                 if end <= LAST {
                     return Ok(());
@@ -370,19 +450,23 @@ impl<'a> Player<'a> {
                 let reader = self.file().try_clone()?;
                 let view = reader.view(LAST..end)?;
                 let before = view.to_vec()?;
-                self.write(LAST + 64, 64)?;
-                self.write(LAST + 20, 300)?;
+                if kind == Kind::UnderView {
+                    self.write(LAST + 64, 64)?;
+                    self.write(LAST + 20, 300)?;
+                } else {
+                    self.write(LAST + 60, 100)?;
+                }
                 self.write(LAST + 70, 8)?;
                 assert!(view.to_vec()? == before, "a view has changed");
                 Ok(())
             }
             Kind::Deploy => {
                 let range = 62 * PAGE..(65 * PAGE).min(self.len());
-                self.step(Effect::Nothing, |me, _| me.file().deploy(range).map(drop))
+                self.step_with(Effect::Nothing, true, |me, _| me.file().deploy(range).map(drop))
             }
             Kind::Punch => {
                 let range = 0..self.len();
-                self.step(Effect::Nothing, |me, _| me.file().deploy(range).map(drop))
+                self.step_with(Effect::Nothing, true, |me, _| me.file().deploy(range).map(drop))
             }
             Kind::Grow => {
                 let len = self.len() + PAGE + 300;
@@ -396,8 +480,11 @@ impl<'a> Player<'a> {
                 if len >= self.len() {
                     return Ok(());
                 }
-                self.step(Effect::Len(len), |me, _| me.file().set_len(len))
+                // What is cut off belongs to the last durable point: it makes one of its own.
+                self.step_with(Effect::Len(len), true, |me, _| me.file().set_len(len))
             }
+            Kind::DieInSync => self.die_in_sync(),
+            Kind::Sync => self.step_with(Effect::Nothing, true, |me, _| me.file().sync()),
             Kind::Fast => self.reopen(Some(CloseMode::Fast)),
             Kind::Spatial => self.reopen(Some(CloseMode::Spatial)),
             Kind::Reopen => self.reopen(None),

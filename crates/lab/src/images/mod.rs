@@ -12,9 +12,9 @@
 //! | `explore` | what does recovery make of every image that a loss of power can leave? |
 //! | `planted` | does the checker notice when a step is left out? |
 //!
-//! This file chooses the sequences: all of up to three operations, and random ones of fifty. Of a
-//! sequence only the last operation's moments are tried, because its beginning is a shorter sequence:
-//! so every recovery is another one.
+//! This file chooses the sequences: all of up to three operations, and random ones of fifty. Of the former
+//! only the last operation's moments are tried, because the beginning is a shorter sequence: so every
+//! recovery is another one. Of the random ones all moments are.
 
 pub mod content;
 pub mod explore;
@@ -22,6 +22,7 @@ pub mod kinds;
 pub mod planted;
 
 use crate::machine::memory::Model;
+use crate::machine::world::World;
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 use explore::Explorer;
@@ -53,27 +54,104 @@ struct Job {
     kinds: Vec<Kind>,
     /// Crashes in recovery.
     depth: u32,
-    /// Only the moments of the last operation, or some of all.
     moments: Which,
+    /// On a disk behind a page cache.
+    is_page_cache: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Which {
+    /// Those of the last operation.
     OfTheLast,
-    OneOf(u32),
+    All,
 }
 
 /// All sequences of `len` operations.
 fn all(len: usize) -> impl Iterator<Item = Vec<Kind>> {
-    let count = KINDS.len().pow(len as u32);
+    all_of(&KINDS, len)
+}
+
+/// All sequences of `len` operations of these kinds.
+fn all_of(of: &[Kind], len: usize) -> impl Iterator<Item = Vec<Kind>> {
+    let count = of.len().pow(len as u32);
     (0..count).map(move |mut n| {
         let mut kinds = Vec::with_capacity(len);
         for _ in 0..len {
-            kinds.push(KINDS[n % KINDS.len()]);
-            n /= KINDS.len();
+            kinds.push(of[n % of.len()]);
+            n /= of.len();
         }
         kinds
     })
+}
+
+/// All sequences of `len` operations on a disk behind a page cache: durable points.
+fn on_disk(len: usize, depth: u32) -> impl Iterator<Item = Job> {
+    all_of(&kinds::ON_PAGE_CACHE, len).map(move |kinds| Job {
+        model: Model::Chunk,
+        kinds,
+        depth,
+        moments: Which::OfTheLast,
+        is_page_cache: true,
+    })
+}
+
+/// Records go once round the journal, over one that tells of pages that no later one tells of: only a
+/// checkpoint allows that.
+fn round_the_journal(depth: u32) -> Job {
+    let small = [Kind::Flip, Kind::Sync].into_iter().cycle().take(40);
+    Job {
+        model: Model::Chunk,
+        kinds: [Kind::Pages, Kind::Sync].into_iter().chain(small).collect(),
+        depth,
+        moments: Which::OfTheLast,
+        is_page_cache: true,
+    }
+}
+
+/// What needs a rule each, and is tried first.
+///
+/// - Entries of a ring over those of the session before, of the same numbers, which are void.
+/// - A slice that went there and back by vouched flips, and is logged, because a view pins it, beside one that
+///   was written under the view: entries that are void, and data that goes over their slots.
+/// - The same, where one slice of three is logged, and the power goes in recovery: the void header of the newest
+///   entry must be durable before what is logged.
+fn chosen(depth: u32) -> impl Iterator<Item = Job> {
+    use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
+    let sequences = [
+        vec![Vouched, Vouched, Flip, Reopen, Vouched, Vouched],
+        vec![VouchedOverSlices, VouchedOverSlices, UnderView],
+        vec![VouchedOverSlices, VouchedOverSlices, UnderViewInPart],
+    ];
+    let job = move |kinds: Vec<Kind>, model| Job {
+        model,
+        kinds,
+        depth,
+        moments: Which::OfTheLast,
+        is_page_cache: false,
+    };
+    sequences.into_iter().flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), model)))
+}
+
+/// The piece of the part that is about durable points, for who looks for one planted bug.
+pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
+    let _quiet = crate::quiet::Quiet::new();
+    let mut outcome = Outcome::of("disk");
+    let until = settings.seconds.map(|n| Instant::now() + Duration::from_secs(n));
+    let random = |numbers: std::ops::Range<usize>| {
+        // Of their last operations only: all of their moments would take all the time.
+        let last = |job| Job { depth: 0, moments: Which::OfTheLast, ..job };
+        numbers.map(move |n| last(long(settings, 3 * n + 2)))
+    };
+    let jobs: Vec<Job> = on_disk(1, 1)
+        .chain([round_the_journal(0)])
+        .chain(random(0..20))
+        .chain(on_disk(2, 0))
+        .chain(random(20..60))
+        .chain(on_disk(2, 1))
+        .chain(on_disk(3, 0))
+        .collect();
+    check_all(settings, &jobs, 0, until, progress).into_outcome(&mut outcome);
+    outcome
 }
 
 fn jobs(settings: &Settings) -> Vec<Job> {
@@ -81,10 +159,17 @@ fn jobs(settings: &Settings) -> Vec<Job> {
     let mut rng = settings.rng("images");
     let of_all = |len, depth, jobs: &mut Vec<Job>| {
         for model in MODELS {
-            let job = |kinds| Job { model, kinds, depth, moments: Which::OfTheLast };
+            let job = |kinds| Job {
+                model,
+                kinds,
+                depth,
+                moments: Which::OfTheLast,
+                is_page_cache: false,
+            };
             jobs.extend(all(len).map(job));
         }
     };
+    jobs.extend(chosen(1));
     if settings.seconds.is_some() {
         // Broad before deep, and of every kind early.
         of_all(1, 1, &mut jobs);
@@ -97,6 +182,8 @@ fn jobs(settings: &Settings) -> Vec<Job> {
         rng.shuffle(&mut jobs[middle..]);
         return jobs;
     }
+    jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
+    jobs.push(round_the_journal(1));
     of_all(1, 2, &mut jobs);
     let single = jobs.len();
     of_all(2, 2, &mut jobs);
@@ -117,11 +204,28 @@ fn jobs(settings: &Settings) -> Vec<Job> {
     jobs
 }
 
-/// The nth random sequence.
+/// The nth random sequence. Every third is on page cache, where many are durable points. Half of those
+/// make them by the journal alone, so that it goes round and only checkpoints make room.
 fn long(settings: &Settings, n: usize) -> Job {
     let mut rng = settings.rng(&format!("images {n}"));
+    if n % 3 == 2 {
+        let kinds = if n.is_multiple_of(2) {
+            let kind = |rng: &mut fastrand::Rng| match rng.usize(0..3) {
+                0 => Kind::Sync,
+                _ => kinds::ON_PAGE_CACHE[rng.usize(0..kinds::ON_PAGE_CACHE.len())],
+            };
+            (0..LONG).map(|_| kind(&mut rng)).collect()
+        } else {
+            let pair = |rng: &mut fastrand::Rng| {
+                [kinds::SMALL[rng.usize(0..kinds::SMALL.len())], Kind::Sync]
+            };
+            (0..LONG).flat_map(|_| pair(&mut rng)).collect()
+        };
+        let model = Model::Chunk;
+        return Job { model, kinds, depth: 1, moments: Which::All, is_page_cache: true };
+    }
     let kinds = (0..LONG).map(|_| KINDS[rng.usize(0..KINDS.len())]).collect();
-    Job { model: MODELS[n % 2], kinds, depth: 2, moments: Which::OneOf(2) }
+    Job { model: MODELS[n % 2], kinds, depth: 1, moments: Which::All, is_page_cache: false }
 }
 
 /// Counts over all workers.
@@ -152,10 +256,18 @@ impl Totals {
 /// Runs the sequence. The moments to be tried, and the ranges to be read.
 fn play(job: &Job, device: u64, second: &Second) -> Result<(Vec<Moment>, Vec<Range<u64>>), String> {
     let text = |e: atomic_mmap::Error| format!("an operation failed: {e}");
-    let mut player = Player::new(job.model, device, second).map_err(text)?;
-    let last = job.kinds.len() - 1;
+    let world = match job.is_page_cache {
+        true => World::with_page_cache(device),
+        false => World::new(job.model, device),
+    };
+    let mut player = Player::on(world, second).map_err(text)?;
+    // From there on, to the end: who watches anew forgets what was seen.
+    let watched_from = match job.moments {
+        Which::OfTheLast => job.kinds.len() - 1,
+        Which::All => 0,
+    };
     for (n, kind) in job.kinds.iter().enumerate() {
-        if n == last || (n == 0 && job.moments != Which::OfTheLast) {
+        if n == watched_from {
             player.watch();
         }
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| player.play(*kind)));
@@ -169,15 +281,12 @@ fn play(job: &Job, device: u64, second: &Second) -> Result<(Vec<Moment>, Vec<Ran
 }
 
 fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, totals: &Totals) {
-    let name = format!("{:?} {:?}", job.model, job.kinds);
+    let on = if job.is_page_cache { "page cache" } else { "memory" };
+    let name = format!("{on} {:?} {:?}", job.model, job.kinds);
     match play(job, device, second) {
         Ok((moments, ranges)) => {
             for (n, moment) in moments.iter().enumerate() {
-                let is_chosen = match job.moments {
-                    Which::OfTheLast => true,
-                    Which::OneOf(of) => (n as u32).is_multiple_of(of),
-                };
-                if is_chosen && !totals.stop.load(Ordering::Relaxed) {
+                if !totals.stop.load(Ordering::Relaxed) {
                     let name = format!("{name}, moment {n} of {}", moments.len());
                     explorer.explore(moment, &ranges, job.depth, &name);
                 }
@@ -185,8 +294,53 @@ fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, total
         }
         Err(problem) => explorer.violations.push(format!("{name}: {problem}")),
     }
+    if !explorer.violations.is_empty() && job.kinds.len() > 3 {
+        explorer.violations.extend(shortest(job, device, second));
+    }
     totals.add(explorer);
     totals.sequences.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The violation of a sequence from which no operation can be left out.
+fn shortest(job: &Job, device: u64, second: &Second) -> Option<String> {
+    let tried = |kinds: Vec<Kind>| {
+        let mut explorer = Explorer::default();
+        // Wherever it was seen first: what comes after it is left out, too.
+        let job = Job { kinds, moments: Which::All, ..job.clone() };
+        let (moments, ranges) = play(&job, device, second).ok()?;
+        for (n, moment) in moments.iter().enumerate() {
+            let name = format!("shortest: {:?}, moment {n} of {}", job.kinds, moments.len());
+            explorer.explore(moment, &ranges, job.depth, &name);
+            if !explorer.violations.is_empty() {
+                break;
+            }
+        }
+        explorer.violations.pop().map(|violation| (job.kinds, violation))
+    };
+    let (mut kinds, mut violation) = tried(job.kinds.clone())?;
+    let mut n = 0;
+    while n < kinds.len() {
+        let mut fewer = kinds.clone();
+        fewer.remove(n);
+        match (!fewer.is_empty()).then(|| tried(fewer)).flatten() {
+            Some(found) => (kinds, violation) = found,
+            None => n += 1,
+        }
+    }
+    Some(violation)
+}
+
+impl Totals {
+    fn into_outcome(self, outcome: &mut Outcome) {
+        outcome.recoveries = self.recoveries.into_inner();
+        outcome.runs = format!(
+            "{} sequences, {} states, {} of them sampled",
+            self.sequences.into_inner(),
+            self.states.into_inner(),
+            self.sampled.into_inner(),
+        );
+        outcome.violations.append(&mut self.violations.into_inner().expect("no panic under it"));
+    }
 }
 
 /// Runs jobs on all processors, until they are done, time is up or a violation was found.
@@ -203,19 +357,19 @@ fn check_all(
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let is_over = || until.is_some_and(|until| Instant::now() > until);
     std::thread::scope(|scope| {
-        for worker in 0..workers {
+        for _ in 0..workers {
             let (totals, next) = (&totals, &next);
             scope.spawn(move || {
-                let second = Second::new();
+                let (second, device) = (Second::new(), new_device());
                 let mut explorer = Explorer::default();
                 while !totals.stop.load(Ordering::Relaxed) && !is_over() {
                     let n = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let so_far = totals.recoveries.load(Ordering::Relaxed);
                     match jobs.get(n) {
-                        Some(job) => check(job, device(worker), &second, &mut explorer, totals),
+                        Some(job) => check(job, device, &second, &mut explorer, totals),
                         None if so_far < wanted => {
                             let job = long(settings, n - jobs.len());
-                            check(&job, device(worker), &second, &mut explorer, totals);
+                            check(&job, device, &second, &mut explorer, totals);
                         }
                         None => break,
                     }
@@ -230,9 +384,11 @@ fn check_all(
     totals
 }
 
-/// Machines that exist at the same time have different device numbers, in one process.
-fn device(worker: usize) -> u64 {
-    1000 + worker as u64
+/// Machines that exist at the same time have different device numbers, in one process: one for each
+/// thread that makes machines.
+fn new_device() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Compares lazy exploration with brute force, where brute force ends. Moments that were compared, and
@@ -244,8 +400,9 @@ fn compare_with_brute_force(violations: &mut Vec<String>, progress: &Progress) -
         // Of two operations every fifth sequence: brute force is slow.
         for kinds in all(1).chain(all(2).step_by(5)) {
             let name = format!("{model:?} {kinds:?}");
-            let job = Job { model, kinds, depth: 0, moments: Which::OfTheLast };
-            let (moments, ranges) = match play(&job, device(900), &second) {
+            let job =
+                Job { model, kinds, depth: 0, moments: Which::OfTheLast, is_page_cache: false };
+            let (moments, ranges) = match play(&job, new_device(), &second) {
                 Ok(played) => played,
                 Err(problem) => {
                     violations.push(format!("{name}: {problem}"));
@@ -291,22 +448,42 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let jobs = jobs(settings);
     let wanted = if settings.quick { QUICK } else { LONGER };
     let totals = check_all(settings, &jobs, wanted, until, progress);
-    outcome.recoveries = totals.recoveries.into_inner();
+    totals.into_outcome(&mut outcome);
     outcome.runs = format!(
-        "{} sequences, {} states, {} of them sampled; lazy = brute force for {} moments, {} images",
-        totals.sequences.into_inner(),
-        totals.states.into_inner(),
-        totals.sampled.into_inner(),
-        brute.0,
-        brute.1,
+        "{}; lazy = brute force for {} moments, {} images",
+        outcome.runs, brute.0, brute.1,
     );
-    outcome.violations.append(&mut totals.violations.into_inner().expect("no panic under it"));
     outcome
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Durable points, in every sequence of one and two operations, and of three with a sync.
+    #[test]
+    fn a_loss_of_power_goes_back_to_the_last_sync() {
+        let quiet = crate::quiet::Quiet::new();
+        let job = |kinds| Job {
+            model: Model::Chunk,
+            kinds,
+            depth: 0,
+            moments: Which::OfTheLast,
+            is_page_cache: true,
+        };
+        let kinds = kinds::ON_PAGE_CACHE;
+        let mut jobs: Vec<Job> = kinds.iter().map(|kind| job(vec![*kind])).collect();
+        for first in kinds {
+            jobs.extend(kinds.iter().map(|second| job(vec![first, *second])));
+            jobs.extend(kinds.iter().map(|third| job(vec![first, Kind::Sync, *third])));
+        }
+        let settings = Settings { seed: 1, quick: true, seconds: None };
+        let totals = check_all(&settings, &jobs, 0, None, &Progress::new("images"));
+        drop(quiet);
+        let violations = totals.violations.into_inner().unwrap();
+        assert!(violations.is_empty(), "{violations:#?}");
+        assert!(totals.recoveries.into_inner() > 5_000);
+    }
 
     /// The checker on every sequence of one operation, with crashes in recovery, and of two without.
     #[test]
@@ -315,11 +492,18 @@ mod tests {
         let mut jobs = Vec::new();
         for model in MODELS {
             for (len, depth) in [(1, 1), (2, 0)] {
-                let one = |kinds| Job { model, kinds, depth, moments: Which::OfTheLast };
+                let one = |kinds| Job {
+                    model,
+                    kinds,
+                    depth,
+                    moments: Which::OfTheLast,
+                    is_page_cache: false,
+                };
                 // A spilled entry's images are many, and its recovery is slow without optimization.
                 jobs.extend(all(len).filter(|k| !k.contains(&Kind::Spilled)).map(one));
             }
         }
+        jobs.extend(chosen(1));
         let settings = Settings { seed: 1, quick: true, seconds: None };
         let totals = check_all(&settings, &jobs, 0, None, &Progress::new("images"));
         drop(quiet);

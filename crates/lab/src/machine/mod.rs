@@ -88,7 +88,9 @@ impl Machine for Simulation {
     }
 
     fn flush(&self, at: Spot, len: u64) {
-        self.stops.pass(this_thread(), Access::Flush);
+        if len == 8 {
+            self.stops.pass(this_thread(), Access::FlushOfWord);
+        }
         self.world().flush(at.file, at.offset, len);
     }
 
@@ -138,6 +140,16 @@ impl Machine for Simulation {
 
     fn write_at(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.world().write_at(file, buf, offset)
+    }
+
+    fn write_durably(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let mut world = self.world();
+        let put = world.write_at(file, buf, offset)?;
+        if world.dies_here() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        world.sync(file)?;
+        Ok(put)
     }
 
     fn next_data(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>> {

@@ -13,8 +13,8 @@ pub const PATIENCE: Duration = Duration::from_millis(400);
 /// What a thread is about to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Flush lines.
-    Flush,
+    /// Flush one word.
+    FlushOfWord,
     /// Compare and swap a word.
     CompareExchange,
 }

@@ -12,8 +12,10 @@
 
 use super::memory::{LINE, Memory};
 use super::trail::Trail;
-use atomic_mmap::testing::entry::{Found, Redo, RedoFound, Seed, Undo};
+use atomic_mmap::testing::entry::{Found, Seed, Undo};
+use atomic_mmap::testing::journal::{self, JournalSeed, Record};
 use atomic_mmap::testing::superblock::{self, Judged, SUPERBLOCK_LEN, Superblock};
+use atomic_mmap::testing::vouch::{Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, layout};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -70,25 +72,20 @@ pub(super) fn tell_apart(memory: &mut Memory, start: u64, end: u64, trail: &mut 
 }
 
 fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mut Trail) {
-    for position in 0..2 {
-        let at = layout::redo_entry(lane, position);
+    for place in 0..layout::RING {
+        let at = layout::vouch(lane, place);
         let judge = |bytes: &[u8]| {
             let bytes = std::array::from_fn(|n| bytes[n]);
-            match Redo::decode(seed.redo(lane, position), &bytes) {
-                RedoFound::Empty => 1,
-                RedoFound::Torn => 2,
-                RedoFound::Cleared(sequence) => hash(&(3, sequence.bits())),
-                RedoFound::Valid(redo) => hash(&(
-                    4,
-                    redo.sequence.bits(),
-                    redo.page.0,
-                    redo.offset,
-                    redo.sides,
-                    redo.payload,
-                )),
+            match Vouch::decode(seed.ring(lane), place, &bytes) {
+                VouchFound::Empty => 1,
+                VouchFound::Torn => 2,
+                VouchFound::Void(sequence, page) => hash(&(3, sequence.bits(), page.0)),
+                VouchFound::Valid(v) => {
+                    hash(&(4, v.sequence.bits(), v.page.0, v.slices, v.sides, v.sum))
+                }
             }
         };
-        settle(memory, (at, at + layout::REDO_ENTRY as u64), 0, judge, trail);
+        settle(memory, (at, at + layout::VOUCH as u64), 0, judge, trail);
     }
     let at = layout::undo_entry(lane);
     let judge = |bytes: &[u8]| {
@@ -102,15 +99,41 @@ fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mu
     settle(memory, (at, at + layout::UNDO_ENTRY_LEN as u64), 0, judge, trail);
 }
 
+/// What the checksums of a journal's records begin with, by the superblocks.
+pub(super) fn journal_seed(memory: &mut Memory, trail: &mut Trail) -> Option<JournalSeed> {
+    superblock_of(memory, trail).map(|s| JournalSeed::new(&s.uuid, s.session))
+}
+
+/// Settles the undetermined groups of a journal, by one choice: which records are whole.
+pub(super) fn tell_records_apart(memory: &mut Memory, seed: JournalSeed, trail: &mut Trail) {
+    let block = journal::BLOCK as u64;
+    let groups = memory.groups(0, u64::MAX / 2);
+    let (Some(first), Some(last)) = (groups.first(), groups.last()) else { return };
+    let start = first.0 * LINE / block * block;
+    let end = (last.0 * LINE + LINE).next_multiple_of(block);
+    let judge = |bytes: &[u8]| {
+        let records: Vec<_> = (0..bytes.len())
+            .step_by(journal::BLOCK)
+            .map(|at| Record::decode(seed, &bytes[at..]).map(|(record, _)| record.number))
+            .collect();
+        hash(&records)
+    };
+    settle(memory, (start, end), 0, judge, trail);
+}
+
 /// What the entries' checksums begin with, by the superblocks, which were read before.
 fn seed(memory: &mut Memory, trail: &mut Trail) -> Option<Seed> {
+    superblock_of(memory, trail).map(|s| Seed::new(&s.uuid, s.session))
+}
+
+fn superblock_of(memory: &mut Memory, trail: &mut Trail) -> Option<Superblock> {
     let mut copy = |at| {
         let mut bytes = [0; SUPERBLOCK_LEN];
         memory.read(&mut bytes, at, trail);
         Superblock::decode(&bytes)
     };
     match superblock::judge(copy(layout::SUPERBLOCKS[0]), copy(layout::SUPERBLOCKS[1])) {
-        Judged::Valid(superblock) => Some(Seed::new(&superblock.uuid, superblock.session)),
+        Judged::Valid(superblock) => Some(superblock),
         _ => None,
     }
 }

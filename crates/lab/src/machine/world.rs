@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// Names of reflection files begin with this.
 const REFLECTION: &str = ".atomic-mmap.";
+/// Names of journals end with this.
+const JOURNAL: &str = ".journal";
 
 /// A step of the engine that a test leaves out, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +37,6 @@ pub enum LeftOut {
     Drain(u64),
     /// Flushes of these bytes of the reflection file.
     Flushes(u64, u64),
-    /// Flushes of the home file.
-    HomeFlushes,
     /// Streamed stores to these bytes of the reflection file wait for no drain.
     Streams(u64, u64),
     /// Syncs of files and folders.
@@ -130,6 +130,7 @@ struct Inode {
     born: u64,
     changed: u64,
     is_reflection: bool,
+    is_journal: bool,
 }
 
 /// A machine.
@@ -154,6 +155,11 @@ pub struct World {
     drains: BTreeMap<Thread, u64>,
     /// Something was stored or changed since the last kept state.
     is_new: bool,
+    /// Stores go to a page cache: what is there after a loss of power is what was synced, and of the
+    /// rest anything.
+    is_page_cache: bool,
+    /// The process dies when the next record is in the page cache, and not yet durable.
+    dies_in_record: bool,
     /// Counts what happens, for histories.
     clock: u64,
     /// The machine is copied when so many accesses are left.
@@ -211,10 +217,43 @@ impl World {
             left_out: None,
             drains: BTreeMap::new(),
             is_new: false,
+            is_page_cache: false,
+            dies_in_record: false,
             clock: 0,
             copy_in: None,
             copy: None,
         }
+    }
+
+    /// The process will die in the middle of the next write that is to be durable.
+    pub fn die_in_record(&mut self) {
+        self.dies_in_record = true;
+    }
+
+    /// It will not.
+    pub fn live(&mut self) {
+        self.dies_in_record = false;
+    }
+
+    /// Whether the process dies here: what was written is there, and was not synced.
+    pub(super) fn dies_here(&mut self) -> bool {
+        let dies = std::mem::take(&mut self.dies_in_record);
+        if dies {
+            self.kill();
+        }
+        dies
+    }
+
+    /// Whether it was made so.
+    pub fn is_page_cache(&self) -> bool {
+        self.is_page_cache
+    }
+
+    /// A machine whose files lie on a disk, behind a page cache: every word that was stored since its file
+    /// was last synced may have been written back at any time, or not. That is more than a kernel
+    /// that writes back pages, and a disk that tears them, can do.
+    pub fn with_page_cache(device: u64) -> World {
+        World { is_page_cache: true, ..World::new(Model::Chunk, device) }
     }
 
     /// The machine after a loss of power at this moment, with the choices of `trail`.
@@ -224,10 +263,11 @@ impl World {
             locked: BTreeSet::new(),
             watched: None,
             is_dead: false,
+            dies_in_record: false,
             trail,
             left_out: None,
             drains: BTreeMap::new(),
-            boot: self.boot ^ 3,
+            boot: self.boot.wrapping_add(1).max(1),
             is_new: false,
             ..self.clone()
         };
@@ -252,6 +292,7 @@ impl World {
             locked: BTreeSet::new(),
             watched: None,
             is_dead: false,
+            dies_in_record: false,
             drains: BTreeMap::new(),
             is_new: false,
             ..self.clone()
@@ -267,10 +308,17 @@ impl World {
                     inode.memory.put_back(start, end, &bytes);
                 }
             }
-            Change::Allocated { file, before, .. } => {
-                if let Some(inode) = self.files.get_mut(&file) {
-                    inode.spans = before;
+            Change::Allocated { file, start, end, before } => {
+                let is_page_cache = self.is_page_cache;
+                let Some(inode) = self.files.get_mut(&file) else { return };
+                if is_page_cache {
+                    // What was written back there went with it.
+                    for page in (start..end).step_by(PAGE as usize).filter(|at| !before.holds(*at))
+                    {
+                        inode.memory.zero(page, page + PAGE);
+                    }
                 }
+                inode.spans = before;
             }
             Change::Punched { file, start, end, bytes, before } => {
                 let Some(inode) = self.files.get_mut(&file) else { return };
@@ -490,6 +538,9 @@ impl World {
                  full"
             );
         }
+        if self.is_page_cache {
+            return;
+        }
         let last = self
             .journal
             .iter()
@@ -505,23 +556,25 @@ impl World {
         self.is_new = true;
         let pending = self.pending.entry(by).or_default();
         let Some(inode) = self.files.get_mut(&file) else { return };
+        let through = through && !self.is_page_cache;
         inode.memory.store(at, bytes, self.seq, by, through, pending, &mut self.trail);
     }
 
     /// The write-back of lines begins.
     pub fn flush(&mut self, file: FileNumber, at: u64, len: u64) {
-        if self.is_dead {
+        if self.is_dead || self.is_page_cache {
             return;
         }
         let Some(inode) = self.files.get_mut(&file) else { return };
         let is_left_out = match self.left_out {
             Some(LeftOut::Flushes(from, to)) => inode.is_reflection && at < to && at + len > from,
-            Some(LeftOut::HomeFlushes) => !inode.is_reflection,
             _ => false,
         };
         if is_left_out {
             return;
         }
+        let mapped = inode.len.next_multiple_of(PAGE);
+        assert!(at + len <= mapped, "flush at {at} of file {file:?}, past its end: SIGBUS");
         let pending = self.pending.entry(me()).or_default();
         inode.memory.flush(at, at + len, self.seq, pending);
     }
@@ -580,7 +633,8 @@ impl World {
         let inode = Inode {
             born: self.seq + 1,
             changed: self.seq + 1,
-            is_reflection: name.starts_with(REFLECTION),
+            is_reflection: name.starts_with(REFLECTION) && !name.ends_with(JOURNAL),
+            is_journal: name.ends_with(JOURNAL),
             memory: Memory::new(file),
             len: 0,
             spans: Spans::default(),
@@ -667,6 +721,12 @@ impl World {
         if self.left_out == Some(LeftOut::Syncs) {
             return Ok(());
         }
+        if self.is_page_cache {
+            let now = self.seq;
+            let inode = self.files.get_mut(&file).expect("an open file's number");
+            let pending = self.pending.entry(writer(file)).or_default();
+            inode.memory.flush(0, u64::MAX / 2, now, pending);
+        }
         self.settle(writer(file));
         if let Some(last) = self.journal.iter().rposition(|c| c.file() == Some(file)) {
             self.keep();
@@ -696,12 +756,26 @@ impl World {
         self.alive()?;
         let inode = self.files.get_mut(&file).expect("an open file's number");
         let len = (inode.len.saturating_sub(offset)).min(buf.len() as u64) as usize;
+        if inode.is_journal && inode.memory.is_open(offset, offset + len as u64) {
+            self.tell_records_apart(file);
+        }
+        let inode = self.files.get_mut(&file).expect("an open file's number");
         if inode.is_reflection && inode.memory.is_open(offset, offset + len as u64) {
             units::tell_apart(&mut inode.memory, offset, offset + len as u64, &mut self.trail);
         }
         let inode = self.files.get_mut(&file).expect("an open file's number");
         inode.memory.read(&mut buf[..len], offset, &mut self.trail);
         Ok(len)
+    }
+
+    /// Chooses which of the records that are not durable are whole.
+    fn tell_records_apart(&mut self, journal: FileNumber) {
+        // By the superblock that was read before.
+        let reflection = self.files.values_mut().find(|inode| inode.is_reflection);
+        let seed = reflection.and_then(|i| units::journal_seed(&mut i.memory, &mut self.trail));
+        if let (Some(seed), Some(inode)) = (seed, self.files.get_mut(&journal)) {
+            units::tell_records_apart(&mut inode.memory, seed, &mut self.trail);
+        }
     }
 
     pub(super) fn write_at(

@@ -3,7 +3,9 @@
 //! Owns: [`History`] and the question whether one order of its operations explains everything that
 //! they read, in agreement with real time: who had returned before another began comes first. An
 //! operation that had not returned when the machine stopped may have happened or not. (Durable
-//! linearizability: what is read after the crash is one more operation, after all others.)
+//! linearizability: what is read after the crash is one more operation, after all others.) Behind a page
+//! cache a loss of power takes back the end of that order, as far as the last sync that had returned
+//! (buffered durable linearizability).
 //!
 //! The search is Wing and Gong's with the visited states remembered; histories here have a dozen
 //! operations.
@@ -26,6 +28,8 @@ pub struct Operation {
     pub reads: Vec<(usize, u64)>,
     /// What it wrote.
     pub writes: Vec<(usize, u64)>,
+    /// Once it has returned, what had returned before it began outlives a loss of power.
+    pub is_sync: bool,
 }
 
 /// Operations on words that begin at `initial`.
@@ -54,20 +58,39 @@ impl History {
 
     /// Whether some order explains it, with `last` as what the words hold in the end.
     pub fn explains(&self, last: &State) -> bool {
+        let had_returned = self.those(|op| op.returned.is_some());
+        self.reaches(had_returned, last)
+    }
+
+    /// Whether `last` is what the words held at a moment of some order that is not before the last sync
+    /// that had returned.
+    pub fn explains_a_point(&self, last: &State) -> bool {
+        let syncs = self.operations.iter().filter(|op| op.is_sync && op.returned.is_some());
+        let synced = syncs.map(|op| op.began).max().unwrap_or(0);
+        let must_be_there = self.those(|op| op.returned.is_some_and(|moment| moment < synced));
+        self.reaches(must_be_there, last)
+    }
+
+    /// A bit for each operation of which `is_one` is true.
+    fn those(&self, is_one: impl Fn(&Operation) -> bool) -> u64 {
         assert!(self.operations.len() <= 64, "a bit for each operation");
-        let mut visited = HashSet::new();
-        self.search(0, self.initial.clone(), last, &mut visited)
+        let which = self.operations.iter().enumerate().filter(|(_, op)| is_one(op));
+        which.fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
+    fn reaches(&self, needed: u64, last: &State) -> bool {
+        self.search(0, self.initial.clone(), (needed, last), &mut HashSet::new())
     }
 
     fn search(
         &self,
         done: u64,
         state: State,
-        last: &State,
+        (needed, last): (u64, &State),
         visited: &mut HashSet<(u64, State)>,
     ) -> bool {
         let rest = || (0..self.operations.len()).filter(move |n| done >> n & 1 == 0);
-        if rest().all(|n| self.operations[n].returned.is_none()) && state == *last {
+        if needed & !done == 0 && state == *last {
             return true;
         }
         if !visited.insert((done, state.clone())) {
@@ -84,7 +107,7 @@ impl History {
             }
             let mut next = state.clone();
             operation.writes.iter().for_each(|(word, value)| next[*word] = *value);
-            if self.search(done | 1 << n, next, last, visited) {
+            if self.search(done | 1 << n, next, (needed, last), visited) {
                 return true;
             }
         }
@@ -103,6 +126,7 @@ mod tests {
             returned: (returned > 0).then_some(returned),
             reads: reads.to_vec(),
             writes: writes.to_vec(),
+            is_sync: false,
         }
     }
 
@@ -172,5 +196,28 @@ mod tests {
         assert_eq!(cut.operations.len(), 2);
         assert!(cut.explains(&vec![1, 0]) && cut.explains(&vec![1, 1]));
         assert!(!cut.explains(&vec![2, 1]) && !cut.explains(&vec![0, 0]));
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_back_an_end_of_the_order_but_nothing_that_was_synced() {
+        let sync = |began, returned| Operation { is_sync: true, ..op(began, returned, &[], &[]) };
+        let explains = |operations: &[Operation], last: [u64; 2]| {
+            History { initial: vec![0, 0], operations: operations.to_vec() }
+                .explains_a_point(&last.to_vec())
+        };
+        let writes = |sync| [op(1, 2, &[], &[(0, 1)]), sync, op(7, 8, &[], &[(1, 1)])];
+        // What came after the sync is there or not; what came before it is.
+        assert!(explains(&writes(sync(3, 6)), [1, 0]) && explains(&writes(sync(3, 6)), [1, 1]));
+        assert!(!explains(&writes(sync(3, 6)), [0, 0]) && !explains(&writes(sync(3, 6)), [0, 1]));
+        // A sync that had not returned promises nothing, but the order stays.
+        assert!(explains(&writes(sync(3, 0)), [0, 0]) && explains(&writes(sync(3, 0)), [1, 0]));
+        assert!(!explains(&writes(sync(3, 0)), [0, 1]));
+        // Beside the sync: either. In part: never.
+        let beside = [op(1, 9, &[], &[(0, 1), (1, 1)]), sync(2, 5)];
+        assert!(explains(&beside, [0, 0]) && explains(&beside, [1, 1]));
+        assert!(!explains(&beside, [1, 0]));
+        // Nothing without what it has read.
+        let read = [op(1, 9, &[], &[(0, 1)]), op(2, 3, &[(0, 1)], &[(1, 1)]), sync(4, 5)];
+        assert!(explains(&read, [1, 1]) && !explains(&read, [0, 1]));
     }
 }

@@ -191,10 +191,23 @@ impl Actor {
         });
     }
 
+    fn sync(&self) {
+        let sync = Operation { name: "sync".to_owned(), is_sync: true, ..Operation::default() };
+        self.note(sync, |_| self.file.sync().expect("a sync"));
+    }
+
+    /// Gives space back as well.
+    fn deploy_all(&self) {
+        let name = "deploy all".to_owned();
+        self.note(Operation { name, ..Operation::default() }, |_| {
+            self.file.deploy(0..PAGES * PAGE).map(drop).expect("a deployment");
+        });
+    }
+
     fn act(&mut self, role: Role) {
         match role {
             Role::Any => self.do_anything(),
-            Role::Redo => {
+            Role::Vouched => {
                 let slice = self.rng.u64(1..3);
                 self.write(LAST + slice * 64, 8);
             }
@@ -209,6 +222,24 @@ impl Actor {
                 _ => self.write_to_the_tail(),
             },
             Role::Length => self.set_len(),
+            Role::Sync => match self.rng.u32(0..5) {
+                0 => self.write(LAST, 400),
+                1 => self.deploy_all(),
+                _ => self.sync(),
+            },
+            Role::BackAndForth => match self.rng.u32(0..3) {
+                0 => self.sync(),
+                _ => self.write(LAST + 64, 64),
+            },
+            Role::Deploy => self.deploy_all(),
+            Role::Again => match self.rng.u32(0..6) {
+                0 => self.write(LAST + 64, 72),
+                1 => self.write(LAST - 8, 80),
+                2 => self.write(LAST + PAGE - 8, 80),
+                3 => self.read(LAST, 2 * PAGE),
+                4 => self.transaction(&[LAST + 64], &[LAST + 72, LAST + PAGE]),
+                _ => self.write(LAST, 2 * PAGE),
+            },
         }
     }
 
@@ -241,28 +272,55 @@ impl Actor {
 enum Role {
     /// Every kind of operation.
     Any,
-    /// Redo entries in two slices.
-    Redo,
+    /// Vouched flips of two slices.
+    Vouched,
     /// Flips and deployments of the same slices.
     Flip,
-    /// Redo entries in a page that is cut off again and again.
+    /// Vouched flips in a page that is cut off again and again.
     Tail,
     /// Cuts it off.
     Length,
+    /// Makes durable points, and deploys.
+    Sync,
+    /// Writes the same slices again and again, of one page and over the borders of pages.
+    Again,
+    /// Writes one slice, from slot to slot, with durable points in between.
+    BackAndForth,
+    /// Deploys all, and gives space back.
+    Deploy,
 }
 
 /// Threads that only meet in what one rule is for, beside threads that do everything.
 const CASTS: [&[Role]; 5] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
-    &[Role::Redo, Role::Flip],
-    &[Role::Redo, Role::Flip, Role::Redo],
+    &[Role::Vouched, Role::Flip],
+    &[Role::Vouched, Role::Flip, Role::Vouched],
     &[Role::Tail, Role::Length],
 ];
 
+/// The same behind a page cache, where durable points are.
+const CASTS_ON_DISK: [&[Role]; 6] = [
+    &[Role::Any, Role::Sync],
+    &[Role::Any, Role::Any, Role::Sync],
+    &[Role::Again, Role::Sync],
+    &[Role::Again, Role::Again, Role::Sync],
+    &[Role::Tail, Role::Length, Role::Sync],
+    &[Role::BackAndForth, Role::Deploy],
+];
+
+/// What the files lie on.
+#[derive(Clone, Copy)]
+enum Device {
+    /// Persistent memory, mapped.
+    Dax(Model),
+    /// A disk behind a page cache.
+    Disk,
+}
+
 /// What one schedule is made of.
 struct Plan {
-    model: Model,
+    device: Device,
     cast: &'static [Role],
     operations: u64,
     /// The power goes at this step, if the schedule has so many.
@@ -283,7 +341,10 @@ fn words_of(file: &AtomicMappedFile) -> Result<State, Error> {
 
 /// One schedule.
 fn run_one(mut plan: Plan) {
-    let mut world = World::new(plan.model, 1);
+    let mut world = match plan.device {
+        Device::Dax(model) => World::new(model, 1),
+        Device::Disk => World::with_page_cache(1),
+    };
     world.make(Path::new(HOME), PAGES * PAGE, &[]);
     let machine = Simulation::new(world);
     let file = open(&machine).expect("a pair");
@@ -317,17 +378,27 @@ fn run_one(mut plan: Plan) {
     drop(file);
     let Some(copy) = copy else { return };
     let cut = whole.until(copy.clock());
-    for _ in 0..plan.images {
-        let trail = Trail::at_random(plan.rng.fork());
-        let machine = Simulation::new(copy.after_crash(trail));
-        let file = open(&machine).expect("an image that opens");
-        let found = words_of(&file).expect("the words");
-        machine.kill();
-        assert!(
-            cut.explains(&found),
-            "after a loss of power: {found:?} is not explained by {cut:#?}"
-        );
+    if let Device::Disk = plan.device {
+        let found = recovered(copy.after_kill());
+        assert!(cut.explains(&found), "after a death: {found:?} is not explained by {cut:#?}");
     }
+    for _ in 0..plan.images {
+        let found = recovered(copy.after_crash(Trail::at_random(plan.rng.fork())));
+        let is_explained = match plan.device {
+            Device::Dax(_) => cut.explains(&found),
+            Device::Disk => cut.explains_a_point(&found),
+        };
+        assert!(is_explained, "after a loss of power: {found:?} is not explained by {cut:#?}");
+    }
+}
+
+/// What recovery makes of a machine.
+fn recovered(world: World) -> State {
+    let machine = Simulation::new(world);
+    let file = open(&machine).expect("an image that opens");
+    let found = words_of(&file).expect("the words");
+    machine.kill();
+    found
 }
 
 fn config() -> Config {
@@ -352,12 +423,17 @@ pub fn run(settings: &Settings, count: u64, cast: Option<usize>) -> u64 {
         let rng = Arc::new(Mutex::new(settings.rng(&format!("schedules {nth}"))));
         let body = move || {
             let mut rng = rng.lock().expect("no panic under it").fork();
-            let model = if rng.bool() { Model::Chunk } else { Model::Px86 };
-            let roles = CASTS[cast.unwrap_or_else(|| rng.usize(0..CASTS.len()))];
+            let which = cast.unwrap_or_else(|| rng.usize(0..CASTS.len() + CASTS_ON_DISK.len()));
+            let roles = *CASTS.iter().chain(&CASTS_ON_DISK).nth(which).expect("a cast");
+            let device = match rng.bool() {
+                _ if which >= CASTS.len() => Device::Disk,
+                true => Device::Dax(Model::Chunk),
+                false => Device::Dax(Model::Px86),
+            };
             let operations = if cast.is_some() { 3 } else { rng.u64(1..4) };
             let crash_at = rng.u64(0..16 * roles.len() as u64 * operations);
             let images = if cast.is_some() { 8 } else { IMAGES };
-            run_one(Plan { model, cast: roles, operations, crash_at, images, rng });
+            run_one(Plan { device, cast: roles, operations, crash_at, images, rng });
         };
         let batch = batch as usize;
         done += match (nth, batch) {

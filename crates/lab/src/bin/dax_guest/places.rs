@@ -46,7 +46,7 @@ pub fn places(thread: usize, n: u64) -> Vec<Place> {
         3 => vec![at(65_536, 65_536)],
         // A transaction, with a part in the first page.
         4 => vec![at(400_000, 64), at(600_000, 64), at(300, 200)],
-        // More than a redo entry takes, in the first page.
+        // More than an entry vouches for, in the first page.
         5 => vec![at(520, 700)],
         // Over regions.
         6 => vec![at(700_001, 300_000)],

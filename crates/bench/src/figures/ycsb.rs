@@ -1,0 +1,290 @@
+//! How many of YCSB's operations does a page store get done?
+//!
+//! Owns: the workloads, as YCSB's core package defines them: records of 1000 bytes, in hashed order,
+//! chosen by a scrambled Zipf distribution of 0.99, or the latest most. One thread. What differs is said
+//! in the figure's notes.
+
+use super::cell::{Times, in_turns};
+use super::effort::Effort;
+use super::field::{Contender, Field};
+use super::figure::{Figure, lines};
+use super::pages::{PageStore, VALUE, file_len};
+use super::papers::ACUMEN;
+use indicatif::ProgressBar;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+struct Workload {
+    name: &'static str,
+    /// Percent of each; what is left reads, changes and writes back.
+    reads: u64,
+    updates: u64,
+    inserts: u64,
+    scans: u64,
+    latest: bool,
+}
+
+const fn workload(name: &'static str, shares: [u64; 4], latest: bool) -> Workload {
+    let [reads, updates, inserts, scans] = shares;
+    Workload { name, reads, updates, inserts, scans, latest }
+}
+
+/// In the order that YCSB advises: those that insert come last.
+const WORKLOADS: [Workload; 6] = [
+    workload("A", [50, 50, 0, 0], false),
+    workload("B", [95, 5, 0, 0], false),
+    workload("C", [100, 0, 0, 0], false),
+    workload("F", [50, 0, 0, 0], false),
+    workload("D", [95, 0, 5, 0], true),
+    workload("E", [0, 0, 5, 95], false),
+];
+
+/// Records that a scan asks for, at most.
+const SCANNED: u64 = 100;
+
+/// One figure.
+pub fn figures(
+    contenders: &[Contender],
+    base: Option<&Path>,
+    effort: &Effort,
+    bar: &ProgressBar,
+) -> io::Result<Vec<Figure>> {
+    let room = effort.records * 3 / 2;
+    let field = Field::of(contenders, base, file_len(room), bar)?;
+    let zipf = Zipf::new(effort.records);
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    let mut load = Vec::new();
+    bar.inc_length(field.entrants.len() as u64);
+    for entrant in &field.entrants {
+        bar.set_message(format!("YCSB: {} loads", entrant.contender.kind.name));
+        // The field was filled with something to warm it up; a directory of zeros is an empty store.
+        clear(&*entrant.subject, file_len(room));
+        let mut run = Run {
+            store: PageStore::open(&*entrant.subject, room),
+            versions: Vec::with_capacity(room as usize),
+            room,
+            value: [0; VALUE],
+        };
+        let begun = Instant::now();
+        (0..effort.records).for_each(|_| run.insert());
+        load.push(Some(begun.elapsed().as_nanos() as f64 / effort.records as f64));
+        runs.push(run);
+        bar.inc(1);
+    }
+    let mut columns: Vec<Times> = vec![load];
+    for workload in &WORKLOADS {
+        bar.set_message(format!("YCSB: {}", workload.name));
+        columns.push(in_turns(&mut runs, effort.rounds, bar, |run, round| {
+            Some(run.turn(workload, &zipf, effort.turn * 2, round as u64))
+        }));
+    }
+    for (entrant, run) in field.entrants.iter().zip(runs) {
+        run.check(&*entrant.subject, entrant.contender.kind.name);
+    }
+    let names = WORKLOADS.iter().map(|workload| workload.name);
+    Ok(vec![Figure {
+        id: "ycsb",
+        title: "YCSB over a store of 8 KiB pages".to_owned(),
+        repeats: format!(
+            "{ACUMEN}, V-B, figure 4 (workloads; ten million records of 1 KiB in SQLite there, whose \
+             pages had 512 bytes to 4 KiB)"
+        ),
+        along: "workload",
+        up: "operations a second",
+        ticks: std::iter::once("load").chain(names).map(str::to_owned).collect(),
+        joined: false,
+        more_is_better: true,
+        lines: lines(&field.contenders(), &columns, |_, time| 1e9 / time),
+        notes: vec![
+            format!(
+                "{} records; the same store for everybody, who keeps its pages. A record that changes is \
+                 a page of 8 KiB that is written, durably; a split is one transaction, or three writes \
+                 where there are none. At the end every record is read back, from the pages alone.",
+                effort.records
+            ),
+            "An update changes the record's whole value; YCSB's default changes one of ten fields, in the \
+             same page. A database's own rows would hold the records without pages between: it is \
+             measured here as what a page store could stand on."
+                .to_owned(),
+        ],
+    }])
+}
+
+fn clear(subject: &dyn crate::subject::Subject, len: u64) {
+    let zeros = vec![0; 64 << 10];
+    for offset in (0..len).step_by(zeros.len()) {
+        subject.write(&zeros[..zeros.len().min((len - offset) as usize)], offset);
+        subject.sync();
+    }
+}
+
+/// One contender's store, and what must be in it.
+struct Run<'a> {
+    store: PageStore<'a>,
+    /// Of each record, in the order of insertion.
+    versions: Vec<u32>,
+    room: u64,
+    value: [u8; VALUE],
+}
+
+/// Of the record that was inserted as number `n`: hashed order.
+fn key(n: u64) -> u64 {
+    mix(n) >> 1 | 1
+}
+
+/// A permutation of the numbers (the last step of splitmix64).
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let n = (n ^ n >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ n >> 31
+}
+
+fn value_of(n: u64, version: u32, value: &mut [u8; VALUE]) {
+    let word = mix(n << 32 | u64::from(version)).to_le_bytes();
+    value.as_chunks_mut::<8>().0.fill(word);
+}
+
+impl Run<'_> {
+    fn insert(&mut self) {
+        let n = self.versions.len() as u64;
+        if n == self.room {
+            // Full: somebody very fast. It goes on by changing.
+            return self.update(n / 2);
+        }
+        self.versions.push(0);
+        value_of(n, 0, &mut self.value);
+        self.store.put(key(n), &self.value);
+    }
+
+    fn update(&mut self, n: u64) {
+        let version = &mut self.versions[n as usize];
+        *version += 1;
+        value_of(n, *version, &mut self.value);
+        self.store.put(key(n), &self.value);
+    }
+
+    fn read(&mut self, n: u64) {
+        assert!(self.store.get(key(n), &mut self.value), "a record is lost");
+        std::hint::black_box(&self.value);
+    }
+
+    /// Nanoseconds for an operation.
+    fn turn(&mut self, workload: &Workload, zipf: &Zipf, time: Duration, round: u64) -> f64 {
+        let mut rng = fastrand::Rng::with_seed(round);
+        self.run(workload, zipf, time / 4, &mut rng);
+        self.run(workload, zipf, time, &mut rng)
+    }
+
+    fn run(
+        &mut self,
+        workload: &Workload,
+        zipf: &Zipf,
+        time: Duration,
+        rng: &mut fastrand::Rng,
+    ) -> f64 {
+        let begun = Instant::now();
+        let mut done = 0;
+        loop {
+            for _ in 0..4 {
+                self.step(workload, zipf, rng);
+            }
+            done += 4;
+            let gone = begun.elapsed();
+            if gone >= time {
+                return gone.as_nanos() as f64 / f64::from(done);
+            }
+        }
+    }
+
+    fn step(&mut self, workload: &Workload, zipf: &Zipf, rng: &mut fastrand::Rng) {
+        let rank = zipf.rank(rng.f64());
+        let there = self.versions.len() as u64;
+        let n = if workload.latest { there - 1 - rank } else { mix(rank) % there };
+        let mut choice = rng.u64(0..100);
+        let mut is = |share: u64| {
+            let chosen = choice < share;
+            choice = choice.wrapping_sub(share);
+            chosen
+        };
+        if is(workload.reads) {
+            self.read(n);
+        } else if is(workload.updates) {
+            self.update(n);
+        } else if is(workload.inserts) {
+            self.insert();
+        } else if is(workload.scans) {
+            self.store.scan(key(n), 1 + rng.usize(0..SCANNED as usize));
+        } else {
+            self.read(n);
+            self.update(n);
+        }
+    }
+
+    /// Reads every record back, as who opens the pages would.
+    fn check(self, subject: &dyn crate::subject::Subject, name: &str) {
+        let mut store = PageStore::open(subject, self.room);
+        let (mut found, mut expected) = ([0; VALUE], [0; VALUE]);
+        for (n, version) in (0..).zip(self.versions) {
+            value_of(n, version, &mut expected);
+            assert!(store.get(key(n), &mut found), "{name}: record {n} is lost");
+            assert!(found == expected, "{name}: record {n} is not what was written");
+        }
+    }
+}
+
+/// Ranks by Zipf's law, after Gray and others, "Quickly generating billion-record synthetic databases".
+struct Zipf {
+    items: f64,
+    zeta: f64,
+    alpha: f64,
+    eta: f64,
+}
+
+const THETA: f64 = 0.99;
+
+impl Zipf {
+    fn new(items: u64) -> Zipf {
+        let zeta: f64 = (1..=items).map(|n| (n as f64).powf(-THETA)).sum();
+        let zeta_2 = 1.0 + 2f64.powf(-THETA);
+        let items = items as f64;
+        let eta = (1.0 - (2.0 / items).powf(1.0 - THETA)) / (1.0 - zeta_2 / zeta);
+        Zipf { items, zeta, alpha: 1.0 / (1.0 - THETA), eta }
+    }
+
+    /// From 0, the most frequent one.
+    fn rank(&self, uniform: f64) -> u64 {
+        let scaled = uniform * self.zeta;
+        if scaled < 1.0 {
+            return 0;
+        }
+        if scaled < 1.0 + 0.5f64.powf(THETA) {
+            return 1;
+        }
+        let rank = self.items * (self.eta * uniform - self.eta + 1.0).powf(self.alpha);
+        (rank as u64).min(self.items as u64 - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_follow_the_law() {
+        let zipf = Zipf::new(1000);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut counts = vec![0.0; 1000];
+        for _ in 0..200_000 {
+            counts[zipf.rank(rng.f64()) as usize] += 1.0;
+        }
+        let expected = |rank: f64| 200_000.0 / zipf.zeta / rank.powf(THETA);
+        // The first two are exact, the others an approximation.
+        assert!((counts[0] / expected(1.0) - 1.0_f64).abs() < 0.05);
+        assert!((counts[1] / expected(2.0) - 1.0_f64).abs() < 0.05);
+        let tail: f64 = counts[500..].iter().sum();
+        let law: f64 = (501..=1000).map(|rank| expected(f64::from(rank))).sum();
+        assert!((tail / law - 1.0).abs() < 0.1);
+    }
+}

@@ -1,0 +1,107 @@
+//! What does atomicity cost? See `docs/performance.md`.
+
+use bench::alone::Alone;
+use bench::figures;
+use bench::ratios::{self, child, heap::Counting};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+const USAGE: &str = "\
+usage: cargo run --release -p bench -- <what> [options]
+
+  ratios             measures every goal against the hardware's limit and the baselines, prints a table,
+                     and writes target/bench/ratios.json
+
+  figures            the papers' figures, with everybody in them: target/bench/figures/index.html. SQLite, LMDB
+                     and redb are there with --features peers, PMDK where libpmemobj is installed
+  alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
+                     (copy and one drain), limits (two), copy (through the cache, no drain)
+
+  --quick            fewer rounds
+  --only NAME        only the groups (writes, transactions, reads, ram, scaling, volume, baselines, opening,
+                     dram) with this in their name
+  --dir FOLDER       where the files lie (default: /dev/shm)
+  --len, --plus, --file BYTES, --ram, --seconds N
+                     alone: how long it is, where it lies, how long the file is, what counts, for how long
+";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    let what = args.next().unwrap_or_default();
+    if what == child::CHILD {
+        let path = args.next().unwrap_or_default();
+        let end = args.next().and_then(|name| child::End::by_name(name.to_str()?));
+        child::write_and_end(Path::new(&path), end.ok_or_else(|| io::Error::other("how?"))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut options = ratios::Options::default();
+    let mut alone = Alone {
+        what: String::new(),
+        len: 64,
+        plus: 0,
+        file: 512 << 20,
+        ram: false,
+        time: Duration::from_secs(3),
+    };
+    if what == "alone" {
+        alone.what = args.next().and_then(|what| what.into_string().ok()).unwrap_or_default();
+    }
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("--quick") => options.quick = true,
+            Some("--only") => options.only = args.next().and_then(|name| name.into_string().ok()),
+            Some("--dir") => options.base = args.next().map(PathBuf::from),
+            Some("--ram") => alone.ram = true,
+            Some(known @ ("--len" | "--plus" | "--file" | "--seconds")) => {
+                let number = args.next().and_then(|number| number.to_str()?.parse().ok());
+                let Some(number) = number else { return Ok(usage(&format!("{known}: a number"))) };
+                match known {
+                    "--len" => alone.len = number as usize,
+                    "--plus" => alone.plus = number,
+                    "--file" => alone.file = number,
+                    _ => alone.time = Duration::from_secs(number),
+                }
+            }
+            _ => return Ok(usage(&format!("{} is not known", arg.display()))),
+        }
+    }
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    match what.to_str() {
+        Some("ratios") => {
+            let path = out.join("ratios.json");
+            ratios::measure(&options, &path)?;
+            println!("\n{}", path.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("figures") => {
+            figures::make(&out.join("figures"), options.base.as_deref(), options.quick)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("alone") => {
+            bench::alone::run(&alone)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("") => Ok(usage("what?")),
+        _ => Ok(usage(&format!("{} is not known", what.display()))),
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprint!("bench: {problem}\n\n{USAGE}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,94 @@
+//! How does somebody end who was writing? This program starts itself; the child kills itself, or closes.
+
+use atomic_mmap::{AtomicMappedFile, CloseMode, Medium};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// The first argument that makes this program the child.
+pub const CHILD: &str = "end-after-writing";
+
+/// How the child ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// No destructor runs.
+    Dies,
+    /// The file is closed, fast.
+    Closes,
+}
+
+impl End {
+    const ALL: [(End, &str); 2] = [(End::Dies, "dies"), (End::Closes, "closes")];
+
+    /// The end of that name.
+    pub fn by_name(name: &str) -> Option<End> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(end, _)| *end)
+    }
+}
+
+/// A sparse file.
+const LARGE: u64 = 100 << 30;
+const WRITES: u64 = 1000;
+
+/// Opens the sparse file of 100 GiB.
+///
+/// # Errors
+/// What the crate says.
+pub fn open_large(path: &Path) -> io::Result<AtomicMappedFile> {
+    let options = AtomicMappedFile::options().create(true).len(LARGE).medium(Medium::Dax);
+    options.open(path).map_err(io::Error::other)
+}
+
+fn place(n: u64) -> u64 {
+    // All over the file's first GiB, so that little storage is taken.
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) / 8 * 8
+}
+
+/// What the child does. Does not return if it is to die.
+///
+/// # Errors
+/// What the crate says.
+pub fn write_and_end(path: &Path, end: End) -> io::Result<()> {
+    let file = open_large(path)?;
+    for n in 1..=WRITES {
+        file.write_at(&n.to_le_bytes(), place(n)).map_err(io::Error::other)?;
+    }
+    match end {
+        End::Dies => std::process::abort(),
+        End::Closes => file.close(CloseMode::Fast).map_err(io::Error::other),
+    }
+}
+
+/// Starts the child and waits for its end.
+///
+/// # Errors
+/// It ended in another way than it should.
+pub fn end_after_writing(path: &Path, end: End) -> io::Result<()> {
+    let me = std::env::current_exe()?;
+    let name = End::ALL.iter().find(|(known, _)| *known == end).map_or("", |(_, name)| name);
+    let output = Command::new(me).arg(CHILD).arg(path).arg(name).output()?;
+    let as_it_should = match end {
+        End::Dies => output.status.code().is_none(),
+        End::Closes => output.status.success(),
+    };
+    if !as_it_should {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(format!("the child ended with {}: {said}", output.status)));
+    }
+    Ok(())
+}
+
+/// Fails where something is not there that the child has written.
+///
+/// # Errors
+/// That, or what the crate says.
+pub fn check_what_the_child_wrote(file: &AtomicMappedFile) -> io::Result<()> {
+    for n in 1..=WRITES {
+        let found: u64 = file.load(place(n)).map_err(io::Error::other)?;
+        // Another one may have come to the same place later.
+        if found < n || place(found) != place(n) {
+            return Err(io::Error::other(format!("write {n} is not there, but {found}")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Which goals are there?
+
+/// Which way is better, and how far it has to go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+}
+
+impl Goal {
+    /// Whether a value meets it.
+    pub fn is_met(self, value: f64) -> bool {
+        match self {
+            Goal::AtMost(most) => value <= most,
+            Goal::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Goal::AtMost(most) => write!(f, "≤ {most}"),
+            Goal::AtLeast(least) => write!(f, "≥ {least}"),
+        }
+    }
+}
+
+/// What is in `ratios.json`, what it means, and what it should be.
+pub const GOALS: &[(&str, Goal, &str)] = &[
+    ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
+    ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
+    ("write_1KiB_vs_two_drains", Goal::AtMost(1.15), "1 KiB"),
+    ("write_4KiB_vs_two_drains", Goal::AtMost(1.10), "4 KiB"),
+    ("write_64KiB_vs_two_drains", Goal::AtMost(1.03), "64 KiB, aligned, in one region"),
+    ("write_1MiB_vs_two_drains", Goal::AtMost(1.02), "1 MiB"),
+    (
+        "write_16KiB_unaligned_vs_two_drains",
+        Goal::AtMost(1.35),
+        "16 KiB, 100 bytes past a page's start",
+    ),
+    ("tx_8x64B_vs_two_drains_8x64B", Goal::AtMost(1.8), "a transaction of eight times 64 bytes"),
+    ("read_64B_vs_memcpy", Goal::AtMost(1.5), "a read of 64 bytes that are at home"),
+    ("read_4KiB_vs_memcpy", Goal::AtMost(1.05), "a read of 4 KiB that are at home"),
+    ("view_4KiB_vs_memcpy", Goal::AtMost(0.5), "a view of 4 KiB: nothing is copied"),
+    ("ram_write_64B_vs_memcpy", Goal::AtMost(2.5), "64 bytes where only the process can die"),
+    (
+        "scaling_2_threads_disjoint_4KiB",
+        Goal::AtLeast(1.9),
+        "throughput of two threads, each in its half, to that of one",
+    ),
+    (
+        "bytes_per_byte_1KiB",
+        Goal::AtMost(1.13),
+        "written to the medium, whole lines, for each byte",
+    ),
+    ("bytes_per_byte_4KiB", Goal::AtMost(1.04), "the same, 4 KiB"),
+    (
+        "worst_write_vs_baselines",
+        Goal::AtLeast(1.0),
+        "the lowest of a baseline's time to ours: durable writes, random and in order, all sizes",
+    ),
+    ("worst_mix_vs_baselines", Goal::AtLeast(1.0), "the same with 20, 50 and 80 % reads"),
+    ("open_after_crash_100GiB_vs_clean", Goal::AtMost(1.1), "opening a sparse file of 100 GiB"),
+    ("dram_bytes_per_touched_byte", Goal::AtMost(0.01), "memory of the process for bytes written"),
+];
+
+/// The goal of that name.
+pub fn goal(name: &str) -> Option<Goal> {
+    GOALS.iter().find(|(known, ..)| *known == name).map(|(_, goal, _)| *goal)
+}

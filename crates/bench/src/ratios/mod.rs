@@ -1,0 +1,105 @@
+//! Which goals are there, and are they met? The table, and `target/bench/ratios.json`.
+//!
+//! | file | question |
+//! |---|---|
+//! | `goals` | which names and which goals? |
+//! | `run` | how is each measured? |
+//! | `limit` | what does the hardware do at best? |
+//! | `child` | how does somebody die who was writing? |
+//! | `heap` | how much of the heap is in use? |
+
+pub mod child;
+pub mod goals;
+pub mod heap;
+pub(crate) mod limit;
+pub(crate) mod run;
+
+use crate::measure::Effort;
+use crate::scratch::Scratch;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+/// What is to be measured.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Fewer rounds.
+    pub quick: bool,
+    /// Only groups with this in their name.
+    pub only: Option<String>,
+    /// Where the files lie.
+    pub base: Option<std::path::PathBuf>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    values: Vec<(String, f64)>,
+}
+
+impl Found {
+    fn add(&mut self, name: &str, value: f64, told: &str) {
+        let verdict = match goals::goal(name) {
+            Some(goal) if goal.is_met(value) => format!("{goal}  met"),
+            Some(goal) => format!("{goal}  MISSED"),
+            None => String::new(),
+        };
+        println!("{name:<40} {value:>9.4}  {verdict:<16} {told}");
+        self.values.push((name.to_owned(), value));
+    }
+
+    fn add_detail(&mut self, name: &str, value: f64) {
+        self.values.push((name.replace(' ', "_"), value));
+    }
+
+    /// Names and values, in the order in which they were measured.
+    pub fn all(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// Flat JSON: name to number.
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("{\n");
+        for (n, (name, value)) in self.all().enumerate() {
+            let comma = if n == 0 { "" } else { ",\n" };
+            // Names are ours: nothing in them is to be escaped. JSON has no infinity.
+            let value = if value.is_finite() { format!("{value:.6}") } else { "null".into() };
+            let _never_fails = write!(json, "{comma}  \"{name}\": {value}");
+        }
+        json.push_str("\n}\n");
+        json
+    }
+}
+
+/// Measures everything, prints the table, and writes the JSON to `out`.
+///
+/// # Errors
+/// What the system or the crate says.
+pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
+    let effort = Effort::new(options.quick);
+    let mut found = Found::default();
+    type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
+    let groups: [Group<'_>; 9] = [
+        ("writes", Box::new(|s, f| run::writes(&effort, s, f))),
+        ("transactions", Box::new(|s, f| run::transactions(&effort, s, f))),
+        ("reads", Box::new(|s, f| run::reads(&effort, s, f))),
+        ("ram", Box::new(|s, f| run::ram(&effort, s, f))),
+        ("scaling", Box::new(|s, f| run::scaling(&effort, s, f))),
+        ("volume", Box::new(run::volume)),
+        ("baselines", Box::new(|s, f| run::baselines(&effort, s, options.quick, f))),
+        ("opening", Box::new(|s, f| run::opening(options.quick, s, f))),
+        ("dram", Box::new(run::dram)),
+    ];
+    for (name, group) in &groups {
+        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            // A folder for each group: memory that is not used any more is given back.
+            let scratch = Scratch::new(options.base.as_deref())?;
+            group(&scratch, &mut found)?;
+        }
+    }
+    if let Some(folder) = out.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(out, found.to_json())?;
+    Ok(found)
+}

@@ -1,0 +1,490 @@
+//! How is each ratio measured?
+//!
+//! Everybody's file has [`FILE`] bytes, so that neither the data nor what is known of it fits the caches.
+//! Each group begins with all pages of all slots touched. What was written is read back at its end.
+//!
+//! May import `measure`, `subject`, `memory`, `offsets`, `scratch`, `ours`, `baselines`.
+
+use super::Found;
+use super::child::{self, End};
+use super::limit::Limit;
+use crate::baselines;
+use crate::measure::{Effort, Series, Turn, ratio, take_turns};
+use crate::offsets::{Offsets, Order};
+use crate::ours::Ours;
+use crate::scratch::Scratch;
+use crate::subject::{Kind, Part, Subject};
+use atomic_mmap::Medium;
+use std::hint::black_box;
+use std::io;
+use std::time::Instant;
+
+/// Bytes of everybody's file.
+pub const FILE: u64 = 512 << 20;
+/// The same where all baselines are open at the same time.
+pub const FILE_BESIDE: u64 = 256 << 20;
+
+const KIB: usize = 1 << 10;
+
+/// Bytes that are written: their number is in them, so that what is read back tells which they are.
+pub struct Pattern(Vec<u8>);
+
+impl Pattern {
+    /// For pieces of `len` bytes.
+    pub fn new(len: usize) -> Pattern {
+        Pattern((0..len + 256).map(|n| (n * 7 % 251) as u8).collect())
+    }
+
+    /// The piece of a round.
+    pub fn piece(&self, round: usize, len: usize) -> &[u8] {
+        &self.0[round % 256..][..len]
+    }
+}
+
+/// Writes everything twice, so that both slots of each slice are there, whole.
+pub fn touch_all(subject: &dyn Subject, file: u64) {
+    let data = vec![0x5A; 1 << 20];
+    for _ in 0..2 {
+        for at in (0..file).step_by(data.len()) {
+            subject.write(&data, at);
+        }
+        subject.sync();
+    }
+}
+
+/// Fails where what was written in the last round does not read back.
+pub fn check_back(subject: &dyn Subject, pattern: &Pattern, round: usize, at: &[u64], len: usize) {
+    let mut back = vec![0; len];
+    for offset in at {
+        subject.read(&mut back, *offset);
+        assert!(
+            back == pattern.piece(round, len),
+            "what was written at {offset} does not read back"
+        );
+    }
+}
+
+/// One kind of write, against copies with one and with two drains.
+struct Writes {
+    name: &'static str,
+    len: usize,
+    step: u64,
+    plus: u64,
+    drains: u32,
+}
+
+/// Writes of all sizes that have a goal.
+pub fn writes(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let ours = Ours::open(&scratch.folder("writes")?, FILE, Medium::Dax)?;
+    let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
+    let whole = vec![0; 1 << 20];
+    (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
+    for w in [
+        Writes { name: "write_64B_vs_one_drain", len: 64, step: 64, plus: 0, drains: 1 },
+        Writes { name: "write_256B_vs_two_drains", len: 256, step: 256, plus: 0, drains: 2 },
+        Writes { name: "write_1KiB_vs_two_drains", len: KIB, step: 1024, plus: 0, drains: 2 },
+        Writes { name: "write_4KiB_vs_two_drains", len: 4 * KIB, step: 4096, plus: 0, drains: 2 },
+        Writes {
+            name: "write_64KiB_vs_two_drains",
+            len: 64 * KIB,
+            step: 65536,
+            plus: 0,
+            drains: 2,
+        },
+        Writes {
+            name: "write_1MiB_vs_two_drains",
+            len: 1 << 20,
+            step: 1 << 20,
+            plus: 0,
+            drains: 2,
+        },
+        Writes {
+            name: "write_16KiB_unaligned_vs_two_drains",
+            len: 16 * KIB,
+            step: 4096,
+            plus: 100,
+            drains: 2,
+        },
+    ] {
+        ours.0.deploy(0..FILE).map_err(io::Error::other)?;
+        touch_all(&ours, FILE);
+        let pattern = Pattern::new(w.len);
+        let offsets = |round: usize| {
+            Offsets::new(Order::Random, FILE, w.len, w.step, w.plus, round as u64 % 997)
+        };
+        let mut last = (0, Vec::new());
+        let [mine, bare] = {
+            let mut turns: [Turn<'_>; 2] = [
+                Box::new(|round, count| {
+                    let data = pattern.piece(round, w.len);
+                    offsets(round).take(count).for_each(|at| ours.write(data, at));
+                    last = (round, offsets(round).take(count.min(100)).collect());
+                }),
+                Box::new(|round, count| {
+                    let data = pattern.piece(round, w.len);
+                    let all = offsets(round).take(count);
+                    match w.drains {
+                        1 => all.for_each(|at| limit.copy_one_drain(data, at)),
+                        _ => all.for_each(|at| limit.copy_two_drains(data, at)),
+                    }
+                }),
+            ];
+            two(take_turns(effort, 16, &mut turns))
+        };
+        if w.plus == 0 {
+            // (Pieces at other offsets overlap, and a later one went over an earlier one.)
+            check_back(&ours, &pattern, last.0, &last.1, w.len);
+        }
+        found.add(
+            w.name,
+            ratio(&mine, &bare),
+            &format!("{:.0} : {:.0} ns", mine.median(), bare.median()),
+        );
+    }
+    Ok(())
+}
+
+fn two(series: Vec<Series>) -> [Series; 2] {
+    series.try_into().expect("two turns")
+}
+
+/// Transactions.
+pub fn transactions(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let ours = Ours::open(&scratch.folder("transactions")?, FILE, Medium::Dax)?;
+    let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
+    touch_all(&ours, FILE);
+    let whole = vec![0; 1 << 20];
+    (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
+    let data = [0x33; 64];
+    let places = |round: usize, count: usize, each: &mut dyn FnMut(&[Part<'_>])| {
+        let mut all = Offsets::new(Order::Random, FILE, 64, 4096, 0, round as u64 % 997);
+        for _ in 0..count {
+            let mut parts: [Part<'_>; 8] =
+                std::array::from_fn(|_| (all.next().unwrap_or_default(), &data[..]));
+            parts.sort_unstable_by_key(|part| part.0);
+            each(&parts);
+        }
+    };
+    let [mine, bare] = {
+        let mut turns: [Turn<'_>; 2] = [
+            Box::new(|round, count| {
+                places(round, count, &mut |parts| assert!(ours.transact(parts)));
+            }),
+            Box::new(|round, count| {
+                places(round, count, &mut |parts| limit.copy_all_two_drains(parts));
+            }),
+        ];
+        two(take_turns(effort, 16, &mut turns))
+    };
+    let told = format!("{:.0} : {:.0} ns", mine.median(), bare.median());
+    found.add("tx_8x64B_vs_two_drains_8x64B", ratio(&mine, &bare), &told);
+    Ok(())
+}
+
+/// Reads and views.
+pub fn reads(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let ours = Ours::open(&scratch.folder("reads")?, FILE, Medium::Dax)?;
+    let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
+    touch_all(&ours, FILE);
+    ours.0.deploy(0..FILE).map_err(io::Error::other)?;
+    let whole = vec![0x5A; 1 << 20];
+    (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
+    for (name, len) in [("read_64B_vs_memcpy", 64), ("read_4KiB_vs_memcpy", 4 * KIB)] {
+        let offsets = |round: usize| {
+            Offsets::new(Order::Random, FILE, len, len as u64, 0, round as u64 % 997)
+        };
+        let (mut to, mut bare_to) = (vec![0; len], vec![0; len]);
+        let [mine, bare] = {
+            let mut turns: [Turn<'_>; 2] = [
+                Box::new(|round, count| {
+                    offsets(round).take(count).for_each(|at| ours.read(black_box(&mut to), at));
+                }),
+                Box::new(|round, count| {
+                    offsets(round)
+                        .take(count)
+                        .for_each(|at| limit.copy_out(black_box(&mut bare_to), at));
+                }),
+            ];
+            two(take_turns(effort, 64, &mut turns))
+        };
+        assert!(to == bare_to, "what is read is not what was written");
+        found.add(
+            name,
+            ratio(&mine, &bare),
+            &format!("{:.0} : {:.0} ns", mine.median(), bare.median()),
+        );
+    }
+    let len = 4 * KIB;
+    let offsets =
+        |round: usize| Offsets::new(Order::Random, FILE, len, 4096, 0, round as u64 % 997);
+    let mut to = vec![0; len];
+    let [mine, bare] = {
+        let mut turns: [Turn<'_>; 2] = [
+            Box::new(|round, count| {
+                for at in offsets(round).take(count) {
+                    let view = ours.0.view(at..at + len as u64).expect("in range");
+                    // One byte is looked at: a view that nobody looks into need not be there.
+                    let mut byte = [0];
+                    view.read_at(&mut byte, 17).expect("in range");
+                    black_box(byte);
+                }
+            }),
+            Box::new(|round, count| {
+                offsets(round).take(count).for_each(|at| limit.copy_out(black_box(&mut to), at));
+            }),
+        ];
+        two(take_turns(effort, 64, &mut turns))
+    };
+    let told = format!("{:.0} : {:.0} ns", mine.median(), bare.median());
+    found.add("view_4KiB_vs_memcpy", ratio(&mine, &bare), &told);
+    Ok(())
+}
+
+/// Where only the death of the process counts.
+pub fn ram(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let ours = Ours::open(&scratch.folder("ram")?, FILE, Medium::Ram)?;
+    let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
+    touch_all(&ours, FILE);
+    let whole = vec![0x5A; 1 << 20];
+    (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
+    let offsets = |round: usize| Offsets::new(Order::Random, FILE, 64, 64, 0, round as u64 % 997);
+    let data = [0x44; 64];
+    let [mine, bare] = {
+        let mut turns: [Turn<'_>; 2] = [
+            Box::new(|round, count| {
+                offsets(round).take(count).for_each(|at| ours.write(&data, at))
+            }),
+            Box::new(|round, count| {
+                offsets(round).take(count).for_each(|at| limit.copy(&data, at))
+            }),
+        ];
+        two(take_turns(effort, 64, &mut turns))
+    };
+    let told = format!("{:.0} : {:.0} ns", mine.median(), bare.median());
+    found.add("ram_write_64B_vs_memcpy", ratio(&mine, &bare), &told);
+    Ok(())
+}
+
+/// Two threads, each in its half of the file; and how bare copies with two drains do that, since two threads share
+/// what the memory can do.
+pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let folder = scratch.folder("scaling")?;
+    let ours = Ours::open(&folder, FILE, Medium::Dax)?;
+    touch_all(&ours, FILE);
+    let limit = Limit::open(&folder, FILE)?;
+    let [one, two] = in_two_halves(effort, |data, at| ours.write(data, at));
+    let [bare_one, bare_two] = in_two_halves(effort, |data, at| limit.copy_two_drains(data, at));
+    let bare = 2.0 * ratio(&bare_one, &bare_two);
+    let told = format!(
+        "{:.0} ns one, {:.0} ns two; bare copies {bare:.2}",
+        one.median(),
+        two.median() / 2.0
+    );
+    found.add("scaling_2_threads_disjoint_4KiB", 2.0 * ratio(&one, &two), &told);
+    found.add_detail("scaling_2_threads_two_drains_4KiB", bare);
+    Ok(())
+}
+
+/// Writes of 4 KiB by one thread and by two at a time.
+fn in_two_halves(effort: &Effort, write: impl Fn(&[u8], u64) + Sync) -> [Series; 2] {
+    let data = vec![0x66; 4 * KIB];
+    let half = |which: u64, round: usize, count: usize| {
+        let all =
+            Offsets::new(Order::Random, FILE / 2, data.len(), 4096, which * FILE / 2, round as u64);
+        // `plus` makes the room smaller by as much: the second half ends where the file ends.
+        let all = if which == 0 {
+            all
+        } else {
+            Offsets::new(Order::Random, FILE, data.len(), 4096, FILE / 2, round as u64)
+        };
+        all.take(count).for_each(|at| write(&data, at));
+    };
+    // The second thread is there all the time: what a start costs is no part of a turn.
+    let (ask, asked) = std::sync::mpsc::channel::<(usize, usize)>();
+    let (say, said) = std::sync::mpsc::channel::<()>();
+    let series = std::thread::scope(|s| {
+        let half = &half;
+        s.spawn(move || {
+            while let Ok((round, count)) = asked.recv() {
+                half(1, round, count);
+                if say.send(()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut turns: [Turn<'_>; 2] = [
+            Box::new(|round, count| half(0, round, count)),
+            Box::new(|round, count| {
+                ask.send((round, count)).expect("the other thread is there");
+                half(0, round, count);
+                said.recv().expect("the other thread is there");
+            }),
+        ];
+        let longer = Effort { turn: effort.turn * 4, ..*effort };
+        let series = take_turns(&longer, 64, &mut turns);
+        drop(turns);
+        drop(ask);
+        series
+    });
+    two(series)
+}
+
+/// Bytes written for each byte asked for.
+pub fn volume(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let ours = Ours::open(&scratch.folder("volume")?, FILE / 4, Medium::Dax)?;
+    touch_all(&ours, FILE / 4);
+    for (name, len) in [("bytes_per_byte_1KiB", KIB), ("bytes_per_byte_4KiB", 4 * KIB)] {
+        let data = vec![0x77; len];
+        let before = ours.0.stats();
+        Offsets::new(Order::Random, FILE / 4, len, len as u64, 0, 1)
+            .take(20_000)
+            .for_each(|at| ours.write(&data, at));
+        let after = ours.0.stats();
+        let written = (after.bytes_written - before.bytes_written) as f64;
+        found.add(
+            name,
+            written / (after.bytes_asked - before.bytes_asked) as f64,
+            "20000 random writes",
+        );
+    }
+    Ok(())
+}
+
+/// Against everybody in `baselines`: writes of all sizes, random and in order, and reads among them.
+pub fn baselines(
+    effort: &Effort,
+    scratch: &Scratch,
+    quick: bool,
+    found: &mut Found,
+) -> io::Result<()> {
+    let folder = scratch.folder("beside")?;
+    let ours = Ours::open(&folder, FILE_BESIDE, Medium::Dax)?;
+    // Shorter: there are many cells.
+    let effort = Effort { rounds: if quick { 7 } else { 31 }, turn: effort.turn / 3, ..*effort };
+    let sizes: &[usize] = &[64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
+    let (mut worst_write, mut worst_mix) = (Worst::default(), Worst::default());
+    for kind in baselines::ALL {
+        let theirs = open_in(scratch, kind)?;
+        touch_all(&*theirs, FILE_BESIDE);
+        touch_all(&ours, FILE_BESIDE);
+        for &len in sizes {
+            for order in [Order::Random, Order::Sequential] {
+                let value = mix(&effort, &ours, &*theirs, len, order, 0);
+                worst_write.look(value, || format!("{} {order:?} {len} B", kind.name));
+                found.add_detail(&format!("write_{len}B_{order:?}_{}_vs_ours", kind.name), value);
+            }
+            for reads in [20, 50, 80] {
+                let value = mix(&effort, &ours, &*theirs, len, Order::Random, reads);
+                worst_mix.look(value, || format!("{} {reads} % reads of {len} B", kind.name));
+                found.add_detail(&format!("mix{reads}_{len}B_{}_vs_ours", kind.name), value);
+            }
+        }
+    }
+    found.add("worst_write_vs_baselines", worst_write.value, &worst_write.where_);
+    found.add("worst_mix_vs_baselines", worst_mix.value, &worst_mix.where_);
+    Ok(())
+}
+
+fn open_in(scratch: &Scratch, kind: &Kind) -> io::Result<Box<dyn Subject>> {
+    (kind.open)(&scratch.folder(&kind.name.replace(' ', "-"))?, FILE_BESIDE)
+}
+
+/// The lowest, and where it was.
+struct Worst {
+    value: f64,
+    where_: String,
+}
+
+impl Default for Worst {
+    fn default() -> Self {
+        Worst { value: f64::INFINITY, where_: "nobody to compare with".into() }
+    }
+}
+
+impl Worst {
+    fn look(&mut self, value: f64, place: impl Fn() -> String) {
+        if value < self.value {
+            *self = Worst { value, where_: place() };
+        }
+    }
+}
+
+/// Their time to ours: so many percent reads, the rest durable writes, one by one.
+fn mix(
+    effort: &Effort,
+    ours: &dyn Subject,
+    theirs: &dyn Subject,
+    len: usize,
+    order: Order,
+    reads: u64,
+) -> f64 {
+    let pattern = Pattern::new(len);
+    let run = |subject: &dyn Subject, to: &mut [u8], round: usize, count: usize| {
+        let data = pattern.piece(round, len);
+        let places = Offsets::new(order, FILE_BESIDE, len, len as u64, 0, round as u64 % 997);
+        for (n, at) in places.take(count).enumerate() {
+            // Spread evenly, and the same for all: 0, 37, 74, 11, ...
+            if (n as u64 * 37) % 100 < reads {
+                subject.read(black_box(to), at);
+            } else {
+                subject.write(data, at);
+                subject.sync();
+            }
+        }
+    };
+    let (mut a, mut b) = (vec![0; len], vec![0; len]);
+    let mut turns: [Turn<'_>; 2] = [
+        Box::new(|round, count| run(theirs, &mut a, round, count)),
+        Box::new(|round, count| run(ours, &mut b, round, count)),
+    ];
+    let [theirs_took, ours_took] = two(take_turns(effort, 4, &mut turns));
+    drop(turns);
+    for at in (0..FILE_BESIDE).step_by(FILE_BESIDE as usize / 64) {
+        let (mut x, mut y) = (vec![0; len], vec![0; len]);
+        theirs.read(&mut x, at);
+        ours.read(&mut y, at);
+        assert!(x == y, "after the same writes {at} reads differently");
+    }
+    ratio(&theirs_took, &ours_took)
+}
+
+/// Opening after a crash, against opening after a clean end.
+pub fn opening(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let folder = scratch.folder("opening")?;
+    let path = folder.join("ours");
+    // Both times another process has just ended: what the caches hold is the same.
+    let open_after = |end: End| -> io::Result<f64> {
+        child::end_after_writing(&path, end)?;
+        let begin = Instant::now();
+        let file = child::open_large(&path)?;
+        let took = begin.elapsed().as_secs_f64() * 1e6;
+        child::check_what_the_child_wrote(&file)?;
+        file.close(atomic_mmap::CloseMode::Fast).map_err(io::Error::other)?;
+        Ok(took)
+    };
+    let (mut crashed, mut clean) = (Vec::new(), Vec::new());
+    for _ in 0..if quick { 9 } else { 41 } {
+        crashed.push(open_after(End::Dies)?);
+        clean.push(open_after(End::Closes)?);
+    }
+    let (crashed, clean) = (Series(crashed), Series(clean));
+    let told = format!("{:.0} : {:.0} µs", crashed.median(), clean.median());
+    found.add("open_after_crash_100GiB_vs_clean", ratio(&crashed, &clean), &told);
+    Ok(())
+}
+
+/// What is allocated on the heap for what was written.
+pub fn dram(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let touched = 256 << 20;
+    let ours = Ours::open(&scratch.folder("dram")?, FILE, Medium::Dax)?;
+    // One write in each page: everything that is ever known of a page is known then.
+    let all =
+        Offsets::new(Order::Sequential, touched, 64, 4096, 0, 0).take(touched as usize / 4096);
+    let taken = super::heap::taken_by(|| all.for_each(|at| ours.write(&[0x11; 64], at)));
+    found.add(
+        "dram_bytes_per_touched_byte",
+        taken as f64 / touched as f64,
+        "every page of 256 MiB",
+    );
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The process that looks at images: it mounts the disk, opens the files as after a restart of the machine,
+//! compares their bytes, and goes on with some of them.
+//!
+//! It hears `mark TEXT` for each mark before the power went, and then `image SEED`. It answers `ok`, or
+//! `bad WHY` in one line.
+//!
+//! A second such process hears `recover` instead. It opens and closes the files, and syncs what it writes:
+//! the power may go again in the middle of that.
+
+use crate::Anything;
+use crate::crowd::LEN;
+use crate::expected::Expected;
+use crate::hurry::{skip_syncs, stop};
+use crate::mounts::{System, other_boot, own_mounts, unmount};
+use crate::writer::options;
+use atomic_mmap::{AtomicMappedFile, CloseMode, Options};
+use std::fs;
+use std::io::{Write, stdin, stdout};
+use std::path::Path;
+
+/// One image in so many is gone on with: that costs as much as five others.
+const GO_ON: u8 = 8;
+
+/// Answers until nobody asks any more.
+pub fn answer(
+    system: System,
+    device: &Path,
+    folder: &Path,
+    seed: u64,
+    recovers: bool,
+) -> Anything<()> {
+    own_mounts()?;
+    let scratch = folder.parent().ok_or("a folder in the scratch folder")?;
+    if recovers {
+        other_boot(scratch, 1)?;
+    } else {
+        // What the other one has left is of an earlier boot as well.
+        other_boot(scratch, 2)?;
+        skip_syncs()?;
+    }
+    let mut expected = Expected::new(seed);
+    for line in stdin().lines() {
+        let line = line?;
+        match line.split_once(' ') {
+            Some(("mark", mark)) => expected.hear(mark)?,
+            Some(("image", seed)) => {
+                let mut random = fastrand::Rng::with_seed(seed.parse()?);
+                say(look(system, device, folder, &expected, &mut random))?;
+            }
+            None if line == "recover" => say(recover(system, device, folder, &expected))?,
+            _ => return Err(format!("{line:?} is not understood").into()),
+        }
+    }
+    Ok(())
+}
+
+fn say(result: Anything<()>) -> Anything<()> {
+    let answer = match result {
+        Ok(()) => "ok".to_owned(),
+        Err(why) => format!("bad {}", why.to_string().replace('\n', " ")),
+    };
+    Ok(writeln!(stdout(), "{answer}")?)
+}
+
+/// Opens and closes each file that is there.
+fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) -> Anything<()> {
+    system
+        .mount(device, folder)
+        .map_err(|e| format!("{} cannot be mounted: {e}", system.name()))?;
+    let open_all = || -> Anything<()> {
+        let scripts = expected.scripts.iter().map(|file| file.plan);
+        let crowds = expected.crowds.iter().map(|file| file.crowd);
+        let scripts = scripts.map(|plan| (plan.name, options(plan.durability, plan.len)));
+        let crowds = crowds.map(|crowd| (crowd.name, options(crowd.durability, LEN)));
+        for (name, options) in scripts.chain(crowds) {
+            if folder.join(name).exists() {
+                options.open(folder.join(name))?.close(CloseMode::Fast)?;
+            }
+        }
+        Ok(())
+    };
+    let opened = open_all();
+    let unmounted = unmount(folder);
+    opened?;
+    Ok(unmounted?)
+}
+
+fn look(
+    system: System,
+    device: &Path,
+    folder: &Path,
+    expected: &Expected,
+    random: &mut fastrand::Rng,
+) -> Anything<()> {
+    system
+        .mount(device, folder)
+        .map_err(|e| format!("{} cannot be mounted: {e}", system.name()))?;
+    let found = look_at_files(folder, expected, random);
+    stop(folder);
+    let unmounted = unmount(folder);
+    found?;
+    Ok(unmounted.map_err(|e| format!("cannot be unmounted: {e}"))?)
+}
+
+fn look_at_files(folder: &Path, expected: &Expected, random: &mut fastrand::Rng) -> Anything<()> {
+    for file in &expected.scripts {
+        let (name, plan) = (file.plan.name, &file.plan);
+        let path = folder.join(name);
+        if let Some(plain) = file.plain()
+            && fs::read(&path).map_err(|e| format!("{name}, closed: {e}"))? != plain
+        {
+            return Err(format!("{name}: the plain bytes are not what was closed").into());
+        }
+        let options = || options(plan.durability, plan.len);
+        look_at_file(&path, &options, file.may_be_missing(), &|bytes| file.check(bytes), random)?;
+    }
+    for file in &expected.crowds {
+        let path = folder.join(file.crowd.name);
+        let options = || options(file.crowd.durability, LEN);
+        look_at_file(&path, &options, file.may_be_missing(), &|bytes| file.check(bytes), random)?;
+    }
+    Ok(())
+}
+
+fn look_at_file(
+    path: &Path,
+    options: &dyn Fn() -> Options,
+    may_be_missing: bool,
+    check: &dyn Fn(&[u8]) -> Result<(), String>,
+    random: &mut fastrand::Rng,
+) -> Anything<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !path.exists() {
+        return if may_be_missing { Ok(()) } else { Err(format!("{name} is gone").into()) };
+    }
+    let file = options().open(path).map_err(|e| format!("{name} does not open: {e}"))?;
+    let bytes = read_all(&file).map_err(|e| format!("{name}: {e}"))?;
+    check(&bytes)?;
+    if random.u8(..GO_ON) == 0 {
+        go_on(path, file, bytes, options, random).map_err(|e| format!("{name}, going on: {e}"))?;
+    } else {
+        file.close(CloseMode::Fast).map_err(|e| format!("{name}: closing: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Writes, syncs, closes and opens again.
+fn go_on(
+    path: &Path,
+    file: AtomicMappedFile,
+    mut bytes: Vec<u8>,
+    options: &dyn Fn() -> Options,
+    random: &mut fastrand::Rng,
+) -> Anything<()> {
+    for _ in 0..4 {
+        let len = random.usize(1..=bytes.len().min(20_000));
+        let at = random.usize(..=bytes.len() - len);
+        let mut data = vec![0; len];
+        random.fill(&mut data);
+        file.write_at(&data, at as u64)?;
+        bytes[at..at + len].copy_from_slice(&data);
+        if random.bool() {
+            file.sync()?;
+        }
+    }
+    let mode = if random.bool() { CloseMode::Fast } else { CloseMode::Spatial };
+    file.close(mode)?;
+    if mode == CloseMode::Spatial && fs::read(path)? != bytes {
+        return Err("the plain bytes are others".into());
+    }
+    let file = options().open(path)?;
+    if read_all(&file)? != bytes {
+        return Err("opened again it holds other bytes".into());
+    }
+    Ok(file.close(CloseMode::Fast)?)
+}
+
+fn read_all(file: &AtomicMappedFile) -> atomic_mmap::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

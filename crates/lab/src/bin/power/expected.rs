@@ -1,0 +1,183 @@
+//! What must an image hold, and what may it hold? From the marks before the power went.
+
+use crate::crowd::{self, CROWDS, Crowd, THREADS};
+use crate::script::{Op, PLANS, Plan, Script, State, after, makes_point};
+use atomic_mmap::CloseMode;
+
+/// All files.
+pub struct Expected {
+    pub scripts: Vec<Followed>,
+    pub crowds: Vec<Watched>,
+}
+
+/// A file that follows a script.
+pub struct Followed {
+    pub plan: Plan,
+    script: Script,
+    /// After the operations that have returned.
+    now: State,
+    /// The newest durable point of which the writer has heard.
+    acknowledged: State,
+    under_way: Option<UnderWay>,
+    /// The last operation was a spatial close, and it has returned.
+    is_plain: bool,
+}
+
+struct UnderWay {
+    op: Op,
+    after: State,
+    makes_point: bool,
+}
+
+/// A file of several threads.
+pub struct Watched {
+    pub crowd: Crowd,
+    /// Of each thread the operations that have begun and returned.
+    begun: [u64; THREADS],
+    returned: [u64; THREADS],
+    /// Those that had returned when the sync began that is under way.
+    to_be_durable: [u64; THREADS],
+    /// What must be there.
+    durable: [u64; THREADS],
+    /// The file has been made.
+    is_there: bool,
+}
+
+impl Expected {
+    pub fn new(seed: u64) -> Expected {
+        let followed = |plan: &Plan| Followed {
+            plan: *plan,
+            script: Script::new(*plan, seed),
+            now: None,
+            acknowledged: None,
+            under_way: None,
+            is_plain: false,
+        };
+        let watched = |crowd: &Crowd| Watched {
+            crowd: *crowd,
+            begun: [0; THREADS],
+            returned: [0; THREADS],
+            to_be_durable: [0; THREADS],
+            durable: [0; THREADS],
+            is_there: false,
+        };
+        Expected {
+            scripts: PLANS.iter().map(followed).collect(),
+            crowds: CROWDS.iter().map(watched).collect(),
+        }
+    }
+
+    /// Takes notice of a mark.
+    pub fn hear(&mut self, mark: &str) -> Result<(), String> {
+        let not_understood = || format!("the mark {mark:?} is not understood");
+        let words: Vec<&str> = mark.split(' ').collect();
+        let [what, name, rest @ ..] = &words[..] else { return Err(not_understood()) };
+        if let Some(file) = self.scripts.iter_mut().find(|file| file.plan.name == *name) {
+            match *what {
+                "b" => file.begin(),
+                "d" => file.end(),
+                _ => return Err(not_understood()),
+            }
+            return Ok(());
+        }
+        let file = self.crowds.iter_mut().find(|file| file.crowd.name == *name);
+        let file = file.ok_or_else(not_understood)?;
+        match (*what, rest) {
+            ("sync", []) => file.to_be_durable = file.returned,
+            ("synced", []) => {
+                file.durable = file.to_be_durable;
+                file.is_there = true;
+            }
+            ("begin" | "done", [thread, number]) => {
+                let thread: usize = thread.parse().map_err(|_| not_understood())?;
+                let number = number.parse().map_err(|_| not_understood())?;
+                let numbers = if *what == "begin" { &mut file.begun } else { &mut file.returned };
+                numbers[thread] = number;
+            }
+            _ => return Err(not_understood()),
+        }
+        Ok(())
+    }
+}
+
+impl Followed {
+    fn begin(&mut self) {
+        let op = self.script.next();
+        let after = after(&self.plan, &self.now, &op);
+        let makes_point = makes_point(&self.plan, &self.now, &op);
+        self.is_plain = false;
+        self.under_way = Some(UnderWay { op, after, makes_point });
+    }
+
+    fn end(&mut self) {
+        let Some(UnderWay { op, after, makes_point }) = self.under_way.take() else { return };
+        if makes_point {
+            self.acknowledged.clone_from(&after);
+        }
+        self.is_plain = matches!(op, Op::Close(CloseMode::Spatial));
+        self.now = after;
+    }
+
+    /// The states that may be found: the acknowledged point, and the one that is being made.
+    fn allowed(&self) -> impl Iterator<Item = &State> {
+        let next = self.under_way.as_ref().filter(|op| op.makes_point).map(|op| &op.after);
+        std::iter::once(&self.acknowledged).chain(next)
+    }
+
+    /// Whether the file may be missing.
+    pub fn may_be_missing(&self) -> bool {
+        self.allowed().any(Option::is_none)
+    }
+
+    /// The bytes that the plain file must hold, if it must be a plain file.
+    pub fn plain(&self) -> Option<&[u8]> {
+        self.acknowledged.as_deref().filter(|_| self.is_plain)
+    }
+
+    /// Whether the file may hold these bytes.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
+        let mut says = String::new();
+        for state in self.allowed() {
+            let Some(expected) = state else { continue };
+            if expected == bytes {
+                return Ok(());
+            }
+            says += &format!("; is not a durable point: {}", difference(bytes, expected));
+        }
+        Err(format!("{}{says}", self.plan.name))
+    }
+}
+
+impl Watched {
+    pub fn may_be_missing(&self) -> bool {
+        !self.is_there
+    }
+
+    /// Whether the file may hold these bytes.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
+        let name = self.crowd.name;
+        let found = crowd::found(bytes).map_err(|e| format!("{name}: {e}"))?;
+        let at_least = match self.crowd.durability {
+            atomic_mmap::Durability::EveryWrite => self.returned,
+            _ => self.durable,
+        };
+        for thread in 0..THREADS {
+            if found[thread] < at_least[thread] || found[thread] > self.begun[thread] {
+                return Err(format!(
+                    "{name}: {found:?} are there, acknowledged are {at_least:?}, begun {:?}",
+                    self.begun
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn difference(is: &[u8], should: &[u8]) -> String {
+    if is.len() != should.len() {
+        return format!("{} bytes for {}", is.len(), should.len());
+    }
+    let differ: Vec<usize> = (0..is.len()).filter(|n| is[*n] != should[*n]).collect();
+    let (first, last) = (differ.first().unwrap_or(&0), differ.last().unwrap_or(&0));
+    format!("{} bytes differ, from {first} to {last}", differ.len())
+}

@@ -1,0 +1,166 @@
+//! How does a disk become a folder? Loop devices, file systems, mounts, and another boot.
+
+use crate::Anything;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A file system that can be tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum System {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl std::str::FromStr for System {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<System, String> {
+        match name {
+            "ext4" => Ok(System::Ext4),
+            "xfs" => Ok(System::Xfs),
+            "btrfs" => Ok(System::Btrfs),
+            _ => Err(format!("no file system {name}: ext4, xfs, btrfs")),
+        }
+    }
+}
+
+impl System {
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Ext4 => "ext4",
+            System::Xfs => "xfs",
+            System::Btrfs => "btrfs",
+        }
+    }
+
+    /// Bytes of the disk: hardly more than the file system wants, since some of it is read at each mount.
+    pub fn disk_len(self) -> u64 {
+        match self {
+            System::Ext4 => 128 << 20,
+            System::Xfs => 320 << 20,
+            System::Btrfs => 400 << 20,
+        }
+    }
+
+    /// Bytes that this file system itself needs to be written whole: its superblock. Where a block of it is
+    /// torn, the file system cannot be mounted, and that is no matter of this crate.
+    pub fn is_whole(self, at: u64, len: usize) -> bool {
+        let superblocks: &[u64] = match self {
+            System::Ext4 => &[0],
+            System::Xfs => &[],
+            System::Btrfs => &[64 << 10, 64 << 20],
+        };
+        superblocks.iter().any(|start| at < start + 4096 && *start < at + len as u64)
+    }
+
+    /// Makes one on the device.
+    pub fn make(self, device: &Path) -> Anything<()> {
+        let (program, arguments): (&str, &[&str]) = match self {
+            System::Ext4 => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", "nodiscard", "-J", "size=4"])
+            }
+            System::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
+            System::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "single", "-d", "single"]),
+        };
+        run(Command::new(program).args(arguments).arg(device))?;
+        Ok(())
+    }
+
+    pub fn mount(self, device: &Path, folder: &Path) -> io::Result<()> {
+        mount(device, folder, self.name(), "")
+    }
+}
+
+/// Runs a program and returns what it prints.
+pub fn run(command: &mut Command) -> Anything<String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{command:?}: {e}"))?;
+    if !output.status.success() {
+        let says = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{command:?}: {}: {says}", output.status).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A loop device over a file. It is given back when this is dropped.
+///
+/// Nobody keeps the device open while nothing is mounted from it: the kernel then forgets its pages.
+pub struct Loop(PathBuf);
+
+impl Loop {
+    pub fn new(file: &Path) -> Anything<Loop> {
+        let name =
+            run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
+        Ok(Loop(name.into()))
+    }
+
+    pub fn device(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _best_effort = run(Command::new("losetup").arg("--detach").arg(&self.0));
+    }
+}
+
+/// Gives this process, and those that it starts, mounts of their own: they are gone with the last one.
+pub fn own_mounts() -> io::Result<()> {
+    // SAFETY: no memory is concerned.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    flags("none", Path::new("/"), "none", libc::MS_REC | libc::MS_PRIVATE, "")
+}
+
+/// The machine seems to have been booted anew, for the `n`th time: the boot's identity is another one, for
+/// this process and those that it starts.
+pub fn other_boot(scratch: &Path, n: u8) -> io::Result<()> {
+    let id = scratch.join(format!("boot-{n}"));
+    std::fs::write(&id, format!("0ff0ff00-0000-4000-8000-0000000000{n:02x}\n"))?;
+    let place = Path::new("/proc/sys/kernel/random/boot_id");
+    flags(id.as_os_str(), place, "none", libc::MS_BIND, "")
+}
+
+pub fn mount(
+    device: impl AsRef<std::ffi::OsStr>,
+    folder: &Path,
+    system: &str,
+    options: &str,
+) -> io::Result<()> {
+    flags(device, folder, system, libc::MS_NOATIME, options)
+}
+
+fn flags(
+    device: impl AsRef<std::ffi::OsStr>,
+    folder: &Path,
+    system: &str,
+    flags: libc::c_ulong,
+    options: &str,
+) -> io::Result<()> {
+    let device = CString::new(device.as_ref().as_bytes())?;
+    let folder = CString::new(folder.as_os_str().as_bytes())?;
+    let (system, options) = (CString::new(system)?, CString::new(options)?);
+    // SAFETY: strings that end with a zero.
+    let result = unsafe {
+        libc::mount(
+            device.as_ptr(),
+            folder.as_ptr(),
+            system.as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub fn unmount(folder: &Path) -> io::Result<()> {
+    let folder = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: a string that ends with a zero.
+    let result = unsafe { libc::umount2(folder.as_ptr(), 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

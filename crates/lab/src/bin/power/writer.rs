@@ -1,0 +1,208 @@
+//! The process that writes files, until its operations are done. What it says goes among the disk's writes.
+//!
+//! | mark | |
+//! |---|---|
+//! | `b FILE` | the next operation of the file's script begins |
+//! | `d FILE` | it has returned |
+//! | `begin FILE THREAD N` | so does a thread's operation of a file of several threads |
+//! | `done FILE THREAD N` | |
+//! | `sync FILE` | a sync of such a file begins, or something else that ends in a durable point |
+//! | `synced FILE` | |
+//!
+//! Another thread plays the kernel, which writes dirty pages back when it likes.
+
+use crate::Anything;
+use crate::crowd::{CROWDS, Crowd, LEN, RANGE, THREADS, range_at, stamp};
+use crate::script::{JOURNAL_LEN, Op, PLANS, Plan, Script};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, Options};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Operations of each thread of a crowd between an opening and the next closing.
+const CROWD_ROUND: u64 = 12;
+
+struct Writer<'a> {
+    folder: &'a Path,
+    marks: File,
+    seed: u64,
+    operations: u64,
+}
+
+/// Writes, and closes everything.
+pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anything<()> {
+    let marks = File::options().write(true).open(marks)?;
+    let writer = Writer { folder, marks, seed, operations };
+    let at_work = AtomicUsize::new(PLANS.len() + CROWDS.len());
+    let failed = AtomicBool::new(false);
+    let run = |what: &dyn Fn() -> Anything<()>| {
+        if let Err(error) = what() {
+            eprintln!("the writer: {error}");
+            failed.store(true, Ordering::Relaxed);
+        }
+        at_work.fetch_sub(1, Ordering::Relaxed);
+    };
+    thread::scope(|scope| {
+        for plan in PLANS {
+            let (run, writer) = (&run, &writer);
+            scope.spawn(move || run(&|| writer.follow(plan)));
+        }
+        for crowd in CROWDS {
+            let (run, writer) = (&run, &writer);
+            scope.spawn(move || run(&|| writer.crowd(crowd)));
+        }
+        let mut random = fastrand::Rng::with_seed(seed);
+        while at_work.load(Ordering::Relaxed) > 0 {
+            let _files_come_and_go = write_back(folder, &mut random);
+            thread::sleep(Duration::from_micros(random.u64(..1_500)));
+        }
+    });
+    if failed.into_inner() { Err("it has failed".into()) } else { Ok(()) }
+}
+
+/// The options with which writer and checker open a file.
+pub fn options(durability: atomic_mmap::Durability, len: u64) -> Options {
+    AtomicMappedFile::options()
+        .create(true)
+        .len(len)
+        .durability(durability)
+        .journal_len(JOURNAL_LEN)
+        .max_len(64 << 20)
+}
+
+impl Writer<'_> {
+    fn say(&self, mark: &str) -> Anything<()> {
+        let written = (&self.marks).write(mark.as_bytes())?;
+        if written == mark.len() { Ok(()) } else { Err("a mark was cut short".into()) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn open(&self, name: &str, options: Options) -> Anything<AtomicMappedFile> {
+        let file = options.open(self.path(name))?;
+        if file.medium() != Medium::PageCache {
+            return Err(format!("{name}: medium {}", file.medium()).into());
+        }
+        Ok(file)
+    }
+
+    fn follow(&self, plan: &Plan) -> Anything<()> {
+        let mut script = Script::new(*plan, self.seed);
+        let mut file = None;
+        for _ in 0..self.operations {
+            let op = script.next();
+            self.say(&format!("b {}", plan.name))?;
+            self.act(plan, &op, &mut file).map_err(|e| format!("{}: {e}", plan.name))?;
+            self.say(&format!("d {}", plan.name))?;
+        }
+        // As it is: not to be closed by a drop that nobody has heard of.
+        std::mem::forget(file);
+        Ok(())
+    }
+
+    fn act(&self, plan: &Plan, op: &Op, file: &mut Option<AtomicMappedFile>) -> Anything<()> {
+        let open = || file.as_ref().ok_or("the file is closed");
+        match op {
+            Op::Create | Op::Open => {
+                *file = Some(self.open(plan.name, options(plan.durability, plan.len))?);
+            }
+            Op::Write(parts) => match &parts[..] {
+                [(at, bytes)] => open()?.write_at(bytes, *at)?,
+                parts => {
+                    let mut transaction = open()?.begin();
+                    for (at, bytes) in parts {
+                        transaction.write_at(bytes, *at)?;
+                    }
+                    transaction.commit()?;
+                }
+            },
+            Op::Sync => open()?.sync()?,
+            Op::SetLen(len) => open()?.set_len(*len)?,
+            Op::Deploy(range) => {
+                open()?.deploy(range.clone())?;
+            }
+            Op::Close(mode) => file.take().ok_or("the file is closed")?.close(*mode)?,
+            Op::Remove => {
+                fs::remove_file(self.path(plan.name))?;
+                File::open(self.folder)?.sync_all()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn crowd(&self, crowd: &Crowd) -> Anything<()> {
+        let mut done = 0;
+        let mut round = 0;
+        while done < self.operations / 2 {
+            let file = self.open(crowd.name, options(crowd.durability, LEN))?;
+            self.say(&format!("sync {}", crowd.name))?;
+            file.sync()?;
+            self.say(&format!("synced {}", crowd.name))?;
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS)
+                    .map(|thread| {
+                        let file = &file;
+                        scope.spawn(move || {
+                            (done + 1..=done + CROWD_ROUND)
+                                .try_for_each(|n| self.stamp(crowd, file, thread, n))
+                        })
+                    })
+                    .collect();
+                while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+                    thread::sleep(Duration::from_micros(300));
+                    self.say(&format!("sync {}", crowd.name))?;
+                    file.sync()?;
+                    self.say(&format!("synced {}", crowd.name))?;
+                }
+                threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+            })?;
+            done += CROWD_ROUND;
+            self.say(&format!("sync {}", crowd.name))?;
+            file.close(if round % 2 == 0 { CloseMode::Fast } else { CloseMode::Spatial })?;
+            self.say(&format!("synced {}", crowd.name))?;
+            round += 1;
+        }
+        Ok(())
+    }
+
+    fn stamp(&self, crowd: &Crowd, file: &AtomicMappedFile, thread: usize, n: u64) -> Anything<()> {
+        self.say(&format!("begin {} {thread} {n}", crowd.name))?;
+        let bytes = stamp(thread, n);
+        debug_assert_eq!(bytes.len(), RANGE);
+        file.transact(|transaction| {
+            let total: u64 = transaction.load(0)?;
+            transaction.store(0, &(total + 1))?;
+            transaction.write_at(&bytes, range_at(thread))
+        })?;
+        self.say(&format!("done {} {thread} {n}", crowd.name))
+    }
+}
+
+/// Writes some pages of some file back, as the kernel may at any time. No barrier comes with it.
+fn write_back(folder: &Path, random: &mut fastrand::Rng) -> Anything<()> {
+    let names: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+    let Some(entry) = random.choice(names) else { return Ok(()) };
+    if !entry.file_type()?.is_file() {
+        return Ok(());
+    }
+    let file = File::open(entry.path())?;
+    let len = file.metadata()?.len();
+    let at = random.u64(..=len) / 4096 * 4096;
+    let count = random.u64(1..64) * 4096;
+    // SAFETY: a descriptor that is open.
+    unsafe {
+        libc::sync_file_range(
+            file.as_raw_fd(),
+            at as i64,
+            count as i64,
+            libc::SYNC_FILE_RANGE_WRITE,
+        )
+    };
+    Ok(())
+}

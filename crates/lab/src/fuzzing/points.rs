@@ -1,0 +1,195 @@
+//! Which durable point does an image go back to? The journal and the durable words of `docs/format.md`,
+//! read a second time.
+//!
+//! Shares no code with `src/format/journal.rs` nor `src/recovery/durable.rs`. Part of [`super::reading`].
+
+use super::image::{Contents, Image};
+use super::sums::{self, BLOCK, CHANGE, RECORD_HEADER, small, word};
+use atomic_mmap::testing::{PAGE, PageIndex, SLICE, layout};
+use std::ops::Range;
+
+const P: u64 = PAGE as u64;
+/// The longest journal: what lies behind that says nothing.
+const LONGEST: u64 = 1 << 30;
+
+/// What a record says of some pages in a row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Which ones.
+    pub pages: Range<u64>,
+    /// The durable word of each.
+    pub valid: u64,
+    /// The slices that the record holds.
+    pub slices: u64,
+}
+
+/// A record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Its number in the session.
+    pub number: u64,
+    /// Whether no earlier record counts.
+    pub is_base: bool,
+    /// The length that the home file has.
+    pub len: u64,
+    /// What it says of pages.
+    pub changes: Vec<Change>,
+    /// The bytes of the slices.
+    pub slices: Vec<u8>,
+}
+
+/// The record in the block at `at`, and the bytes of its blocks. `None`: none, or a torn one.
+pub fn record(journal: &Contents, at: u64, seed: u32) -> Option<(Record, u64)> {
+    let len = sums::record_len(journal, at)?;
+    if small(&journal.bytes(at, 16), 8) != sums::of_record(seed, journal, at, len) {
+        return None;
+    }
+    let bytes = journal.bytes(at, len as usize);
+    let flags = small(&bytes, 12);
+    let (number, file_len) = (word(&bytes, 16), word(&bytes, 24));
+    let slices_at = (RECORD_HEADER + word(&bytes, 32) * CHANGE) as usize;
+    let changes: Vec<Change> = bytes[RECORD_HEADER as usize..slices_at]
+        .chunks_exact(CHANGE as usize)
+        .map(|change| {
+            let (first, more) = (word(change, 0) << 24 >> 24, word(change, 0) >> 40);
+            Change {
+                pages: first..first + more + 1,
+                valid: word(change, 8),
+                slices: word(change, 16),
+            }
+        })
+        .collect();
+    let held: u64 = changes.iter().map(|change| u64::from(change.slices.count_ones())).sum();
+    let is_right = flags <= 1
+        && bytes[48..64] == [0; 16]
+        && number > 0
+        && file_len <= layout::MAX_LEN
+        && (bytes.len() - slices_at) as u64 == held * SLICE as u64
+        && changes.windows(2).all(|two| two[0].pages.end <= two[1].pages.start)
+        && changes.iter().all(|change| {
+            change.pages.end <= layout::MAX_LEN / P
+                && (change.slices == 0 || change.pages.end == change.pages.start + 1)
+        });
+    let slices = bytes[slices_at..].to_vec();
+    let record = Record { number, is_base: flags == 1, len: file_len, changes, slices };
+    is_right.then_some((record, len.next_multiple_of(BLOCK)))
+}
+
+/// What the journal of a session says: the newest record, and those before it that count.
+pub struct Points {
+    run: Vec<Record>,
+    base_len: u64,
+}
+
+impl Points {
+    /// Reads the journal; `base_len` is what the superblock says of the session's beginning.
+    pub fn read(journal: &Contents, uuid: &[u8], session: u64, base_len: u64) -> Points {
+        let seed = sums::journal_seed(uuid, session);
+        let mut found: Vec<Record> = Vec::new();
+        let mut at = 0;
+        let mut cut = journal.clone();
+        cut.len = cut.len.min(LONGEST);
+        // Holes say nothing.
+        while let Some((&page, _)) = cut.pages.range(at / BLOCK..cut.len.div_ceil(BLOCK)).next() {
+            at = page * BLOCK;
+            at += match record(&cut, at, seed) {
+                Some((record, len)) => {
+                    if found.iter().all(|known| known.number != record.number) {
+                        found.push(record);
+                    }
+                    len
+                }
+                None => BLOCK,
+            };
+        }
+        found.sort_by_key(|record| record.number);
+        let mut run: Vec<Record> = Vec::new();
+        while let Some(record) = found.pop() {
+            let goes_on =
+                run.last().is_none_or(|later| !later.is_base && later.number == record.number + 1);
+            if !goes_on {
+                break;
+            }
+            run.push(record);
+        }
+        run.reverse();
+        Points { run, base_len }
+    }
+
+    /// The records that count, oldest first.
+    pub fn run(&self) -> &[Record] {
+        &self.run
+    }
+
+    /// How long the file is at the newest point.
+    pub fn file_len(&self) -> u64 {
+        self.run.last().map_or(self.base_len, |record| record.len)
+    }
+
+    /// Number of pages within `len` bytes that the records name: what replaying them costs.
+    pub fn pages(&self, len: u64) -> u64 {
+        let pages = len.div_ceil(P);
+        let changes = self.run.iter().flat_map(|record| &record.changes);
+        changes.map(|change| change.pages.end.min(pages).saturating_sub(change.pages.start)).sum()
+    }
+
+    /// Where the slices of a page are valid at the newest point.
+    fn valid(&self, reflection: &Contents, page: u64) -> u64 {
+        let changes = self.run.iter().rev().flat_map(|record| &record.changes);
+        match changes.into_iter().find(|change| change.pages.contains(&page)) {
+            Some(change) => change.valid,
+            None => reflection.word(layout::durable_word(PageIndex(page))),
+        }
+    }
+
+    /// The bytes of the newest point.
+    pub fn bytes(&self, image: &Image) -> Contents {
+        let len = self.file_len();
+        let mut home = image.home.clone();
+        let mut reflection = image.reflection.clone().expect("a pair has one");
+        // What the files lack is zero.
+        reflection.len = reflection.len.max(layout::reflection_len(len));
+        for record in &self.run {
+            let mut slices = record.slices.chunks_exact(SLICE);
+            for change in &record.changes {
+                for slice in (0..64).filter(|slice| change.slices >> slice & 1 == 1) {
+                    let bytes = slices.next().expect("as many as are said");
+                    let at = change.pages.start * P + slice * SLICE as u64;
+                    if change.pages.start * P >= len {
+                        continue;
+                    }
+                    match change.valid >> slice & 1 {
+                        0 => home.write(bytes, at),
+                        _ => reflection.write(bytes, layout::reflection(at)),
+                    }
+                }
+            }
+        }
+        let mut bytes = home.clone();
+        bytes.set_len(len);
+        for page in pages_with_bytes(&home, &reflection) {
+            let valid = if page * P < len { self.valid(&reflection, page) } else { 0 };
+            for slice in (0..64).filter(|slice| valid >> slice & 1 == 1) {
+                let at = page * P + slice * SLICE as u64;
+                bytes.write(&reflection.bytes(layout::reflection(at), SLICE), at);
+            }
+        }
+        bytes.trim();
+        bytes
+    }
+}
+
+/// The pages of which either file has bytes, in either slot.
+fn pages_with_bytes(home: &Contents, reflection: &Contents) -> Vec<u64> {
+    let mut pages: Vec<u64> = home.pages.keys().copied().collect();
+    for n in reflection.pages.keys() {
+        let Some(at) = (n * P).checked_sub(layout::SUPERCHUNKS) else { continue };
+        let (superchunk, at) = (at / layout::SUPERCHUNK_LEN, at % layout::SUPERCHUNK_LEN);
+        if let Some(at) = at.checked_sub(layout::SUPERCHUNK_META) {
+            pages.push((superchunk << 18) + at / P);
+        }
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    pages
+}

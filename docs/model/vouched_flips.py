@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""Brute-force check of flips with one drain: an entry vouches for the word until the word is durable.
+
+A vouched flip copies the data to the free slots, stores an entry into the lane's ring that names page, slots
+and a checksum of what was copied, and drains once: that is its commit. Only then the word is stored, through
+the cache; it is flushed with others later, before the place of its entry comes round again. Recovery
+stores the bits of each entry, in the order of the lane. Only the data of a lane's newest entry is verified: all
+others were acknowledged, and may name slots that were written again since.
+
+Chunk model: of each chunk, any value since the last one that is known to be durable may be there. A drain
+makes durable what its own thread has flushed. Two slices (one word W) and a slice of another page (word V),
+two slots each, two threads with a lane each. Deployed pages give their reflection slots back. Data that goes
+through the log is stored over slots that entries may name; there the power goes in recovery, too.
+
+Usage: vouched_flips.py [DEPTH] [MUTANT] [RING]     or: vouched_flips.py --all [DEPTH]
+"""
+import itertools
+import random
+import sys
+
+MUTANTS = {
+    'other_lane': 'a vouched flip although an entry of another lane names a slice',
+    'no_settle': 'entries are cleared before their words are durable',
+    'verify_all': 'recovery verifies all entries (the rule as first written: the power test found the hole)',
+    'no_clear': 'another way does not clear the entries that name its slices',
+    'clear_with_word': 'entries are cleared together with the new word, not before',
+    'no_batch': 'the words of old entries are not flushed before their places come round',
+    'no_data_check': 'recovery does not verify the data',
+    'voids_lane': 'a cleared entry voids all older ones of its lane',
+    'voids_none': 'a cleared entry voids no older one',
+    'word_first': 'the word is stored before the drain',
+    'any_order': 'recovery takes the newer entries of a lane first',
+    'no_entry_sum': 'a torn entry counts',
+    'logged_no_drain': 'logged data is durable before the entries that name its slots are void (as first built: this model found it)',
+    'no_session': 'the header does not say of which session it is (as first built: the crash lab found the hole)',
+}
+MUT = 'none'
+RING = 2
+BEFORE, NOW = 'session before', 'session'
+SLICES = {0: 'W', 1: 'W', 2: 'V'}                 # slice -> the word of its page
+
+
+class Sim:
+    def __init__(s):
+        s.c = {}
+        for i in SLICES:
+            s.c[f'H{i}'] = [0]
+            s.c[f'R{i}'] = [0]
+        for w in 'WV':
+            s.c[w] = [(0, 0, 0)]
+        for t in (0, 1):
+            s.c[f'l{t}'] = [None]
+            for e in range(RING):
+                # What the session before has left, whose numbers began where this one's do.
+                seq = next(n for n in range(1, RING + 1) if n % RING == e)
+                s.c[f'h{t}{e}'] = [('void', BEFORE, seq)]
+                s.c[f'b{t}{e}'] = [(BEFORE, seq, 'W', ((0, 0),), (('H0', 0),))]
+        s.flushed = [{}, {}]                      # thread -> chunk -> index that a drain makes durable
+        s.seq = [0, 0]
+        s.settled = [0, 0]                        # number of the last entry whose word was flushed
+        s.live = {}                               # (t, e) -> (seq, slices, sides, word)
+        s.durable_word = {}                       # (t, e) -> 0 no, 1 flushed, 2 drained
+        s.v = 0
+        s.model = [(0, 0, 0)]
+        s.acked = 0
+        s.started = 0
+        s.check = None
+
+    def cur(s, k):
+        return s.c[k][-1]
+
+    def store(s, k, v):
+        s.c[k].append(v)
+        s.check(s)
+
+    def flush(s, k, t):
+        s.flushed[t][k] = len(s.c[k]) - 1
+
+    def through(s, k, v, t):
+        s.store(k, v)
+        s.flush(k, t)
+
+    def drain(s, t):
+        for k, i in s.flushed[t].items():
+            if i > 0:
+                s.c[k] = s.c[k][i:]
+                for other in s.flushed:
+                    if other is not s.flushed[t] and k in other:
+                        other[k] = max(other[k] - i, 0)
+        s.flushed[t] = {}
+        for key, state in s.durable_word.items():
+            if state == (1, t):
+                s.durable_word[key] = (2, t)
+
+    def side(s, i):
+        return s.cur(SLICES[i])[i]
+
+    def slot(s, i, side):
+        return 'HR'[side] + str(i)
+
+    def moved(s, word, slices):
+        now = list(s.cur(word))
+        for i in slices:
+            now[i] = 1 - now[i]
+        return tuple(now)
+
+    # ---- live entries ------------------------------------------------------------------------------
+
+    def named(s, slices):
+        return [k for k, (_, of, _, _) in s.live.items() if set(of) & set(slices)]
+
+    def settle(s, words, t):
+        """Makes words durable: they were stored through the cache, so anybody may flush them."""
+        for w in words:
+            s.flush(w, t)
+        s.drain(t)
+        for key, (_, _, _, w) in s.live.items():
+            if w in words:
+                s.durable_word[key] = (2, t)
+
+    def clear(s, keys, t):
+        for (lt, e) in keys:
+            h = s.cur(f'h{lt}{e}')
+            s.through(f'h{lt}{e}', ('void',) + h[1:], t)
+            del s.live[(lt, e)]
+
+    # ---- the ways ----------------------------------------------------------------------------------
+
+    def vouched(s, slices, t, v):
+        word = SLICES[slices[0]]
+        named = s.named(slices)
+        if any(lt != t for lt, _ in named) and MUT != 'other_lane':
+            return s.flip(slices, t, v)
+        targets = {i: 1 - s.side(i) for i in slices}
+        s.seq[t] += 1
+        e = s.seq[t] % RING
+        # All words so far: durable with this drain, before the place of the oldest comes round.
+        if MUT != 'no_batch' and s.seq[t] - s.settled[t] > RING - 1:
+            s.settled[t] = s.seq[t] - 1
+            for (lt, le), (_, _, _, w) in s.live.items():
+                if lt == t and s.durable_word[(lt, le)][0] == 0:
+                    s.flush(w, t)
+                    s.durable_word[(lt, le)] = (1, t)
+        s.live.pop((t, e), None)
+        sums = tuple((s.slot(i, targets[i]), v) for i in slices)
+        for i in slices:
+            s.through(s.slot(i, targets[i]), v, t)
+        body = (NOW, s.seq[t], word, tuple((i, targets[i]) for i in slices), sums)
+        s.through(f'b{t}{e}', body, t)
+        s.through(f'h{t}{e}', ('is', NOW, s.seq[t]), t)
+        if MUT == 'word_first':
+            s.store(word, s.moved(word, slices))
+            s.drain(t)
+        else:
+            s.drain(t)
+            s.store(word, s.moved(word, slices))
+        s.live[(t, e)] = (s.seq[t], tuple(slices), targets, word)
+        s.durable_word[(t, e)] = (0, t)
+
+    def before_words(s, slices, words, t):
+        """What every other way does: what it moves is vouched for by nobody any more."""
+        named = s.named(slices)
+        if not named or MUT == 'no_clear':
+            return []
+        if MUT != 'no_settle':
+            s.settle(words, t)
+        if MUT == 'clear_with_word':
+            return named
+        s.clear(named, t)
+        return []
+
+    def flip(s, slices, t, v):
+        word = SLICES[slices[0]]
+        later = s.before_words(slices, {word}, t)
+        for i in slices:
+            s.through(s.slot(i, 1 - s.side(i)), v, t)
+        s.drain(t)
+        s.through(word, s.moved(word, slices), t)
+        s.clear(later, t)
+        s.drain(t)
+
+    def multi(s, t, v):
+        """Slice 0 of one page and slice 2 of the other, by an undo entry (which is not torn here)."""
+        later = s.before_words((0, 2), {'W', 'V'}, t)
+        for i in (0, 2):
+            s.through(s.slot(i, 1 - s.side(i)), v, t)
+        s.undo = None
+        s.drain(t)
+        s.undo = {'W': (0, s.side(0)), 'V': (2, s.side(2))}
+        s.through('W', s.moved('W', (0,)), t)
+        s.through('V', s.moved('V', (2,)), t)
+        s.clear(later, t)
+        s.drain(t)
+        s.undo = None
+        s.check(s)
+
+    def logged(s, slices, t, v):
+        """Slices of one page whose home slots a view pins: through the log, and over their reflection slots."""
+        word = SLICES[slices[0]]
+        named = s.named(slices)
+        s.clear(s.before_words(slices, {word}, t), t)
+        if named and MUT != 'logged_no_drain':
+            s.drain(t)
+        s.through(f'l{t}', tuple((i, v) for i in slices), t)
+        s.drain(t)
+        for i in slices:
+            s.through(s.slot(i, 1), v, t)
+        now = list(s.cur(word))
+        for i in slices:
+            now[i] = 1
+        s.through(word, tuple(now), t)
+        s.drain(t)
+        s.through(f'l{t}', None, t)
+        s.drain(t)
+
+    def punch(s, slices, t):
+        """Deploys a page and gives its reflection slots back: they are holes from then on, durable at any time.
+        Entries that name slices which are at home stay as they are, though they may name those slots."""
+        word = SLICES[slices[0]]
+        away = [i for i in slices if s.side(i)]
+        if away:
+            later = s.before_words(away, {word}, t)
+            for i in away:
+                s.through(s.slot(i, 0), s.cur(s.slot(i, 1)), t)
+            s.drain(t)
+            s.through(word, s.moved(word, away), t)
+            s.clear(later, t)
+            s.drain(t)
+        for i in slices:
+            s.store(s.slot(i, 1), 'hole')
+
+    undo = None
+
+    def run(s, op):
+        name, slices, t = op
+        s.v += 1
+        s.started += 1
+        state = list(s.model[-1])
+        if name != 'punch':
+            for i in slices:
+                state[i] = s.v
+        s.model.append(tuple(state))
+        if name == 'vouched':
+            s.vouched(slices, t, s.v)
+        elif name == 'flip':
+            s.flip(slices, t, s.v)
+        elif name == 'logged':
+            s.logged(slices, t, s.v)
+        elif name == 'punch':
+            s.punch(slices, t)
+        else:
+            s.multi(t, s.v)
+        s.acked = s.started
+        s.check(s)
+
+
+def recover(m, undo):
+    """What recovery stores: the words, and then what is logged."""
+    words = {w: list(m[w]) for w in 'WV'}
+    if undo:
+        for w, (i, side) in undo.items():
+            words[w][i] = side
+    for t in (0, 1):
+        entries, voids = [], []
+        for e in range(RING):
+            h, b = m[f'h{t}{e}'], m[f'b{t}{e}']
+            # The checksum, in the body, covers the number and the session, but not the kind: 'is' or 'void'.
+            of_header = (NOW if MUT == 'no_session' else h[1], h[2])
+            is_whole = b[0] == NOW and of_header == b[:2]
+            if not is_whole and (MUT != 'no_entry_sum' or b[0] != NOW):
+                continue
+            if h[0] == 'void':
+                voids.append((b[1], b[2]))
+            else:
+                entries.append(b[1:])
+        for b in sorted(entries, reverse=MUT == 'any_order'):
+            seq, word, sides, sums = b
+            if MUT == 'voids_lane' and any(seq < q for q, _ in voids):
+                continue
+            if MUT not in ('voids_lane', 'voids_none') and any(seq < q and w == word for q, w in voids):
+                continue
+            newest = seq == max(q for q, *_ in entries + voids)
+            verified = newest or MUT == 'verify_all'
+            if MUT == 'no_data_check' or not verified or all(m[k] == v for k, v in sums):
+                for i, side in sides:
+                    words[word][i] = side
+    first = {w: tuple(words[w]) for w in 'WV'}
+    then = {}
+    for t in (0, 1):
+        for i, v in m[f'l{t}'] or ():
+            then[f'R{i}'] = v
+            words[SLICES[i]][i] = 1
+            then[SLICES[i]] = tuple(words[SLICES[i]])
+    return first, then
+
+
+def read(m):
+    return tuple(m['HR'[m[w][i]] + str(i)] for i, w in SLICES.items())
+
+
+def parts(stores):
+    keys = list(stores)
+    for n in range(len(keys) + 1):
+        for some in itertools.combinations(keys, n):
+            yield {k: stores[k] for k in some}
+
+
+def outcomes(m, undo):
+    """After one recovery, and after a second one where the power went in the first."""
+    first, then = recover(m, undo)
+    yield read({**m, **first, **then})
+    if not then:
+        # Only words were stored, as the second recovery stores them again.
+        return
+    for half in ({**a, **b} for a in parts(first) for b in parts(then)):
+        image = {**m, **half}
+        again, more = recover(image, undo)
+        yield read({**image, **again, **more})
+
+
+class Check:
+    def __init__(self, enough):
+        self.images = self.bad = 0
+        self.enough = enough
+        self.ops = ()
+        self.seen = set()
+
+    def __call__(self, sim):
+        if self.bad >= self.enough:
+            return
+        open_ = [k for k in sim.c if len(set(sim.c[k])) > 1]
+        ok = set(sim.model[sim.acked:sim.started + 1])
+        key = (tuple((k, tuple(v)) for k, v in sim.c.items()), frozenset(ok), sim.undo is None)
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        base = {k: v[-1] for k, v in sim.c.items()}
+        for combo in itertools.product(*(dict.fromkeys(sim.c[k]) for k in open_)):
+            m = dict(base)
+            m.update(zip(open_, combo))
+            self.images += 1
+            got = next((got for got in outcomes(m, sim.undo) if got not in ok), None)
+            if got is not None:
+                self.bad += 1
+                if self.bad == 1:
+                    print(f'  {self.ops}: {got}, may be {ok}')
+                return
+
+    def run(self, ops):
+        self.ops = ops
+        sim = Sim()
+        sim.check = self
+        for op in ops:
+            sim.run(op)
+            if self.bad >= self.enough:
+                return
+
+
+KINDS = [('vouched', (0,), 0), ('vouched', (0, 1), 0), ('vouched', (1,), 1), ('vouched', (2,), 0),
+         ('vouched', (1,), 0), ('vouched', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
+         ('punch', (0, 1), 1), ('punch', (2,), 0), ('logged', (0,), 1), ('logged', (0, 1), 0)]
+
+
+def run(depth, mutant, ring, enough=5, many=400):
+    global MUT, RING
+    MUT, RING = mutant, ring
+    check = Check(enough)
+    for n in range(1, depth + 1):
+        for ops in itertools.product(KINDS, repeat=n):
+            check.run(ops)
+            if check.bad >= enough:
+                break
+    rng = random.Random(7)
+    for _ in range(many):
+        if check.bad < enough:
+            check.run([rng.choice(KINDS) for _ in range(2 * RING + 4)])
+    print(f'{mutant}: ring of {ring}, depth {depth}, {check.images} images, {check.bad} violations', flush=True)
+    return check.bad
+
+
+if __name__ == '__main__':
+    if sys.argv[1:2] == ['--all']:
+        depth = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+        wrong = sum(run(depth, 'none', ring) for ring in (2, 4))
+        for m in MUTANTS:
+            found = any(run(d, m, ring, 1) for ring in (2, 4) for d in range(1, depth + 1))
+            wrong += not found
+            if not found:
+                print(f'  NOT FOUND: {m}: {MUTANTS[m]}')
+        sys.exit(wrong != 0)
+    depth = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    mutant = sys.argv[2] if len(sys.argv) > 2 else 'none'
+    ring = int(sys.argv[3]) if len(sys.argv) > 3 else 2
+    sys.exit((run(depth, mutant, ring) != 0) != (mutant != 'none'))

@@ -1,0 +1,97 @@
+//! What will an operation over several pages need, and is it asked for in time?
+//!
+//! A locked instruction waits for all stores before it, and ends the overlap of cache misses. So what the
+//! locks and the copies of an operation need is asked for before the first lock, all at once: a request whose
+//! address has no translation at hand keeps the processor's window from going on, so they overlap only where
+//! they are close together. All of it is a guess, without a lock: a wrong one costs time and nothing else.
+//!
+//! For writes within one page `in_page` asks by itself.
+
+use super::Engine;
+use super::lanes::Lane;
+use super::plan::{Part, RegionPlan, bits};
+use crate::format::layout;
+use crate::units::{PAGE, PageIndex, SLICE};
+
+/// Parts of one operation whose lines are asked for ahead: no more than the processor waits for at a time.
+pub(super) const ASKED_PARTS: usize = 16;
+/// Regions of one operation whose states are asked for ahead.
+const ASKED_REGIONS: usize = 8;
+
+impl Engine {
+    /// Asks for what the commit of `parts`, several or over several pages, needs at the ends of each. What hangs
+    /// on something else that is asked for comes last: it would keep everything behind it waiting.
+    #[inline]
+    pub(super) fn ask_for_ends(&self, lane: &Lane, parts: &[Part<'_>]) {
+        let parts = || parts.iter().take(ASKED_PARTS);
+        for part in parts() {
+            let page = PageIndex::of(part.offset);
+            if !lane.recent.has(page) {
+                self.ask_for_first_page(page, part);
+            }
+        }
+        for part in parts() {
+            let end = part.range().end;
+            if !part.offset.is_multiple_of(SLICE as u64) {
+                self.ask_for_slice(part.offset);
+            }
+            if !end.is_multiple_of(SLICE as u64) {
+                self.ask_for_slice(end - 1);
+            }
+        }
+    }
+
+    /// Asks for the locks, and for the translations of the first addresses on both sides: it is not known yet
+    /// which one is stored to.
+    #[inline]
+    fn ask_for_first_page(&self, page: PageIndex, part: &Part<'_>) {
+        let Some(region) = self.state.touched(page.region()) else { return };
+        self.platform.prefetch_own(&region.lock);
+        self.platform.prefetch_own(&region.pages[page.in_region()]);
+        // A line that is streamed to must not be in the cache, or not any more: the store would wait until
+        // it is out again. So one of the page that is not written, or is written late.
+        let beside = if part.data.len() <= PAGE / 2 {
+            part.offset ^ (PAGE / 2) as u64
+        } else if part.offset >= page.start() + SLICE as u64 {
+            page.start()
+        } else {
+            page.start() + (PAGE - SLICE) as u64
+        };
+        self.home.prefetch_write(beside);
+        self.reflection.prefetch_write(layout::reflection(beside));
+    }
+
+    /// Asks for the valid slot of the slice that holds the byte at `offset`: it is loaded, since the slice is
+    /// covered in part.
+    #[inline]
+    fn ask_for_slice(&self, offset: u64) {
+        let page = PageIndex::of(offset);
+        let Some(region) = self.state.touched(page.region()) else { return };
+        let slice = (offset % PAGE as u64) as usize / SLICE;
+        let (file, at) = self.slot(region.validity(page.in_region()).side(slice), offset);
+        file.prefetch_read(at);
+    }
+
+    /// Asks for what is known of the pages of an operation. Each lock waits for all stores before it: taken
+    /// one after the other, they would each wait for a miss.
+    pub(super) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
+        for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
+            self.platform.prefetch_own(&plan.state.lock);
+            if nth > 0 && plan.is_exclusive() {
+                // Its pages come while those before are copied.
+                continue;
+            }
+            // Four pages share a line.
+            let mut lines = plan.touched | plan.touched >> 1;
+            lines |= lines >> 2;
+            for n in bits(lines & 0x1111_1111_1111_1111) {
+                self.platform.prefetch_own(&plan.state.pages[n]);
+            }
+        }
+        if let [plan] = plans
+            && plan.moves_by_shared_word(true)
+        {
+            self.reflection.prefetch_write(layout::region_word(plan.index));
+        }
+    }
+}

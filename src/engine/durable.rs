@@ -1,0 +1,359 @@
+//! How is a durable point made? The cut, the record, the checkpoint.
+//!
+//! A mapping orders nothing: the kernel writes dirty pages back when it likes. So a file on page cache
+//! keeps two states apart: the *working* words, changed by every operation and believed after the
+//! death of the process, and the *durable* words, believed after a loss of power. `sync` makes the first
+//! the second, in three steps:
+//!
+//! 1. **The cut.** The gate is shut for a moment: nobody is in the middle of an operation. The pages
+//!    that have changed are locked, and the gate opens. Their writers wait from here on; readers, and
+//!    writers of other pages, go on.
+//! 2. **The record**, which a loss of power goes back to from the moment on at which it is durable. Small:
+//!    words and slices go to the journal, one write and one barrier. Large: both files are synced where
+//!    they are, and the record has words only, and is a *base*.
+//! 3. **Publishing.** The durable words are stored, without a barrier: the record vouches for them until
+//!    a checkpoint has synced both files. The locks open.
+//!
+//! Rules and their reasons: `docs/model/durable_points.py`. May import what the engine imports.
+
+use super::Engine;
+use super::journal::Journal;
+use super::lanes::Lane;
+use super::state::RegionState;
+use super::stats::Counter;
+use crate::bitmap::{Slices, Validity};
+use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::format::journal::{Change, Head, push_change, record_len};
+use crate::format::layout;
+use crate::lock::{AllHeld, Held, lock_pages};
+use crate::mutant::{planted, unless};
+use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::store::MappedFile;
+use crate::terms::Medium;
+use crate::units::{PageIndex, RegionIndex, SLICE};
+
+/// A cut whose slices are longer than this is made durable where it is; so is one whose record would be
+/// longer than a quarter of the journal. Up to here, as far as was measured, the journal takes less time. See
+/// `docs/performance.md`.
+const JOURNAL_AT_MOST: usize = 4 << 20;
+
+/// What an engine keeps for durable points.
+pub(crate) struct Durable {
+    pub(crate) journal: Journal,
+    /// Logical length at the last durable point.
+    len: AtomicU64,
+    /// Regions of which a page has changed since, each at least once.
+    regions: Mutex<Vec<RegionIndex>>,
+    /// Something was changed that no record tells of: both files must be synced before the next one.
+    must_flush: AtomicBool,
+    turns: Mutex<Turns>,
+    turn_is_over: Condvar,
+    /// Held while both files are synced.
+    syncing: Mutex<()>,
+}
+
+/// Who makes the next durable point, and for whom?
+#[derive(Default)]
+struct Turns {
+    /// Cuts that were begun, and made durable or not.
+    begun: u64,
+    over: u64,
+    /// The last one that was made durable.
+    made: u64,
+}
+
+/// The pages of a cut, locked. In ascending order.
+struct Cut<'e> {
+    pages: Vec<CutPage<'e>>,
+    /// Held until the durable point is made or has failed.
+    held: AllHeld<'e>,
+    len: u64,
+}
+
+/// How a cut becomes durable.
+struct Way {
+    /// By the journal alone, or where it is.
+    by_journal: bool,
+    /// What the record says of pages.
+    changes: Vec<Change>,
+    /// Bytes of slices that it holds.
+    bytes: usize,
+}
+
+struct CutPage<'e> {
+    page: PageIndex,
+    region: &'e RegionState,
+    valid: Validity,
+    changed: Slices,
+}
+
+impl Durable {
+    /// After opening: nothing has changed since the durable point that was found.
+    pub fn new(journal: Journal, len: u64) -> Self {
+        Durable {
+            journal,
+            len: AtomicU64::new(len),
+            regions: Mutex::new(Vec::new()),
+            must_flush: AtomicBool::new(false),
+            turns: Mutex::new(Turns::default()),
+            turn_is_over: Condvar::new(),
+            syncing: Mutex::new(()),
+        }
+    }
+
+    /// Notes that a page of the region has changed, the first one since the last durable point.
+    #[cold]
+    pub fn note_region(&self, region: RegionIndex) {
+        self.regions.lock().push(region);
+    }
+
+    /// The next durable point cannot be made by the journal alone.
+    pub fn must_flush(&self) {
+        self.must_flush.store(true, Ordering::Release);
+    }
+}
+
+impl Engine {
+    /// Makes a durable point that holds everything that had returned when this was called. Calls
+    /// that come while one is being made share the next one: one of them leads, the others wait.
+    pub(super) fn durable_point(&self, durable: &Durable) -> Result<()> {
+        // First of all: whoever waits for a lane holds nothing that others wait for, with theirs in hand.
+        let lane = self.lane();
+        let mut turns = durable.turns.lock();
+        // A cut that was begun before may lack what this thread has written.
+        let mine = turns.begun + 1;
+        while turns.made < mine {
+            if turns.begun > turns.over {
+                durable.turn_is_over.wait(&mut turns);
+                continue;
+            }
+            // Nobody leads. A turn that has failed made nothing for those who waited for it.
+            turns.begun += 1;
+            drop(turns);
+            let result = {
+                // The cut has one length, and nobody cleans up past it meanwhile.
+                let _no_resizing = self.resizing.read();
+                self.make_durable_point(&lane, durable, false)
+            };
+            turns = durable.turns.lock();
+            turns.over = turns.begun;
+            if result.is_ok() || planted!(FailedTurnCounts) {
+                turns.made = turns.begun;
+            }
+            durable.turn_is_over.notify_all();
+            drop(turns);
+            return result;
+        }
+        Ok(())
+    }
+
+    /// The same for who holds `resizing` for writing: nobody else makes one then.
+    pub(super) fn durable_point_while_resizing(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        flush: bool,
+    ) -> Result<()> {
+        self.make_durable_point(lane, durable, flush)
+    }
+
+    fn make_durable_point(&self, lane: &Lane, durable: &Durable, flush: bool) -> Result<()> {
+        self.check_usable()?;
+        let cut = self.take_cut(durable);
+        let must_flush = durable.must_flush.load(Ordering::Acquire) && !planted!(CutNotFlushed);
+        let flush = flush || must_flush;
+        if cut.pages.is_empty() && cut.len == durable.len.load(Ordering::Relaxed) && !flush {
+            return Ok(());
+        }
+        let way = self.choose_way(lane, durable, &cut, flush).inspect_err(|_| {
+            // Nothing has happened: the next point tells of these pages.
+            cut.pages.iter().for_each(|page| self.note_changed(page.page));
+        })?;
+        // Any failure from here on leaves it open what a loss of power goes back to: the one point or
+        // the other, and nothing may be written that fits only one of them.
+        if planted!(WordsBeforeRecord) {
+            self.publish_durable(durable, &cut);
+        }
+        self.make_record_durable(lane, durable, &cut, &way)
+            .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
+        self.publish_durable(durable, &cut);
+        if durable.journal.is_half_full() {
+            self.background.ask_for_checkpoint(&self.this);
+        }
+        Ok(())
+    }
+
+    /// Step 1.
+    fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
+        // Nobody is in the middle of an operation, so the pages that have changed are known, and what
+        // they hold is one state.
+        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut());
+        let mut regions = std::mem::take(&mut *durable.regions.lock());
+        regions.sort_unstable();
+        regions.dedup();
+        let mut cut = Cut { pages: Vec::new(), held: AllHeld::new(), len: self.len() };
+        for index in regions {
+            let Some(region) = self.state.touched(index) else { continue };
+            let noted = super::plan::bits(region.take_changed());
+            let locks = noted.clone().map(|n| &region.pages[n].lock);
+            unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
+            for place in noted {
+                let (page, changed) = (index.page(place), region.changed_slices(place));
+                // What lies past the length is being cut off.
+                if !changed.is_empty() && page.start() < cut.len {
+                    let valid = region.validity(place);
+                    cut.pages.push(CutPage { page, region, valid, changed });
+                }
+            }
+        }
+        // Who has read these pages may commit, though it finds them held.
+        cut.held.iter().for_each(Held::stays_as_it_is);
+        drop(gate);
+        cut
+    }
+
+    /// Which of the two ways of step 2, and room for the record.
+    fn choose_way(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        cut: &Cut<'_>,
+        flush: bool,
+    ) -> Result<Way> {
+        let bytes = cut.pages.iter().map(|page| page.changed.count() * SLICE).sum::<usize>();
+        let journal = &durable.journal;
+        let needed = record_len(cut.pages.len(), bytes / SLICE);
+        let by_journal = !flush
+            && bytes <= JOURNAL_AT_MOST
+            && needed <= journal.longest()
+            && (journal.has_room(needed) || {
+                self.checkpoint(lane, durable)?;
+                journal.has_room(needed)
+            });
+        let mut changes: Vec<Change> = Vec::with_capacity(cut.pages.len());
+        for page in &cut.pages {
+            let slices = if by_journal { page.changed } else { Slices::NONE };
+            push_change(&mut changes, page.page, page.valid, slices);
+        }
+        if !by_journal {
+            journal.grow_for_base(record_len(changes.len(), 0))?;
+        }
+        Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes })
+    }
+
+    /// Step 2.
+    fn make_record_durable(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        cut: &Cut<'_>,
+        way: &Way,
+    ) -> Result<()> {
+        let journal = &durable.journal;
+        if !way.by_journal {
+            // Before the record: what it says is valid is durable where it is. It also makes the
+            // durable words of all earlier records durable.
+            self.sync_both(durable)?;
+            durable.must_flush.store(false, Ordering::Release);
+        }
+        let number = journal.newest() + 1;
+        let len =
+            if planted!(RecordOfOldLength) { durable.len.load(Ordering::Relaxed) } else { cut.len };
+        let is_base = !way.by_journal && !planted!(FlushNotBase);
+        let record = Head { number, is_base, len, changes: &way.changes };
+        if record.is_base {
+            // Everything that earlier records vouch for was synced, so there is room; the newest is kept, so
+            // that a torn write leaves it.
+            journal.forget_before(number);
+        }
+        // The commit point of the durable point.
+        journal.append(&record, way.bytes, |to| {
+            let pages = if way.by_journal { &cut.pages[..] } else { &[] };
+            for page in pages {
+                page.changed.runs().for_each(|run| self.append_slices(page, run, to));
+            }
+        })?;
+        if record.is_base {
+            // This one is the newest now.
+            journal.forget_before(number);
+        }
+        // Now, and not before: who waits for a point by its count must not go on before it is there.
+        let way = if way.by_journal { Counter::JournalPoints } else { Counter::FlushPoints };
+        lane.stats.bump(way, 1);
+        Ok(())
+    }
+
+    /// Appends a run of slices of a page from where they are valid.
+    fn append_slices(&self, page: &CutPage<'_>, run: std::ops::Range<usize>, to: &mut Vec<u8>) {
+        let mut rest = run;
+        while let Some(first) = rest.next() {
+            let side = page.valid.side(first);
+            let mut end = first + 1;
+            while end < rest.end && page.valid.side(end) == side {
+                end += 1;
+            }
+            rest.start = end;
+            let (file, at) = self.slot(side, page.page.start() + (first * SLICE) as u64);
+            let old = to.len();
+            to.resize(old + (end - first) * SLICE, 0);
+            // Changed slices were written, so they are allocated.
+            file.copy_out(&mut to[old..], at);
+        }
+    }
+
+    /// Step 3.
+    fn publish_durable(&self, durable: &Durable, cut: &Cut<'_>) {
+        for page in &cut.pages {
+            unless!(
+                DurableWordNotStored,
+                self.reflection.store_word_through(layout::durable_word(page.page), page.valid.0)
+            );
+            page.region.set_durable(page.page.in_region(), page.valid);
+        }
+        durable.len.store(cut.len, Ordering::Relaxed);
+    }
+
+    /// Syncs both files, so that the journal's records are not needed any more but the newest.
+    pub(super) fn checkpoint(&self, lane: &Lane, durable: &Durable) -> Result<()> {
+        // Read before the syncs: what a newer record vouches for may not be in them.
+        let number = durable.journal.newest();
+        unless!(CheckpointNotSynced, self.sync_both(durable)?);
+        durable.journal.forget_before(number);
+        lane.stats.bump(Counter::Checkpoints, 1);
+        Ok(())
+    }
+
+    /// A checkpoint, if one is still due.
+    pub(super) fn checkpoint_in_background(&self) -> Result<()> {
+        match &self.durable {
+            Some(durable) if durable.journal.is_half_full() => {
+                self.checkpoint(&self.lane(), durable)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes both files durable where they are. A failure poisons the handle.
+    fn sync_both(&self, durable: &Durable) -> Result<()> {
+        if self.medium == Medium::Ram {
+            // Nothing survives the machine, and everything survives the process.
+            return Ok(());
+        }
+        // The kernel tells of what it could not write back once. If a checkpoint and a flush asked beside
+        // each other, one of them would hear of it, and the other go on.
+        let _one_at_a_time = durable.syncing.lock();
+        self.check_usable()?;
+        let sync = |file: &MappedFile| {
+            // The kernel may have dropped dirty pages and forgotten the error: nothing that this
+            // mapping shows can be trusted to reach the disk any more.
+            let again = |e| if planted!(RetryAfterFailedSync) { file.sync_data() } else { Err(e) };
+            file.sync_data().or_else(again).map_err(|e| Error::io(SYNC_FOR_A_POINT, file.path(), e))
+        };
+        let both = || {
+            unless!(FlushHomeNotSynced, sync(&self.home)?);
+            unless!(FlushReflectionNotSynced, sync(&self.reflection)?);
+            Ok(())
+        };
+        both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)))
+    }
+}

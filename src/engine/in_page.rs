@@ -1,0 +1,191 @@
+//! How does a write go that lies within one page?
+//!
+//! The frequent case, and the one in which everything beyond the hardware's limit can be seen: a drain
+//! costs about as much as a cache miss, and a few hundred instructions as much as half of one. So the lines
+//! that will be needed are asked for at once, and what is usual is looked at first.
+//!
+//! Same order as in `commit`: locks, looks, allocation, stores.
+
+use super::Engine;
+use super::commit::{Part, publish};
+use super::lanes::{InUse, Lane};
+use super::live::Target;
+use super::plan::WordMove;
+use super::read::ReadMark;
+use crate::bitmap::{Side, Slices, Validity};
+use crate::error::Result;
+use crate::format::entry::WordId;
+use crate::format::layout;
+use crate::lock::{AllHeld, lock_page};
+use crate::mutant::{planted, unless};
+use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
+use crate::units::{PAGE, PageIndex, SLICE};
+
+impl Engine {
+    /// Asks for the lines that the commit of a part will touch, all at once: what is known of its first page,
+    /// and both slots there, since it is not known yet which one is written. They lie in places that
+    /// nothing else brings near, and one after the other each miss would be waited for.
+    #[inline]
+    pub(super) fn ask_for_lines(&self, lane: &Lane, part: &Part<'_>) {
+        let page = PageIndex::of(part.offset);
+        if lane.recent.has(page) {
+            return;
+        }
+        let len = part.data.len();
+        let streams =
+            self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
+        let end = part.range().end;
+        if !end.is_multiple_of(SLICE as u64) && end - part.offset > SLICE as u64 {
+            self.ask_for_slots(end - 1);
+        }
+        // A line that is about to be streamed to must not be in the cache: the store would wait until it
+        // is out again. What is wanted then is the address's translation: a line beside will do, of
+        // the same page, or of its neighbour, whose entry in the page table lies in the same line. But a
+        // slice that has to be completed is loaded first, and a miss is longer than that wait.
+        if !streams || !part.offset.is_multiple_of(SLICE as u64) {
+            self.ask_for_slots(part.offset);
+        } else if len <= PAGE / 2 {
+            self.ask_for_slots(part.offset ^ (PAGE / 2) as u64);
+        } else if len <= PAGE {
+            self.ask_for_slots(page.start() ^ PAGE as u64);
+        }
+        // One miss among more bytes is not worth the risk.
+        if let Some(region) = self.state.touched(page.region()) {
+            self.platform.prefetch_own(&region.lock);
+            self.platform.prefetch_own(&region.pages[page.in_region()]);
+            self.platform.prefetch_own(region.named(page.in_region()));
+        }
+    }
+
+    /// Asks for what a view of the page at `offset` looks at first, and for its first bytes.
+    pub(super) fn ask_for_view(&self, offset: u64) {
+        let page = PageIndex::of(offset);
+        self.home.prefetch_read(offset);
+        if let Some(region) = self.state.touched(page.region()) {
+            self.platform.prefetch_own(&region.lock);
+            self.platform.prefetch_own(&region.pages[page.in_region()]);
+            self.platform.prefetch_own(region.pins(page.in_region()));
+        }
+    }
+
+    #[inline]
+    pub(super) fn ask_for_slots(&self, at: u64) {
+        self.home.prefetch_write(at);
+        self.reflection.prefetch_write(layout::reflection(at));
+    }
+
+    #[inline]
+    pub(super) fn commit_in_page(
+        &self,
+        lane: &InUse<'_>,
+        page: PageIndex,
+        parts: &[Part<'_>],
+        marks: &[ReadMark],
+    ) -> Result<()> {
+        let region = match self.state.touched(page.region()) {
+            Some(region) => region,
+            None => {
+                let _pinned = lane.pin();
+                self.check_parts(parts)?;
+                self.region(page.region())?
+            }
+        };
+        let place = page.in_region();
+        let state = &region.pages[place];
+        let held = lock_page(&region.lock, &state.lock);
+        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
+        if !marks.is_empty() {
+            self.check_marks(marks, std::slice::from_ref(&held), |r, p| {
+                std::ptr::eq(r, region) && p == place
+            })?;
+        }
+
+        let valid = region.validity(place);
+        let slices = parts.iter().fold(Slices::NONE, |all, part| {
+            let start = (part.offset - page.start()) as usize;
+            all.or(Slices::of_bytes(start, start + part.data.len()))
+        });
+        let changed = region.changed_slices(place);
+        if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
+            return self.commit_in_place(lane, parts, std::slice::from_ref(&held));
+        }
+        let pinned = region.is_pinned(place);
+        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
+            return self.commit_pinned(lane, parts, AllHeld::from_iter([held]));
+        }
+        let change = WordMove {
+            word: WordId::Slice(page),
+            mask: slices.0,
+            alone: true,
+            old: state.slice_word(),
+        };
+        self.ensure_free_slots(lane, page, slices, valid, true)?;
+        let target = Target { page, region, slices };
+        if self.may_vouch(lane, parts, slices) && !self.another_lane_names(lane, &target) {
+            unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
+            return self.vouch_for_parts(lane, &target, &change, held, parts);
+        }
+        self.note_changed(page);
+        if region.lanes(place) != 0 && !planted!(FlipNoClear) {
+            self.clear_live_entries(lane, std::iter::once(target));
+        }
+        if planted!(FlipWordBeforeData) {
+            self.commit_by_flip(lane, &change);
+        }
+        match parts {
+            [part] if is_whole_slices(part) => {
+                self.copy_whole_slices(lane, part, page, slices, valid.targets());
+            }
+            _ => self
+                .copy_to_free_slots(lane, parts)
+                .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?,
+        }
+        unless!(FlipWordBeforeData, self.commit_by_flip(lane, &change));
+        unless!(FlipNotClosed, held.close());
+        unless!(FlipNotPublished, publish(region, &change));
+        Ok(())
+    }
+
+    /// Copies a part that needs no completion to the slots that are not valid: as
+    /// [`copy_to_free_slots`](Self::copy_to_free_slots), without its cases.
+    #[inline]
+    fn copy_whole_slices(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        page: PageIndex,
+        slices: Slices,
+        free: Validity,
+    ) {
+        for side in [Side::Home, Side::Reflection] {
+            for run in free.on(side, slices).runs() {
+                let offset = page.start() + (run.start * SLICE) as u64;
+                let from = (offset - part.offset) as usize;
+                let (file, at) = self.slot(side, offset);
+                self.store(lane, file, at, &part.data[from..from + run.len() * SLICE]);
+            }
+        }
+    }
+}
+
+pub(super) fn is_whole_slices(part: &Part<'_>) -> bool {
+    part.offset.is_multiple_of(SLICE as u64) && part.data.len().is_multiple_of(SLICE)
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use crate::AtomicMappedFile;
+
+    /// Lines are asked for before any lock is taken, so the file may be cut off in between. The first version
+    /// asked through the check of every access, which panics.
+    #[test]
+    fn what_is_cut_off_may_be_asked_for() {
+        let folder = crate::doctest_dir();
+        let file = AtomicMappedFile::create(folder.path().join("x"), 1 << 20).expect("create");
+        let engine = file.engine();
+        for at in [engine.home.backed(), file.max_len() - 1, file.max_len(), u64::MAX] {
+            engine.home.prefetch_write(at);
+            engine.home.prefetch_read(at);
+        }
+    }
+}

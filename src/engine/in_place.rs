@@ -1,0 +1,242 @@
+//! How is a slice written again, while its other slot belongs to the last durable point?
+//!
+//! On page cache a slice that has changed since the last durable point has its valid slot and the durable
+//! one, and no free one: a flip would go over what a loss of power goes back to. So its valid slot is
+//! stored to in place (the pinned slots of the design, section 4), under an entry that lives in the
+//! page cache: if the process dies in the middle, recovery stores the bytes again. No byte of it has to
+//! be durable: a loss of power goes back to the durable point, and believes no entry.
+//!
+//! Steps, with the pages locked:
+//! 1. the slices that have a free slot are copied to it, as for a flip;
+//! 2. an entry with the bytes of the others, and the slice bits that flip: the commit point;
+//! 3. the locks are closed; bytes and words are stored; the entry ends; the new state is published.
+//!
+//! The entry carries new bytes and not old ones: the caller's buffer is at hand, and in the cache.
+//! Rules: `docs/model/durable_points.py`. No drain waits for anything here: stores survive the process
+//! in the order in which they were made.
+
+use super::Engine;
+use super::lanes::InUse;
+use super::plan::Part;
+use super::stats::Counter;
+use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::{Side, Slices};
+use crate::error::Result;
+use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, Undo, UndoBody};
+use crate::format::layout;
+use crate::lock::Held;
+use crate::mutant::{planted, unless};
+use crate::units::{PAGE, SLICE};
+
+impl Engine {
+    /// Whether slices of the parts have no free slot: they have changed since the last durable point.
+    pub(super) fn must_store_in_place(&self, parts: &[Part<'_>]) -> bool {
+        self.durable.is_some()
+            && parts.iter().flat_map(|part| span::pages(part.range())).any(|span| {
+                self.state.touched(span.page.region()).is_some_and(|region| {
+                    let changed = region.changed_slices(span.page.in_region());
+                    span.slices().without(changed) != span.slices()
+                })
+            })
+    }
+
+    /// Commits parts of which some slices have no free slot. The locks are held.
+    pub(super) fn commit_in_place(
+        &self,
+        lane: &InUse<'_>,
+        parts: &[Part<'_>],
+        held: &[Held<'_>],
+    ) -> Result<()> {
+        // Who waited for these pages while a durable point failed: its base may be on the disk all the
+        // same, and vouches for the slots that are stored to here.
+        unless!(InPlaceAfterFailure, self.check_usable()?);
+        let mut pages: Vec<InPlacePage> = Vec::new();
+        let mut flips: Vec<Vec<u8>> = Vec::new();
+        let mut last: Option<Assembled> = None;
+        for part in parts {
+            for span in span::pages(part.range()) {
+                if last.as_ref().is_none_or(|page| page.span.page != span.page) {
+                    if let Some(done) = last.take() {
+                        self.divide(done, &mut pages, &mut flips);
+                    }
+                    last = Some(self.assemble(&span)?);
+                }
+                if let Some(page) = &mut last {
+                    let at = (span.offset() - part.offset) as usize;
+                    page.put(&span, &part.data[at..at + span.len()], self)?;
+                }
+            }
+        }
+        if let Some(done) = last.take() {
+            self.divide(done, &mut pages, &mut flips);
+        }
+        // Allocation, before the first store.
+        for page in &pages {
+            let range = page.page.start()..page.page.start() + PAGE as u64;
+            self.ensure_slots(lane, Side::Home, range.clone())?;
+            self.ensure_slots(lane, Side::Reflection, range)?;
+            self.ensure_slice_word(page.page)?;
+        }
+        self.ensure_lane(lane, lane.index())?;
+        let mut body = Vec::new();
+        pages.iter().for_each(|page| page.encode_to(&mut body));
+        let needed = body.len() as u64;
+        if needed > layout::LOG_AREA_LEN {
+            return Err(self.too_large(needed));
+        }
+        let extents = (body.len() > IN_PLACE_INLINE).then(|| self.log_area.take(needed));
+        if let Some(extents) = &extents {
+            self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
+        }
+        // Stores, step 1.
+        for (page, bytes) in pages.iter().zip(&flips) {
+            self.store_slices(lane, page, Slices(page.flips), Which::Free, bytes);
+            self.note_changed(page.page);
+        }
+        // Step 2.
+        let sequence = lane.next_undo();
+        let seed = self.seed.undo(lane.index());
+        let entry = match &extents {
+            None => UndoBody::InPlace(pages),
+            Some(extents) => {
+                let at = layout::LOG_AREA + extents.offset();
+                self.store(lane, &self.reflection, at, &body);
+                lane.stats.bump(Counter::Spilled, 1);
+                UndoBody::SpilledInPlace(Spill::of(seed, sequence, extents.offset(), &body))
+            }
+        };
+        let entry = Undo { sequence, body: entry };
+        let at = layout::undo_entry(lane.index());
+        unless!(InPlaceNoEntry, self.store(lane, &self.reflection, at, &entry.encode(seed)));
+        // Orders the entry before what it vouches for, for the compiler: nothing waits.
+        self.drain(lane);
+        // Step 3.
+        unless!(InPlaceNotClosed, held.iter().for_each(Held::close));
+        let pages = match entry.body {
+            UndoBody::InPlace(pages) => pages,
+            _ => InPlacePage::decode_all(&body).unwrap_or_default(),
+        };
+        for page in &pages {
+            self.store_slices(lane, page, Slices(page.stays), Which::Valid, &page.slices);
+            if let Some(region) = self.state.touched(page.page.region())
+                && page.flips != 0
+            {
+                let place = page.page.in_region();
+                let word = region.pages[place].slice_word() & !page.flips | page.flipped;
+                self.reflection.store_word_through(layout::slice_word(page.page), word);
+                region.pages[place].set_slice_word(word);
+            }
+        }
+        // Orders bytes and words before the end of the entry, for the compiler.
+        self.drain(lane);
+        unless!(InPlaceNotEnded, self.reflection.store_word_through(at, 0));
+        self.drain(lane);
+        if let Some(extents) = &extents {
+            self.give_back(extents);
+        }
+        lane.stats.bump(Counter::InPlace, 1);
+        Ok(())
+    }
+
+    /// A page that is about to be written in part.
+    fn assemble(&self, span: &PageSpan) -> Result<Assembled> {
+        Ok(Assembled { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) })
+    }
+
+    /// Divides the slices of a page into those that are stored in place and those that flip.
+    fn divide(&self, page: Assembled, pages: &mut Vec<InPlacePage>, flips: &mut Vec<Vec<u8>>) {
+        let index = page.span.page;
+        let Some(region) = self.state.touched(index.region()) else { return };
+        let place = index.in_region();
+        let changed = region.changed_slices(place);
+        let changed = if planted!(InPlaceFlips) { Slices::NONE } else { changed };
+        let stays = Slices(page.slices.0 & changed.0);
+        let free = page.slices.without(changed);
+        let flipped = !region.pages[place].slice_word() & free.0;
+        pages.push(InPlacePage {
+            page: index,
+            stays: stays.0,
+            flips: free.0,
+            flipped,
+            slices: page.of(stays),
+        });
+        flips.push(page.of(free));
+    }
+
+    /// Stores slices of a page, one behind the other in `bytes`, into their valid or free slots.
+    fn store_slices(
+        &self,
+        lane: &InUse<'_>,
+        page: &InPlacePage,
+        slices: Slices,
+        which: Which,
+        mut bytes: &[u8],
+    ) {
+        let Some(region) = self.state.touched(page.page.region()) else { return };
+        let valid = region.validity(page.page.in_region());
+        let to = if which == Which::Valid { valid } else { valid.targets() };
+        for n in super::plan::bits(slices.0) {
+            let (now, rest) = bytes.split_at(SLICE);
+            let (file, at) = self.slot(to.side(n), page.page.start() + (n * SLICE) as u64);
+            self.store(lane, file, at, now);
+            bytes = rest;
+        }
+    }
+
+    /// Notes that a page is about to differ from the last durable point.
+    #[inline]
+    pub(super) fn note_changed(&self, page: crate::units::PageIndex) {
+        if let Some(durable) = &self.durable
+            && !planted!(ChangeNotNoted)
+            && let Some(region) = self.state.touched(page.region())
+            && region.note_changed(1 << page.in_region())
+        {
+            durable.note_region(page.region());
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Valid,
+    Free,
+}
+
+/// The slices of a page that an operation writes, completed where it covers them in part.
+struct Assembled {
+    span: PageSpan,
+    slices: Slices,
+    bytes: Box<[u8; PAGE]>,
+}
+
+impl Assembled {
+    fn put(&mut self, span: &PageSpan, data: &[u8], engine: &Engine) -> Result<()> {
+        let start = span.page.start();
+        for at in [span.start, span.end - 1] {
+            let slice = at / SLICE;
+            let in_part = (slice * SLICE < span.start || (slice + 1) * SLICE > span.end)
+                && self.slices.0 >> slice & 1 == 0;
+            if in_part {
+                let range = slice * SLICE..(slice + 1) * SLICE;
+                let offset = start + range.start as u64;
+                let place = span.page.in_region();
+                let side = engine.region(span.page.region())?.validity(place).side(slice);
+                let mut bytes = [0; SLICE];
+                engine.load_slot(side, &mut bytes, offset)?;
+                self.bytes[range].copy_from_slice(&bytes);
+                self.slices = self.slices.or(Slices::range(slice, slice + 1));
+            }
+        }
+        self.bytes[span.start..span.end].copy_from_slice(data);
+        self.slices = self.slices.or(span.slices());
+        Ok(())
+    }
+
+    fn of(&self, slices: Slices) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(slices.count() * SLICE);
+        for run in slices.runs() {
+            bytes.extend_from_slice(&self.bytes[run.start * SLICE..run.end * SLICE]);
+        }
+        bytes
+    }
+}

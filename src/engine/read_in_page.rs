@@ -1,0 +1,217 @@
+//! How does a read go that lies within one page?
+//!
+//! The frequent case. What it costs at least is a cache miss, and a processor has several of those under way
+//! at the same time: as many as there are reads in its window of some 150 to 300 instructions. So what a read
+//! costs is how many instructions it has, loads and stores above all. Here are only those that a read needs
+//! which finds everything as usual; it is tried once. For whatever is not as usual the read begins anew in
+//! `read`, which knows what went wrong.
+//!
+//! Same steps as there: pin, range, versions, copy, versions.
+
+use super::Engine;
+use super::gather::{GATHER_AT_MOST, Split};
+use super::stats::Counter;
+use crate::bitmap::{Side, Slices, Validity};
+use crate::lock::Look;
+use crate::primitive::{Ordering, fence};
+use crate::units::{PAGE, PageIndex, is_in_page};
+
+/// Bytes of a read that is tried where it is called. Beyond it a copy is a call, and what is kept over a call
+/// is stored and loaded.
+pub(super) const SHORT: usize = 128;
+
+impl Engine {
+    /// Fills `to` from `offset`, if everything is as usual: the file may be used, this thread has worked on it
+    /// last and has published nothing since, the bytes lie in one page and there in few pieces, and nobody
+    /// changes the page. False: something is not, and `to` is whatever it is.
+    #[inline(never)]
+    pub(super) fn read_in_page(&self, to: &mut [u8], offset: u64) -> bool {
+        self.try_read_in_page(to, offset, PAGE, Self::copy_slots)
+    }
+
+    /// The same for few bytes of a page that is at home as a whole: what is most frequent, where it is called.
+    #[inline]
+    pub(super) fn read_short_at_home(&self, to: &mut [u8], offset: u64) -> bool {
+        self.try_read_in_page(to, offset, SHORT, |_, _, _, _, _| false)
+    }
+
+    /// `otherwise` copies the bytes of a page that is not at home as a whole.
+    #[inline(always)]
+    fn try_read_in_page(
+        &self,
+        to: &mut [u8],
+        offset: u64,
+        most: usize,
+        otherwise: impl FnOnce(&Self, &mut [u8], u64, Validity, bool) -> bool,
+    ) -> bool {
+        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
+        // under way at the same time.
+        self.home.prefetch_read(offset);
+        // To the compiler it is a call: what was computed before would have to be kept.
+        let Some(lane) = self.lane_at_hand() else { return false };
+        if to.len() > most || !is_in_page(offset, to.len()) {
+            return false;
+        }
+        let pinned = lane.pin_at_once();
+        // The last byte, which is in the same page. (Of no bytes it is the one before: they may begin where
+        // the file ends.)
+        let last = offset.wrapping_add(to.len() as u64).wrapping_sub(1);
+        if last >= self.len() {
+            return false;
+        }
+        let page = PageIndex::of(offset);
+        let Some(region) = self.state.touched(page.region()) else { return false };
+        let words = (&region.lock, &region.pages[page.in_region()].lock);
+        let Some(look) = Look::begin(words.0, words.1) else { return false };
+        let validity = region.validity(page.in_region());
+        // The page as a whole first: then it does not matter which slices they are.
+        let is_copied = if validity == Validity(0) {
+            region.home_is_loadable() && self.home.copy_out_in_page(to, offset)
+        } else {
+            otherwise(self, to, offset, validity, region.home_is_loadable())
+        };
+        if !is_copied {
+            return false;
+        }
+        // Orders the copy before the second look: what was copied under a version is looked at
+        // after it was copied.
+        fence(Ordering::Acquire);
+        let is_state = look.is_still(words.0, words.1);
+        if is_state {
+            pinned.has_read();
+        } else {
+            lane.stats.bump(Counter::ReadRetries, 1);
+        }
+        is_state
+    }
+
+    /// Copies from where the bytes are valid. False: they are in so many pieces that their page is to be deployed,
+    /// or they are not to be loaded.
+    #[inline(always)]
+    fn copy_slots(
+        &self,
+        to: &mut [u8],
+        offset: u64,
+        validity: Validity,
+        home_is_loadable: bool,
+    ) -> bool {
+        let start = offset as usize % PAGE;
+        let slices = Slices::of_bytes(start, start + to.len());
+        let split = Split::of(validity, slices);
+        let (file, at) = self.slot(split.base, offset);
+        if split.rest.is_empty() {
+            // A valid slot of the reflection file was written, so it is allocated.
+            return (split.base == Side::Reflection || home_is_loadable)
+                && file.copy_out_in_page(to, at);
+        }
+        home_is_loadable
+            && split.pieces(slices) <= GATHER_AT_MOST
+            && file.copy_out_in_page(to, at)
+            && self.copy_rest(to, offset, PageIndex::of(offset), split)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use crate::{AtomicMappedFile, Medium};
+
+    #[test]
+    fn what_is_as_usual_is_read_at_once_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        let engine = file.engine();
+        let at_once = |len: usize, offset: u64| engine.read_in_page(&mut vec![0; len], offset);
+        let short = |len: usize, offset: u64| engine.read_short_at_home(&mut vec![0; len], offset);
+        let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
+        // Twice: both slots are there, and everything is at home.
+        for _ in 0..2 {
+            file.write_at(&data, 0).expect("a write");
+        }
+        assert!(!at_once(1, 0), "this thread has published something");
+        // Of each region it is noted with the first read that its chunk may be loaded.
+        let mut read = vec![0; data.len()];
+        file.read_at(&mut read, 0).expect("a read");
+        assert!(read == data && file.stats().reads == 1);
+
+        for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
+            let mut read = vec![0; len];
+            assert!(engine.read_short_at_home(&mut read, offset));
+            assert_eq!(read, data[offset as usize..][..len]);
+        }
+        assert!(at_once(4096, 4096) && !short(129, 0));
+        assert_eq!(file.stats().reads, 6, "each is counted");
+        assert!(!at_once(2, 4095) && !at_once(4097, 0), "two pages");
+        assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
+        assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
+
+        // Of page 1, slice 0 is away then.
+        file.write_at(&[7; 64], 4096).expect("a write");
+        file.load::<u8>(0).expect("a read");
+        let mut expected = data[4096..8192].to_vec();
+        expected[..64].fill(7);
+        let mut read = vec![0; 4096];
+        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "in two pieces");
+        assert!(!short(64, 4096 + 128), "not the whole page is at home");
+        // In ten pieces at the end, and in eight before.
+        for slice in [2, 4, 6] {
+            file.write_at(&[7; 64], 4096 + slice * 64).expect("a write");
+            expected[slice as usize * 64..][..64].fill(7);
+        }
+        file.load::<u8>(0).expect("a read");
+        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "in eight pieces");
+        file.write_at(&[7; 64], 4096 + 8 * 64).expect("a write");
+        file.load::<u8>(0).expect("a read");
+        assert!(!at_once(4096, 4096) && !at_once(9 * 64, 4096), "to be deployed");
+        assert!(at_once(8 * 64, 4096), "in eight pieces");
+        file.read_at(&mut read, 4096).expect("a read");
+        file.load::<u8>(0).expect("a read");
+        assert!(at_once(4096, 4096), "it was");
+        // Most of it on the other side.
+        file.write_at(&[8; 4032], 4096).expect("a write");
+        file.load::<u8>(0).expect("a read");
+        expected[..4032].fill(8);
+        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "from the other side");
+        assert!(engine.read_in_page(&mut read[..70], 4096 + 4000));
+        assert!(read[..70] == expected[4000..4070]);
+
+        let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
+        let held = crate::lock::lock_page(&region.lock, &region.pages[2].lock);
+        assert!(at_once(1, 8192), "who copies and drains keeps no reader waiting");
+        held.close();
+        assert!(!at_once(1, 8192) && at_once(1, 0));
+        drop(held);
+        file.load::<u8>(0).expect("a read");
+        assert!(at_once(1, 8192));
+        let elsewhere =
+            || std::thread::scope(|s| s.spawn(|| at_once(1, 0)).join().expect("no panic"));
+        assert!(!elsewhere(), "a thread without a lane");
+
+        let cause = crate::Error::io("sync", file.path(), std::io::Error::other("a test"));
+        engine.poison(&cause);
+        assert!(!at_once(1, 0) && file.load::<u8>(0).is_err());
+    }
+
+    /// What lies in a hole is read through the file; once the hole is filled, at once.
+    #[test]
+    fn holes_are_not_loaded_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(4 << 20).medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        let engine = file.engine();
+        for _ in 0..2 {
+            assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
+        }
+        assert!(!engine.read_in_page(&mut [0], 2 << 20));
+        for _ in 0..2 {
+            file.store(2 << 20, &1u64).expect("a store");
+        }
+        assert_eq!(file.load::<u64>(2 << 20).expect("a load"), 1);
+        assert!(engine.read_in_page(&mut [0], 2 << 20));
+        // What is cut off and comes back is a hole again.
+        file.set_len(1 << 20).expect("shorter");
+        file.set_len(4 << 20).expect("longer");
+        assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
+        assert!(!engine.read_in_page(&mut [0], 2 << 20));
+    }
+}

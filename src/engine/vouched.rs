@@ -1,0 +1,219 @@
+//! How does a flip commit with one drain?
+//!
+//! A flip takes two drains because its word must not become durable before its data. Here a log entry
+//! says which word moves and what the data's checksum is, and all three that a crash may tear (data, entry,
+//! and the words of earlier operations) go out before one drain. The word itself follows through the cache.
+//! Until it is durable the entry vouches for it; the words of a whole ring of entries are flushed at once,
+//! with the drain of the operation before the ring comes round. So a small write costs little more than a
+//! copy and a drain.
+//!
+//! This crate's own; near to it are checksummed log entries (RMMIO, section III) and MGSP's entries of
+//! one cache line (III-C1). Which entries stand in the way is said in `live`, how recovery goes by them in
+//! `recovery::lanes`; all of it is checked by `docs/model/vouched_flips.py`.
+
+use super::Engine;
+use super::commit::{Part, publish};
+use super::in_page::is_whole_slices;
+use super::lanes::{InUse, Lane};
+use super::live::Target;
+use super::plan::{WordMove, bits};
+use super::stats::Counter;
+use crate::bitmap::{Side, Slices, Validity};
+use crate::error::Result;
+use crate::format::layout::{self, VOUCH};
+use crate::format::vouch::{Vouch, sum_of};
+use crate::lock::Held;
+use crate::mutant::{planted, unless};
+use crate::platform::Persistence;
+use crate::units::SLICE;
+
+/// Most bytes of a vouched flip. In a small file more would pay, up to 2 KiB; in a large one, where its words are
+/// missed in the caches, less does not pay either. See `docs/performance.md`.
+pub(super) const VOUCHED_AT_MOST: usize = 512;
+/// Most bytes of one whose slices have to be completed first: that costs a copy.
+pub(super) const COMPLETED_AT_MOST: usize = 256;
+/// Slices that so many bytes may touch.
+pub(super) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
+
+/// An entry before it is known whether it may be stored.
+pub(super) struct Draft {
+    /// Where the page's slices are valid, as far as was known.
+    pub valid: Validity,
+    line: [u8; VOUCH],
+}
+
+impl Engine {
+    /// Whether a flip of these slices is vouched for, if nothing stands in the way.
+    #[inline]
+    pub(super) fn may_vouch(&self, lane: &InUse<'_>, parts: &[Part<'_>], slices: Slices) -> bool {
+        let is_small = match parts {
+            [part] if is_whole_slices(part) => part.data.len() <= VOUCHED_AT_MOST,
+            [part] => part.data.len() <= COMPLETED_AT_MOST,
+            _ => slices.count() <= SLICES,
+        };
+        // Where drains cost nothing there is nothing to save.
+        is_small
+            && self.platform.persistence() != Persistence::Process
+            && (lane.is_private() || planted!(VouchInSharedLane))
+    }
+
+    /// The entry that would be the lane's next, for a flip of the target's slices, which follow each other in
+    /// `bytes`, from where `valid` says that they are.
+    #[inline(always)]
+    pub(super) fn draft(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        valid: Validity,
+        bytes: &[u8],
+    ) -> Draft {
+        let (sequence, slices) = (lane.upcoming(), target.slices.0);
+        let (sides, sum) = (valid.targets().0 & slices, sum_of(bytes));
+        let line = Vouch { sequence, page: target.page, slices, sides, sum }
+            .encode(self.ring_seeds[usize::from(lane.index().0)]);
+        Draft { valid, line }
+    }
+
+    /// Commits the target's slices, which follow each other in `bytes`, by a flip that an entry vouches for. `held`
+    /// is the page's lock, under which the draft's `valid` is true; everything is allocated; no entry of another
+    /// lane stands in the way.
+    #[inline(always)]
+    pub(super) fn commit_by_vouched_flip(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        change: &WordMove,
+        held: Held<'_>,
+        bytes: &[u8],
+        draft: &Draft,
+    ) {
+        let slices = target.slices;
+        debug_assert_eq!(target.region.validity(target.page.in_region()), draft.valid);
+        self.copy_slices(lane, target, draft.valid.targets(), bytes);
+        let sequence = lane.next_vouch();
+        let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
+        self.store_lines(lane, &self.reflection, layout::vouch(lane.index(), place), &draft.line);
+        // Before the ring comes round.
+        let flushes = lane.is_full_at(sequence);
+        if flushes {
+            unless!(VouchedWordsNotFlushed, self.flush_unsettled(lane, sequence));
+        }
+        if planted!(VouchedWordBeforeDrain) {
+            self.store_vouched_word(target, change);
+        }
+        // The commit point. Makes durable, in one wait:
+        // - the slices and this entry, in any order: the checksum tells whether both are there;
+        // - the words of earlier entries, if they were flushed: those may be stored over from now on.
+        unless!(VouchNotDrained, self.drain(lane));
+        if flushes {
+            lane.set_settled(sequence);
+        }
+        // Only now: until the drain, the entry that was here before may still be found.
+        unless!(VouchNotNoted, lane.note(sequence, target.page, slices.0));
+        unless!(
+            VouchLaneNotNoted,
+            target.region.note_lane(target.page.in_region(), lane.index().0)
+        );
+        unless!(VouchNotClosed, held.close());
+        unless!(VouchedWordNotStored, self.store_vouched_word(target, change));
+        unless!(VouchNotPublished, publish(target.region, change));
+        drop(held);
+        lane.stats.bump(Counter::Vouched, 1);
+    }
+
+    /// Through the cache, so that whoever holds the page's lock next may flush it. Not past it: such a store
+    /// could arrive after that of the next holder.
+    #[inline]
+    fn store_vouched_word(&self, target: &Target<'_>, change: &WordMove) {
+        self.reflection.store_word(layout::slice_word(target.page), change.old ^ change.mask);
+    }
+
+    /// Copies the bytes of the target's slices, which follow each other in `bytes`, to the slots `sides`.
+    #[inline(always)]
+    pub(super) fn copy_slices(
+        &self,
+        lane: &Lane,
+        target: &Target<'_>,
+        sides: Validity,
+        bytes: &[u8],
+    ) {
+        let slices = target.slices;
+        if sides.are_on_one_side(slices) && slices.are_one_run() {
+            let first = slices.0.trailing_zeros() as usize;
+            let offset = target.page.start() + (first * SLICE) as u64;
+            let (file, at) = self.slot(sides.side(first), offset);
+            self.store_lines(lane, file, at, bytes);
+        } else {
+            self.copy_runs(lane, target, sides, bytes);
+        }
+    }
+
+    /// The same, of slices that are not one run, or not all on one side.
+    #[cold]
+    fn copy_runs(&self, lane: &Lane, target: &Target<'_>, sides: Validity, bytes: &[u8]) {
+        for side in [Side::Home, Side::Reflection] {
+            for run in sides.on(side, target.slices).runs() {
+                let before = target.slices.and(Slices::range(0, run.start)).count();
+                let offset = target.page.start() + (run.start * SLICE) as u64;
+                let (file, at) = self.slot(side, offset);
+                self.store_lines(lane, file, at, &bytes[before * SLICE..][..run.len() * SLICE]);
+            }
+        }
+    }
+
+    /// Commits `parts`, which lie in one page, by a vouched flip.
+    #[inline(never)]
+    pub(super) fn vouch_for_parts(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        change: &WordMove,
+        held: Held<'_>,
+        parts: &[Part<'_>],
+    ) -> Result<()> {
+        let mut room = [0; SLICES * SLICE];
+        let whole = match parts {
+            [part] if is_whole_slices(part) => part.data,
+            _ => self.complete(target, parts, &mut room)?,
+        };
+        let valid = target.region.validity(target.page.in_region());
+        let draft = self.draft(lane, target, valid, whole);
+        self.commit_by_vouched_flip(lane, target, change, held, whole, &draft);
+        Ok(())
+    }
+
+    /// The target's slices one after the other in `room`: what the parts say, and around that what is valid.
+    #[inline(never)]
+    pub(super) fn complete<'r>(
+        &self,
+        target: &Target<'_>,
+        parts: &[Part<'_>],
+        room: &'r mut [u8],
+    ) -> Result<&'r [u8]> {
+        let valid = target.region.validity(target.page.in_region());
+        let whole = &mut room[..target.slices.count() * SLICE];
+        let mut parts = parts.iter().peekable();
+        for (n, slice) in bits(target.slices.0).zip(whole.as_chunks_mut::<SLICE>().0) {
+            let start = target.page.start() + (n * SLICE) as u64;
+            let end = start + SLICE as u64;
+            let is_covered =
+                parts.peek().is_some_and(|part| part.offset <= start && end <= part.range().end);
+            if !is_covered {
+                self.load_slot(valid.side(n), slice, start)?;
+            }
+            while let Some(part) = parts.peek() {
+                let (from, to) = (part.offset.max(start), part.range().end.min(end));
+                if from < to {
+                    slice[(from - start) as usize..(to - start) as usize].copy_from_slice(
+                        &part.data[(from - part.offset) as usize..(to - part.offset) as usize],
+                    );
+                }
+                if part.range().end > end {
+                    break;
+                }
+                parts.next();
+            }
+        }
+        Ok(whole)
+    }
+}

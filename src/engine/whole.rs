@@ -1,0 +1,164 @@
+//! How does a write go that covers pages of one region from end to end?
+//!
+//! The usual case of large aligned writes: nothing names the pages, everything is allocated, and all their
+//! slices are valid on one side. Then it is one copy to the other side and one word.
+//!
+//! What counts is how long the memory has nothing to do: from the end of the last drain on, which may be the
+//! one of the operation before, until the first store of this one. Taking a lock waits for that end. So
+//! everything is found out before, from what can be seen without the lock, while the processor would wait
+//! anyway; under the lock it is only looked whether that still holds. Where it does not, and where anything
+//! is unusual, nothing has happened, and the write goes the way of all others.
+//!
+//! May import what `commit` may.
+
+use super::Engine;
+use super::commit::{Part, publish};
+use super::plan::{self, PAGES_FOR_REGION_LOCK, WordMove, bits};
+use super::state::RegionState;
+use super::stats::Counter;
+use crate::bitmap::{Side, Slices};
+use crate::format::entry::WordId;
+use crate::format::layout;
+use crate::lock::lock_page;
+use crate::mutant::{planted, unless};
+use crate::platform::Copying;
+use crate::terms::DeployPolicy;
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
+use std::ops::Range;
+
+/// Pages whose translations lie in one line of the page table. Those further on are found while the pages
+/// before are copied.
+const PAGES_OF_TRANSLATIONS: usize = 8;
+
+impl Engine {
+    /// Writes a part that is one whole page, or so many of one region that the region is locked. `false`: it
+    /// is not, or something about it is unusual; nothing has happened.
+    // Not inlined: a large frame is many stores, and those wait behind the last operation's.
+    #[inline(never)]
+    pub(super) fn write_whole_pages(&self, part: &Part<'_>) -> bool {
+        let page = PageIndex::of(part.offset);
+        let (first, count) = (page.in_region(), part.data.len() / PAGE);
+        let is_whole = part.offset.is_multiple_of(PAGE as u64)
+            && part.data.len().is_multiple_of(PAGE)
+            && first + count <= PAGES_PER_REGION
+            && (count == 1 || count >= PAGES_FOR_REGION_LOCK as usize);
+        let end = part.offset.saturating_add(part.data.len() as u64);
+        // Where durable points are kept, a slot that is not valid may belong to one.
+        if !is_whole
+            || self.durable.is_some()
+            || self.policy == DeployPolicy::Eager
+            || !self.is_usable()
+            || end > self.len()
+        {
+            return false;
+        }
+        let Some(region) = self.state.touched(page.region()) else { return false };
+        self.ask_for_whole(region, part.offset, first, count);
+        let pages = first..first + count;
+        let Some(valid) = region.valid_side(pages.clone()) else { return false };
+        let free = valid.other();
+        let (file, at) = self.slot(free, part.offset);
+        let lane = self.lane();
+
+        let held = if count == 1 {
+            lock_page(&region.lock, &region.pages[first].lock)
+        } else {
+            plan::lock_whole_region(region)
+        };
+        if end > self.len() && !planted!(LengthNotCheckedAgain)
+            || region.valid_side(pages.clone()) != Some(valid) && !planted!(WholeNotLookedAtAgain)
+            || !self.is_usual(region, page, pages.clone(), free)
+        {
+            return false;
+        }
+        file.copy_in(at, part.data, Copying::BySize);
+        let (word, mask, old) = if count == 1 {
+            (WordId::Slice(page), Slices::ALL.0, region.pages[first].slice_word())
+        } else {
+            let mask = Slices::range(pages.start, pages.end).0;
+            (WordId::Region(page.region()), mask, region.region_word())
+        };
+        let change = WordMove { word, mask, alone: true, old };
+        self.commit_by_flip(&lane, &change);
+        unless!(WholeNotClosed, held.close());
+        unless!(WholeNotPublished, publish(region, &change));
+        lane.stats.bump(Counter::BytesWritten, part.data.len() as u64);
+        lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
+        true
+    }
+
+    /// Asks for the word of the lock, and for the translations of the addresses on both sides, since it is
+    /// not known yet which one is free: each is a miss, and they would be waited for one after the other.
+    ///
+    /// What is asked for is one line of a page, its last: when it is streamed to, it has come and can go. (A
+    /// line of the page beside would leave the page's own translation to be found.)
+    #[inline]
+    fn ask_for_whole(&self, region: &RegionState, offset: u64, first: usize, count: usize) {
+        if count == 1 {
+            self.platform.prefetch_own(&region.pages[first]);
+        } else {
+            self.platform.prefetch_own(&region.lock);
+        }
+        let last_line = offset + (PAGE - SLICE) as u64;
+        self.home.prefetch_write(last_line);
+        self.reflection.prefetch_write(layout::reflection(last_line));
+        if count > PAGES_OF_TRANSLATIONS {
+            let next = last_line + (PAGES_OF_TRANSLATIONS * PAGE) as u64;
+            self.home.prefetch_write(next);
+            self.reflection.prefetch_write(layout::reflection(next));
+        }
+    }
+
+    /// Whether nothing is to be done before the slots of the pages on the side that is free are copied to: no
+    /// entry names them, no view needs them, and they are allocated, as is the word. Under the lock.
+    #[inline]
+    fn is_usual(
+        &self,
+        region: &RegionState,
+        page: PageIndex,
+        pages: Range<usize>,
+        free: Side,
+    ) -> bool {
+        let mask = Slices::range(pages.start, pages.end).0;
+        let named = if planted!(WholeNoClear) { 0 } else { region.named_pages() };
+        let pinned = if planted!(WholeOverView) { 0 } else { region.pinned_pages() };
+        let one = pages.len() == 1;
+        // A page that was named once may be named no more: who looks, cleans.
+        let named = bits(named & mask).any(|n| self.is_named(region, page.region().page(n)));
+        !named
+            && pinned & mask == 0
+            && (self.side_is_allocated(page.region(), free, one) || planted!(WholeNotAllocated))
+            && (one || self.region_words_are_allocated(page.region().superchunk()))
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use crate::lock::lock_page;
+    use crate::units::{PAGE, RegionIndex};
+    use crate::{AtomicMappedFile, Medium};
+    use std::time::Duration;
+
+    /// Which side is free is found out before the lock is there: somebody may have it and flip the page.
+    #[test]
+    fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        let write = |n: u8| file.write_at(&[n; PAGE], 0).expect("a write");
+        // Both slots of the page are there, with the bytes of the last write and of the one before.
+        (1..=4).for_each(write);
+        let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+        std::thread::scope(|scope| {
+            let held = lock_page(&region.lock, &region.pages[0].lock);
+            scope.spawn(|| write(5));
+            std::thread::sleep(Duration::from_millis(20));
+            held.close();
+            // As who flips the page does it, for DRAM.
+            region.pages[0].set_slice_word(!region.pages[0].slice_word());
+        });
+        let mut found = [0; PAGE];
+        file.read_at(&mut found, 0).expect("a read");
+        assert_eq!(found, [5; PAGE]);
+    }
+}

@@ -1,0 +1,298 @@
+//! What does a record of the journal say? Durable points as bytes.
+//!
+//! A record makes one durable point: where the slices of each page that has changed since the last
+//! one are valid now, and, unless both files were synced before, what those slices hold. Records lie
+//! at multiples of [`BLOCK`] in a file of their own that is written through, so that a record costs
+//! one write and one barrier, and shares no block with another one. The checksum of a record goes on from
+//! the pair's uuid and the session, so no record of another session is taken for one of this.
+//!
+//! Pure; nothing here panics, whatever the bytes.
+
+use super::layout::MAX_LEN;
+use crate::bitmap::{Slices, Validity};
+use crate::sum;
+use crate::units::{PAGE, PageIndex, SLICE};
+
+/// Records begin at multiples of this: what a disk writes may tear the block that it goes to.
+pub const BLOCK: usize = 4096;
+/// Bytes in a record before its changes.
+const HEADER: usize = 64;
+/// Bytes of one change.
+const CHANGE: usize = 24;
+const MAGIC: [u8; 8] = *b"AtomJrnl";
+const SUM: std::ops::Range<usize> = 8..12;
+const BASE: u32 = 1;
+/// A page index has so many bits in a change; the rest is a count.
+const PAGE_BITS: u32 = 40;
+const MOST_IN_RUN: u64 = 1 << (64 - PAGE_BITS);
+const _: () = assert!(MAX_LEN / (PAGE as u64) < 1 << PAGE_BITS);
+
+/// Where the checksums of a session's records begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalSeed(u32);
+
+impl JournalSeed {
+    /// For the pair and the session.
+    pub fn new(uuid: &[u8; 16], session: u64) -> Self {
+        let sum = sum::crc32c_append(sum::crc32c(b"journal"), uuid);
+        JournalSeed(sum::crc32c_append(sum, &session.to_le_bytes()))
+    }
+}
+
+/// What has become of a page since the last durable point, or of several in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The first page.
+    pub page: PageIndex,
+    /// How many pages, at least one.
+    pub count: u64,
+    /// Where the slices of each are valid now.
+    pub valid: Validity,
+    /// The slices that the record holds: of one page, and none in a base.
+    pub slices: Slices,
+}
+
+/// One record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Counts the durable points of a session from 1.
+    pub number: u64,
+    /// Both files were synced before it was written: no earlier record is needed, nor wanted, since it
+    /// could go over slices that this one vouches for.
+    pub is_base: bool,
+    /// Logical length of the home file.
+    pub len: u64,
+    /// In ascending order of pages.
+    pub changes: Vec<Change>,
+    /// What the slices hold, in the order of the changes, the lowest of a page first.
+    pub slices: Vec<u8>,
+}
+
+/// Bytes of a record with so many changes and slices, up to the end of its last block.
+pub const fn record_len(changes: usize, slices: usize) -> u64 {
+    (HEADER + changes * CHANGE + slices * SLICE).next_multiple_of(BLOCK) as u64
+}
+
+/// Appends the change of one page, which joins the last one if it is alike and in a row.
+pub fn push_change(changes: &mut Vec<Change>, page: PageIndex, valid: Validity, slices: Slices) {
+    if let Some(last) = changes.last_mut()
+        && last.page.0 + last.count == page.0
+        && last.valid == valid
+        && last.slices.is_empty()
+        && slices.is_empty()
+        && last.count < MOST_IN_RUN
+    {
+        last.count += 1;
+        return;
+    }
+    changes.push(Change { page, count: 1, valid, slices });
+}
+
+/// A record whose slices lie elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// As in [`Record`].
+    pub number: u64,
+    /// As in [`Record`].
+    pub is_base: bool,
+    /// As in [`Record`].
+    pub len: u64,
+    /// As in [`Record`].
+    pub changes: &'a [Change],
+}
+
+impl Head<'_> {
+    /// The record's bytes, in whole blocks, at an address that is a multiple of [`BLOCK`]: so they
+    /// can be written past the page cache. `append_slices` appends the slices to the buffer, whose
+    /// contents do not matter and which is there to be used again.
+    pub fn encode<'b>(
+        &self,
+        seed: JournalSeed,
+        slices: usize,
+        buffer: &'b mut Vec<u8>,
+        append_slices: impl FnOnce(&mut Vec<u8>),
+    ) -> &'b [u8] {
+        let said = HEADER + self.changes.len() * CHANGE + slices;
+        let all = said.next_multiple_of(BLOCK);
+        buffer.clear();
+        buffer.reserve(all + BLOCK);
+        // It is not moved from here on: there is room for everything.
+        let start = buffer.as_ptr().addr().wrapping_neg() % BLOCK;
+        let bytes = buffer;
+        bytes.resize(start, 0);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&(if self.is_base { BASE } else { 0 }).to_le_bytes());
+        for word in [self.number, self.len, self.changes.len() as u64, slices as u64] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.resize(start + HEADER, 0);
+        for change in self.changes {
+            assert!((1..=MOST_IN_RUN).contains(&change.count));
+            assert!(change.slices.is_empty() || change.count == 1);
+            let place = change.page.0 | (change.count - 1) << PAGE_BITS;
+            for word in [place, change.valid.0, change.slices.0] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        append_slices(bytes);
+        debug_assert_eq!(bytes.len(), start + said);
+        bytes.resize(start + said, 0);
+        let sum = sum::crc32c_append(seed.0, &bytes[start..]);
+        bytes[start..][SUM].copy_from_slice(&sum.to_le_bytes());
+        bytes.resize(start + all, 0);
+        &bytes[start..]
+    }
+}
+
+impl Record {
+    /// The bytes, in whole blocks.
+    pub fn encode(&self, seed: JournalSeed) -> Vec<u8> {
+        let Record { number, is_base, len, ref changes, ref slices } = *self;
+        let head = Head { number, is_base, len, changes };
+        let mut buffer = Vec::new();
+        head.encode(seed, slices.len(), &mut buffer, |to| to.extend_from_slice(slices)).to_vec()
+    }
+
+    /// The record at the beginning of `bytes`, and its length in whole blocks. `None`: there is none,
+    /// or it is not whole.
+    pub fn decode(seed: JournalSeed, bytes: &[u8]) -> Option<(Record, usize)> {
+        let header = bytes.get(..HEADER)?;
+        if header[..8] != MAGIC || header[48..].iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        let (number, len) = (word(header, 16)?, word(header, 24)?);
+        let changes = usize::try_from(word(header, 32)?).ok()?;
+        let slices = usize::try_from(word(header, 40)?).ok()?;
+        let slices_at = changes.checked_mul(CHANGE)?.checked_add(HEADER)?;
+        let said = bytes.get(..slices_at.checked_add(slices)?)?;
+        let sum = u32::from_le_bytes(said[SUM].try_into().ok()?);
+        let sum_of = [&said[..SUM.start], &[0; 4], &said[SUM.end..]]
+            .iter()
+            .fold(seed.0, |sum, part| sum::crc32c_append(sum, part));
+        if sum != sum_of {
+            return None;
+        }
+        let flags = u32::from_le_bytes(header[12..16].try_into().ok()?);
+        let record = Record {
+            number,
+            is_base: flags == BASE,
+            len,
+            changes: said[HEADER..slices_at]
+                .chunks_exact(CHANGE)
+                .map(Change::decode)
+                .collect::<Option<_>>()?,
+            slices: said[slices_at..].to_vec(),
+        };
+        let held: u64 = record.changes.iter().map(|c| u64::from(c.slices.0.count_ones())).sum();
+        let is_sound = flags <= BASE
+            && number != 0
+            && len <= MAX_LEN
+            && record.slices.len() as u64 == held * SLICE as u64
+            && record.changes.is_sorted_by(|a, b| a.page.0 + a.count <= b.page.0);
+        is_sound.then_some((record, said.len().next_multiple_of(BLOCK)))
+    }
+}
+
+impl Change {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let place = word(bytes, 0)?;
+        let change = Change {
+            page: PageIndex(place & ((1 << PAGE_BITS) - 1)),
+            count: (place >> PAGE_BITS) + 1,
+            valid: Validity(word(bytes, 8)?),
+            slices: Slices(word(bytes, 16)?),
+        };
+        let is_inside = change.page.0 + change.count <= MAX_LEN / PAGE as u64;
+        (is_inside && (change.slices.is_empty() || change.count == 1)).then_some(change)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The newest records of a session that follow each other without a gap, from the last base on: what
+/// is replayed, in this order. `bytes` is the whole journal. Each comes with its place.
+pub fn newest_run(seed: JournalSeed, bytes: &[u8]) -> Vec<(u64, Record)> {
+    let mut found: Vec<(u64, Record)> = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let step = match Record::decode(seed, &bytes[at..]) {
+            Some((record, len)) => {
+                found.push((at as u64, record));
+                len
+            }
+            None => BLOCK,
+        };
+        at += step;
+    }
+    found.sort_by_key(|(_, record)| record.number);
+    found.dedup_by_key(|(_, record)| record.number);
+    let mut first = found.len().saturating_sub(1);
+    while first > 0
+        && !found[first].1.is_base
+        && found[first - 1].1.number + 1 == found[first].1.number
+    {
+        first -= 1;
+    }
+    found.split_off(first)
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn seed() -> JournalSeed {
+        JournalSeed::new(b"0123456789abcdef", 3)
+    }
+
+    fn record(number: u64, is_base: bool) -> Record {
+        let held = if is_base { Slices::NONE } else { Slices(0b101) };
+        let mut changes = Vec::new();
+        push_change(&mut changes, PageIndex(7), Validity(5), held);
+        push_change(&mut changes, PageIndex(9), Validity(!0), Slices::NONE);
+        push_change(&mut changes, PageIndex(10), Validity(!0), Slices::NONE);
+        push_change(&mut changes, PageIndex(11), Validity(1), Slices::NONE);
+        let slices = if is_base { vec![] } else { (0..128).collect() };
+        Record { number, is_base, len: 1 << 20, changes, slices }
+    }
+
+    #[test]
+    fn what_was_encoded_is_decoded() {
+        for is_base in [false, true] {
+            let record = record(9, is_base);
+            assert_eq!(record.changes.len(), 3);
+            assert_eq!(record.changes[1].count, 2);
+            let bytes = record.encode(seed());
+            assert_eq!(bytes.len() as u64, record_len(3, record.slices.len() / SLICE));
+            assert_eq!(Record::decode(seed(), &bytes), Some((record, bytes.len())));
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_session_and_a_torn_one_are_none() {
+        let bytes = record(9, false).encode(seed());
+        assert!(Record::decode(JournalSeed::new(b"0123456789abcdef", 4), &bytes).is_none());
+        for n in 0..HEADER + 3 * CHANGE + 128 {
+            let mut torn = bytes.clone();
+            torn[n] ^= 1;
+            assert!(Record::decode(seed(), &torn).is_none(), "byte {n}");
+            assert!(Record::decode(seed(), &bytes[..n]).is_none());
+        }
+    }
+
+    #[test]
+    fn the_newest_run_begins_after_a_gap_or_with_a_base() {
+        let numbers = |records: &[Record]| {
+            let mut bytes = vec![0; BLOCK];
+            records.iter().for_each(|r| bytes.extend(r.encode(seed())));
+            newest_run(seed(), &bytes).iter().map(|(_, r)| r.number).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&[]), [0; 0]);
+        let r = |n| record(n, false);
+        assert_eq!(numbers(&[r(8), r(9), r(4), r(5), r(7)]), [7, 8, 9]);
+        assert_eq!(numbers(&[r(6), record(7, true), r(8)]), [7, 8]);
+        assert_eq!(numbers(&[r(3), r(5)]), [5]);
+    }
+}

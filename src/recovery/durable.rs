@@ -1,0 +1,453 @@
+//! Which durable point does a file go back to, and how? The journal and the durable words.
+//!
+//! | the end of the last session | believed | done |
+//! |---|---|---|
+//! | closed | the words of both kinds, which are alike | nothing |
+//! | the process died | the working words | the newest record is made durable, if it was not, and the durable words are brought up to it |
+//! | the machine was restarted, or the session was all or nothing | the durable words, and the journal over them | the records are replayed; the working words become what the durable words say |
+//!
+//! Idempotent: until the superblock of the new session is durable, records and durable words stay what they
+//! are, and what replaying stores is what it stores again. Rules: `docs/model/durable_points.py`.
+
+use super::Opening;
+use super::look::Lengths;
+use crate::bitmap::Validity;
+use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
+use crate::engine::le_word;
+use crate::engine::space::allocation_error;
+use crate::error::{Error, Result};
+use crate::format::journal::{Change, JournalSeed, Record, newest_run};
+use crate::format::layout;
+use crate::format::superblock::{DurableBase, Superblock};
+use crate::mutant::{planted, unless};
+use crate::platform::{Copying, File, FileId, OpenHow, Platform};
+use crate::store::MappedFile;
+use crate::terms::Medium;
+use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// What the journal of a session holds.
+pub(super) struct Found {
+    pub base: DurableBase,
+    /// The records that count, with their places in the journal.
+    pub run: Vec<(u64, Record)>,
+    seed: JournalSeed,
+}
+
+impl Found {
+    /// The logical length at the last durable point.
+    pub fn len(&self) -> u64 {
+        self.run.last().map_or(self.base.len, |(_, record)| record.len)
+    }
+}
+
+/// The journal of a session that is about to begin.
+pub(super) struct OpenJournal {
+    file: File,
+    /// The same file, written past the page cache, where that can be done.
+    direct: Option<File>,
+    len: u64,
+}
+
+/// The journal's path, by the reflection file's.
+pub(super) fn path_of(reflection: &Path) -> PathBuf {
+    reflection.with_added_extension("journal")
+}
+
+const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
+
+impl Opening<'_> {
+    /// Reads the journal of the session that the superblock began. `None`: it is not there.
+    pub(super) fn read_journal(
+        &self,
+        reflection: &Path,
+        superblock: &Superblock,
+        base: DurableBase,
+    ) -> Result<Option<Found>> {
+        let path = path_of(reflection);
+        let file = match self.platform.open(&path, EXISTING) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(self.io("open", &path))?,
+        };
+        let len = self.stat(&file, &path)?.len.min(*JOURNAL_LENS.end());
+        let mut bytes = vec![0; len as usize];
+        self.platform
+            .read_at(&file, FileId::Journal, &mut bytes, 0)
+            .map_err(|e| Error::io_at("read the journal", &path, 0, e))?;
+        let seed = JournalSeed::new(&superblock.uuid, superblock.session);
+        Ok(Some(Found { base, run: newest_run(seed, &bytes), seed }))
+    }
+
+    /// The journal for a new session: a file of zeroes, made if there is none that fits, and whether it
+    /// was made. `is_known`: a durable superblock says that it is there.
+    pub(super) fn open_journal(
+        &self,
+        reflection: &Path,
+        medium: Medium,
+        is_known: bool,
+    ) -> Result<(OpenJournal, bool)> {
+        let path = path_of(reflection);
+        let (file, len, is_made) = self.find_or_make_journal(&path, medium, is_known)?;
+        let journal = || -> Result<OpenJournal> {
+            // Elsewhere there is no device to be waited for.
+            let direct = match medium {
+                Medium::PageCache => {
+                    self.platform.open_past_cache(&path).map_err(self.io("open", &path))?
+                }
+                _ => None,
+            };
+            Ok(OpenJournal { file, direct, len })
+        };
+        let journal = journal().inspect_err(|_| {
+            if is_made {
+                let _best_effort = self.platform.remove_file(&path);
+            }
+        })?;
+        Ok((journal, is_made))
+    }
+
+    fn find_or_make_journal(
+        &self,
+        path: &Path,
+        medium: Medium,
+        is_known: bool,
+    ) -> Result<(File, u64, bool)> {
+        match self.platform.open(path, EXISTING) {
+            Ok(file) => {
+                let len = self.stat(&file, path)?.len;
+                if JOURNAL_LENS.contains(&len) {
+                    if !is_known {
+                        // Of an open that did not come to its end: it may have died before the syncs.
+                        self.sync_journal(&file, path, medium)?;
+                    }
+                    return Ok((file, len, false));
+                }
+                self.platform.remove_file(path).map_err(self.io("remove", path))?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io("open", path, e)),
+        }
+        let how = OpenHow { create: false, create_new: true, mode: 0o600 };
+        let file = self.platform.open(path, how).map_err(self.io("create", path))?;
+        let len = journal_len(self.options.journal_len);
+        self.fill_journal(&file, path, len, medium).inspect_err(|_| {
+            let _best_effort = self.platform.remove_file(path);
+        })?;
+        Ok((file, len, true))
+    }
+
+    /// Written, and not only reserved: a record then changes neither the file's length nor where it
+    /// lies, and costs one barrier.
+    fn fill_journal(&self, file: &File, path: &Path, len: u64, medium: Medium) -> Result<()> {
+        self.write_in_place(file, path)?;
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        for at in (0..len).step_by(zeroes.len()) {
+            let piece = &zeroes[..(len - at).min(zeroes.len() as u64) as usize];
+            self.platform.write_at(file, FileId::Journal, piece, at).map_err(|e| {
+                match e.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        Error::NoSpace { path: path.to_owned(), offset: at, len, source: e }
+                    }
+                    _ => Error::io_at("write", path, at, e),
+                }
+            })?;
+        }
+        self.sync_journal(file, path, medium)
+    }
+
+    /// Makes the journal and its name durable. Orders both before the superblock that says that there is
+    /// one: without it a loss of power would leave a pair that is refused.
+    fn sync_journal(&self, file: &File, path: &Path, medium: Medium) -> Result<()> {
+        if medium != Medium::Ram {
+            unless!(
+                JournalNotSynced,
+                self.platform.sync_all(file, FileId::Journal).map_err(self.io("sync", path))?
+            );
+            let folder = crate::engine::session::folder_of(path);
+            unless!(
+                JournalFolderNotSynced,
+                self.platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?
+            );
+        }
+        Ok(())
+    }
+
+    /// Brings the durable words up to the newest record, after the death of the process.
+    pub(super) fn roll_forward(
+        &self,
+        pair: &Pair<'_>,
+        reflection: &Path,
+        found: &Found,
+    ) -> Result<()> {
+        let path = path_of(reflection);
+        let file = self.platform.open(&path, EXISTING).map_err(self.io("open", &path))?;
+        pair.roll_forward(&file, &path, found)
+    }
+
+    /// Goes back to the last durable point. The lengths of the file afterwards.
+    pub(super) fn go_back(
+        &self,
+        pair: &Pair<'_>,
+        reflection: &Path,
+        found: &Found,
+    ) -> Result<Lengths> {
+        let path = path_of(reflection);
+        let file = self.platform.open(&path, EXISTING).map_err(self.io("open", &path))?;
+        pair.go_back(&file, &path, found)
+    }
+
+    /// The journal of a session that begins.
+    pub(super) fn begin_journal(
+        &self,
+        reflection: &Path,
+        OpenJournal { file, direct, len: found }: OpenJournal,
+        superblock: &Superblock,
+    ) -> Result<Journal> {
+        let (path, len) = (path_of(reflection), found.min(journal_len(self.options.journal_len)));
+        if len < found {
+            // It had grown for one record. Those of older sessions are void by now.
+            self.platform
+                .set_file_len(&file, FileId::Journal, len)
+                .map_err(self.io("change the length", &path))?;
+        }
+        let seed = JournalSeed::new(&superblock.uuid, superblock.session);
+        Ok(Journal::new(self.platform.clone(), (file, direct, len), path, seed))
+    }
+
+    /// Removes the journal of a reflection file that is removed.
+    pub(super) fn remove_journal(&self, reflection: &Path) -> Result<()> {
+        let path = path_of(reflection);
+        match self.platform.remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The files of a pair that goes on after an end that was no closing.
+pub(super) struct Pair<'a> {
+    pub platform: &'a Platform,
+    pub home: &'a MappedFile,
+    pub reflection: &'a MappedFile,
+    pub medium: Medium,
+}
+
+impl Pair<'_> {
+    /// After the death of the process: brings the durable words up to the newest record.
+    ///
+    /// The record may be in the page cache only, if its sync had not returned. Whether it counts is
+    /// for us to say, and it does: so it is made durable first.
+    pub fn roll_forward(&self, journal: &File, path: &Path, found: &Found) -> Result<()> {
+        if let Some((_, newest)) = found.run.last() {
+            unless!(NewestNotMadeDurable, self.make_newest_durable(journal, path, found)?);
+            // Those of older records were stored before this one was written.
+            unless!(NotRolledForward, self.store_words(&newest.changes, newest.len)?);
+        }
+        // The superblock that follows voids the journal: what it vouches for is durable before.
+        self.sync_both()
+    }
+
+    /// Writes the newest record again. It may be in the page cache only: if its process died between
+    /// writing and waiting for the disk, or the disk failed and the system goes on.
+    fn make_newest_durable(&self, journal: &File, path: &Path, found: &Found) -> Result<()> {
+        let Some((at, newest)) = found.run.last() else { return Ok(()) };
+        let bytes = newest.encode(found.seed);
+        self.platform
+            .write_durably((journal, None), FileId::Journal, &bytes, *at)
+            .map_err(|e| Error::io_at("write", path, *at, e))
+    }
+
+    /// Goes back to the last durable point. The lengths of the file afterwards.
+    fn go_back(&self, journal: &File, path: &Path, found: &Found) -> Result<Lengths> {
+        // What is replayed from it may be written back at once. If the power goes then, the next replay
+        // must not end before this record.
+        unless!(NewestNotMadeDurable, self.make_newest_durable(journal, path, found)?);
+        let len = found.len();
+        let longer = |file: &MappedFile, len: u64| {
+            if file.len() < len {
+                file.set_len(len).map_err(|e| Error::io("change the length", file.path(), e))?;
+            }
+            Ok::<_, Error>(())
+        };
+        // A growth that the record tells of may be lost with the power.
+        longer(self.home, len)?;
+        longer(self.reflection, layout::reflection_len(len))?;
+        for (_, record) in &found.run {
+            unless!(NotReplayed, self.replay(record, len)?);
+        }
+        // The superblock that follows voids the journal: what was replayed is durable before.
+        unless!(ReplayNotSynced, self.sync_both()?);
+        unless!(WorkingWordsKept, self.reset_working_words(len)?);
+        // Working words past the length are as the kernel happened to write them as well: there is always
+        // something to clean up.
+        let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
+        let high_water = past.max(self.home.len());
+        self.reflection.store_word_through(layout::LENGTH_WORD, len);
+        self.reflection.store_word_through(layout::HIGH_WATER_WORD, high_water);
+        Ok(Lengths { len, high_water })
+    }
+
+    /// Makes the durable words say what the working words say, of a pair that had none.
+    pub fn begin_durable_words(&self, len: u64) -> Result<()> {
+        for start in (0..len).step_by(SUPERCHUNK) {
+            let superchunk = (start / SUPERCHUNK as u64) as usize;
+            let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
+            self.read(&mut regions, layout::region_words(superchunk))?;
+            let pages =
+                PageIndex::of(start).0..PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1).0 + 1;
+            for first in pages.clone().step_by(PAGE / 8) {
+                let count = (pages.end - first).min((PAGE / 8) as u64);
+                let mut words = vec![0; count as usize * 8];
+                self.read(&mut words, layout::slice_word(PageIndex(first)))?;
+                let mut found = words.clone();
+                self.read(&mut found, layout::durable_word(PageIndex(first)))?;
+                for n in 0..count {
+                    let page = PageIndex(first + n);
+                    let at = n as usize * 8;
+                    let region = page.region().in_superchunk() * 8;
+                    let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
+                    let valid = Validity::new(le_word(&words[at..at + 8]), bit);
+                    if le_word(&found[at..at + 8]) != valid.0 {
+                        self.allocate(self.reflection, layout::durable_word(page), 8)?;
+                        self.reflection.store_word_through(layout::durable_word(page), valid.0);
+                    }
+                }
+            }
+        }
+        self.sync_both()
+    }
+
+    fn replay(&self, record: &Record, len: u64) -> Result<()> {
+        let mut slices = &record.slices[..];
+        for change in &record.changes {
+            // Once for each of the page's two places: a call for each slice took most of recovery's time.
+            let mut are_allocated = [false; 2];
+            for n in crate::bitmap::Slices(change.slices.0).runs().flatten() {
+                let (slice, rest) = slices.split_at(SLICE);
+                slices = rest;
+                let offset = change.page.start() + (n * SLICE) as u64;
+                if change.page.start() >= len {
+                    continue;
+                }
+                let (file, at, is_allocated) = match change.valid.side(n) {
+                    crate::bitmap::Side::Home => (self.home, offset, &mut are_allocated[0]),
+                    crate::bitmap::Side::Reflection => {
+                        (self.reflection, layout::reflection(offset), &mut are_allocated[1])
+                    }
+                };
+                if !*is_allocated {
+                    self.allocate(file, at / PAGE as u64 * PAGE as u64, PAGE as u64)?;
+                    *is_allocated = true;
+                }
+                file.copy_in(at, slice, Copying::Cached);
+            }
+        }
+        self.store_words(&record.changes, len)
+    }
+
+    /// Stores the durable words of the changes, as far as the file reaches.
+    fn store_words(&self, changes: &[Change], len: u64) -> Result<()> {
+        // The page of words that was allocated last: it holds those of many pages.
+        let mut allocated = None;
+        for change in changes {
+            for n in 0..change.count {
+                let page = PageIndex(change.page.0 + n);
+                if page.start() < len {
+                    let at = layout::durable_word(page);
+                    let words = at / PAGE as u64 * PAGE as u64;
+                    if allocated != Some(words) {
+                        self.allocate(self.reflection, words, PAGE as u64)?;
+                        allocated = Some(words);
+                    }
+                    self.reflection.store_word_through(at, change.valid.0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the working words say what the durable words say. Holes stay holes.
+    fn reset_working_words(&self, len: u64) -> Result<()> {
+        let mut start = 0;
+        while start < len {
+            let next = start + SUPERCHUNK as u64;
+            let pages = PageIndex::of(start).0..PageIndex::of(next.min(len) - 1).0 + 1;
+            let first = PageIndex(pages.start);
+            let words = (pages.end - pages.start) * 8;
+            let (durable, working) = (layout::durable_word(first), layout::slice_word(first));
+            // Where either has data.
+            let mut at = 0;
+            while at < words {
+                let next_of = |base: u64| -> Result<u64> {
+                    let data = self.reflection.next_data(base + at).map_err(|e| {
+                        Error::io_at("look for data", self.reflection.path(), base + at, e)
+                    })?;
+                    Ok(data.map_or(words, |data| data.max(base + at) - base))
+                };
+                at = next_of(durable)?.min(next_of(working)?);
+                if at >= words {
+                    break;
+                }
+                at = at / PAGE as u64 * PAGE as u64;
+                let end = (at + PAGE as u64).min(words);
+                self.copy_words(durable + at, working + at..working + end)?;
+                at = end;
+            }
+            let superchunk = (start / SUPERCHUNK as u64) as usize;
+            let regions = layout::region_words(superchunk);
+            unless!(RegionWordsKept, self.zero_words(regions, layout::REGION_WORDS_LEN)?);
+            start = next;
+        }
+        Ok(())
+    }
+
+    /// Stores the words at `from` over those of `to`, which are not even read: anything may be there.
+    fn copy_words(&self, from: u64, to: Range<u64>) -> Result<()> {
+        let mut words = vec![0; (to.end - to.start) as usize];
+        self.read(&mut words, from)?;
+        self.allocate(self.reflection, to.start, to.end - to.start)?;
+        self.reflection.copy_in(to.start, &words, Copying::Cached);
+        Ok(())
+    }
+
+    /// Zeroes the words, but for holes.
+    fn zero_words(&self, at: u64, len: u64) -> Result<()> {
+        let end = at + len;
+        let mut from = at;
+        while from < end {
+            let data = self
+                .reflection
+                .next_data(from)
+                .map_err(|e| Error::io_at("look for data", self.reflection.path(), from, e))?;
+            let Some(data) = data.map(|data| data.max(from)).filter(|data| *data < end) else {
+                return Ok(());
+            };
+            let piece_end = (data + 1).next_multiple_of(PAGE as u64).min(end);
+            self.reflection.fill_zero(data, (piece_end - data) as usize);
+            from = piece_end;
+        }
+        Ok(())
+    }
+
+    fn read(&self, to: &mut [u8], at: u64) -> Result<()> {
+        self.reflection
+            .read_file(to, at)
+            .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))
+    }
+
+    fn allocate(&self, file: &MappedFile, at: u64, len: u64) -> Result<()> {
+        file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
+    }
+
+    fn sync_both(&self) -> Result<()> {
+        if self.medium == Medium::Ram {
+            return Ok(());
+        }
+        for file in [self.home, self.reflection] {
+            file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
+        }
+        Ok(())
+    }
+}

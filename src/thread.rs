@@ -1,0 +1,128 @@
+//! What does a thread remember from one operation to the next?
+//!
+//! Owns: one word a thread, and a lane: which file it worked on last and which lane it has there, and
+//! whether it has published something since everybody was known to see all of its stores. File and mark
+//! are one word ([`Tag`]), so that who wants to know that nothing at all is in the way makes one comparison.
+//!
+//! Invariant: no file is remembered that came here by `fork`: the child's only thread forgets
+//! ([`forget`]), and remembers a file again only after a look at whether it may be used.
+//!
+//! May import `primitive` and `units`.
+
+use crate::primitive;
+use crate::units::LaneIndex;
+use std::cell::Cell;
+
+/// A file's number, and in the lowest bit whether the thread has published something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag(u64);
+
+const PUBLISHED: u64 = 1;
+
+impl Tag {
+    /// No file.
+    const NONE: Tag = Tag(1 << 63);
+    /// What no thread remembers.
+    pub const NEVER: Tag = Tag(!PUBLISHED);
+
+    /// Of a thread that worked on `file` last and has published nothing since.
+    pub const fn of(file: u64) -> Tag {
+        Tag(file << 1)
+    }
+
+    /// For who keeps it in an atomic.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Of such bits.
+    pub const fn from_bits(bits: u64) -> Tag {
+        Tag(bits)
+    }
+
+    const fn is_of(self, file: u64) -> bool {
+        self.0 & !PUBLISHED == Tag::of(file).0
+    }
+}
+
+struct Last {
+    tag: Cell<u64>,
+    lane: Cell<LaneIndex>,
+}
+
+primitive::local! {
+    static LAST: Last = Last { tag: Cell::new(Tag::NONE.0), lane: Cell::new(LaneIndex(0)) };
+}
+
+// A thread that is ending remembers nothing, and each of these says so.
+
+/// The thread's lane of the file that it worked on last, if `tag` gives what it remembers: it has published
+/// nothing, either.
+#[inline(always)]
+pub fn lane_by_tag(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
+    LAST.try_with(|last| (last.tag.get() == tag().0).then(|| last.lane.get())).ok()?
+}
+
+/// The thread's lane of `file`, if that is the file that it worked on last.
+#[inline]
+pub fn lane_of(file: u64) -> Option<LaneIndex> {
+    LAST.try_with(|last| Tag(last.tag.get()).is_of(file).then(|| last.lane.get())).ok()?
+}
+
+/// From now on the thread works on `file`, where it has that lane.
+pub fn remember(file: u64, lane: LaneIndex) {
+    let _not_at_its_end = LAST.try_with(|last| {
+        last.tag.set(Tag::of(file).0 | last.tag.get() & PUBLISHED);
+        last.lane.set(lane);
+    });
+}
+
+/// The thread's lane may be another's soon, or the process is another one: it has none.
+pub fn forget() {
+    let _not_at_its_end =
+        LAST.try_with(|last| last.tag.set(Tag::NONE.0 | last.tag.get() & PUBLISHED));
+}
+
+/// Notes that the thread has published something by a plain store.
+#[inline]
+pub fn note_published() {
+    let _not_at_its_end = LAST.try_with(|last| last.tag.set(last.tag.get() | PUBLISHED));
+}
+
+/// Whether the thread has published something since this was asked last, or may have.
+#[inline]
+pub fn take_published() -> bool {
+    LAST.try_with(|last| {
+        let tag = last.tag.get();
+        let published = tag & PUBLISHED != 0;
+        if published {
+            last.tag.set(tag & !PUBLISHED);
+        }
+        published
+    })
+    .unwrap_or(true)
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_remembers_its_last_file_and_whether_it_has_published() {
+        let lane = LaneIndex(7);
+        assert_eq!((lane_of(0), lane_by_tag(|| Tag::of(0)), take_published()), (None, None, false));
+        remember(5, lane);
+        assert_eq!((lane_of(5), lane_by_tag(|| Tag::of(5))), (Some(lane), Some(lane)));
+        assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (None, None));
+        note_published();
+        assert_eq!((lane_of(5), lane_by_tag(|| Tag::of(5))), (Some(lane), None));
+        remember(6, lane);
+        assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (Some(lane), None));
+        assert!(take_published() && !take_published());
+        assert_eq!(lane_by_tag(|| Tag::of(6)), Some(lane));
+        note_published();
+        forget();
+        assert!(take_published());
+        assert_eq!((lane_of(6), lane_by_tag(|| Tag::NEVER)), (None, None));
+    }
+}

@@ -1,0 +1,724 @@
+//! Does `sync` make a durable point, and does a restart of the machine go back to it, exactly?
+//!
+//! A restart is played by changing the boot id in the superblocks of a copy of the files: everything
+//! that the kernel would have written back by itself is there, and must not be believed. Which of it is
+//! there after a real loss of power is the lab's business.
+
+mod common;
+
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::superblock::{Copy, Superblock};
+use atomic_mmap::testing::{PageIndex, call, layout};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, Durability, Error, Medium, Mismatch, OnMismatch, Survives,
+};
+use common::{Ground, Rng, assert_same, read_all, reflections_in};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LEN: u64 = 600_000;
+const PAGE: u64 = 4096;
+
+fn ground() -> Option<Ground> {
+    let ground = common::page_cache();
+    if ground.is_none() {
+        eprintln!("no page cache here: skipped");
+    }
+    ground
+}
+
+/// Copies the pair into another folder as a restart of the machine would leave it: in use, of another
+/// boot, with the home file's identity.
+struct Restarted {
+    _scratch: common::Scratch,
+    home: PathBuf,
+}
+
+fn restarted(ground: &Ground, home: &Path) -> Restarted {
+    copied(ground, home, Some([0xb0; 16]))
+}
+
+/// Copies the pair as the death of the process would leave it: of this boot.
+fn died(ground: &Ground, home: &Path) -> Restarted {
+    copied(ground, home, None)
+}
+
+fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
+    let scratch = ground.scratch();
+    let copy = scratch.file("state.dat");
+    fs::copy(home, &copy).expect("copy");
+    let reflection = reflections_in(home.parent().expect("a folder")).pop().expect("one");
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&copy).expect("stat"));
+    let theirs = scratch.file(&format!(".atomic-mmap.{inode:x}"));
+    fs::copy(&reflection, &theirs).expect("copy");
+    let journal = reflection.with_added_extension("journal");
+    fs::copy(&journal, theirs.with_added_extension("journal")).expect("copy");
+    let file = fs::File::options().read(true).write(true).open(&theirs).expect("open");
+    for at in layout::SUPERBLOCKS {
+        let mut bytes = [0; 512];
+        file.read_exact_at(&mut bytes, at).expect("read");
+        if let Copy::Valid(mut superblock) = Superblock::decode(&bytes) {
+            superblock.boot_id = boot.unwrap_or(superblock.boot_id);
+            superblock.identity.inode = inode;
+            superblock.identity.born = None;
+            file.write_all_at(&superblock.encode(), at).expect("write");
+        }
+    }
+    Restarted { _scratch: scratch, home: copy }
+}
+
+impl Restarted {
+    /// The reflection file, to be changed.
+    fn reflection(&self) -> fs::File {
+        let folder = self.home.parent().expect("a folder");
+        let path = reflections_in(folder).pop().expect("one");
+        fs::File::options().read(true).write(true).open(path).expect("open")
+    }
+
+    fn store(&self, at: u64, word: u64) {
+        self.reflection().write_all_at(&word.to_le_bytes(), at).expect("write");
+    }
+
+    fn open(&self, ground: &Ground) -> AtomicMappedFile {
+        ground.options().open(&self.home).expect("goes back to the last durable point")
+    }
+}
+
+fn new_file(ground: &Ground, durability: Durability) -> (common::Scratch, AtomicMappedFile) {
+    let scratch = ground.scratch();
+    let options = ground.options().create(true).len(LEN).durability(durability);
+    let file = options.open(scratch.file("state.dat")).expect("open");
+    (scratch, file)
+}
+
+/// Operations of all sizes, over each other.
+fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, count: usize) {
+    for _ in 0..count {
+        let size = match rng.below(5) {
+            0 => 1 + rng.below(8),
+            1 => 1 + rng.below(300),
+            2 => PAGE,
+            3 => 1 + rng.below(20_000),
+            _ => 64 * PAGE,
+        };
+        let size = size.min(model.len() as u64);
+        let offset = match size % PAGE {
+            0 => rng.below((model.len() as u64 - size) / PAGE + 1) * PAGE,
+            _ => rng.below(model.len() as u64 - size + 1),
+        };
+        let data = rng.bytes(size as usize);
+        if rng.below(4) == 0 {
+            let mut tx = file.begin();
+            tx.write_at(&data, offset).expect("note");
+            tx.write_at(&[7; 3], 5).expect("note");
+            tx.commit().expect("commit");
+            model[offset as usize..][..data.len()].copy_from_slice(&data);
+            model[5..8].fill(7);
+        } else {
+            file.write_at(&data, offset).expect("write");
+            model[offset as usize..][..data.len()].copy_from_slice(&data);
+        }
+    }
+    assert_same(&read_all(file), model, "read back");
+}
+
+#[test]
+fn a_restart_goes_back_to_the_last_sync_exactly() {
+    let Some(ground) = ground() else { return };
+    for seed in 0..4 {
+        let (scratch, file) = new_file(&ground, Durability::BySync);
+        let mut rng = Rng(seed);
+        let mut model = vec![0; LEN as usize];
+        let mut point = model.clone();
+        for round in 0..6 {
+            let image = restarted(&ground, &scratch.file("state.dat"));
+            assert_same(&read_all(&image.open(&ground)), &point, &format!("{seed} {round}"));
+            write_at_random(&file, &mut model, &mut rng, 12);
+            let image = restarted(&ground, &scratch.file("state.dat"));
+            assert_same(
+                &read_all(&image.open(&ground)),
+                &point,
+                &format!("{seed} {round} written"),
+            );
+            if round == 3 {
+                file.deploy(0..LEN).expect("deploy");
+                point.clone_from(&model);
+            }
+            if round != 4 {
+                file.sync().expect("sync");
+                point.clone_from(&model);
+            }
+        }
+        assert!(file.stats().journal_points + file.stats().flush_points > 4);
+        assert!(file.stats().in_place_writes > 0);
+    }
+}
+
+#[test]
+fn what_was_gone_back_to_goes_on_as_any_file() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let mut rng = Rng(77);
+    let mut model = vec![0; LEN as usize];
+    write_at_random(&file, &mut model, &mut rng, 20);
+    file.sync().expect("sync");
+    let point = model.clone();
+    write_at_random(&file, &mut model, &mut rng, 20);
+    let image = restarted(&ground, &scratch.file("state.dat"));
+    let again = image.open(&ground);
+    let mut model = point;
+    for _ in 0..3 {
+        write_at_random(&again, &mut model, &mut rng, 10);
+        again.sync().expect("sync");
+    }
+    again.close(CloseMode::Fast).expect("close");
+    let again = image.open(&ground);
+    assert_same(&read_all(&again), &model, "closed fast");
+    write_at_random(&again, &mut model, &mut rng, 10);
+    again.close(CloseMode::Spatial).expect("close");
+    assert_same(&fs::read(&image.home).expect("read"), &model, "closed");
+    let names = fs::read_dir(image.home.parent().expect("a folder")).expect("list").count();
+    assert_eq!(names, 1, "the journal goes with the reflection file");
+}
+
+#[test]
+fn lengths_go_back_as_well() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let home = scratch.file("state.dat");
+    file.write_at(&[1; 5000], LEN - 5000).expect("write");
+    file.sync().expect("sync");
+    file.set_len(LEN + 100_000).expect("grow");
+    file.write_at(&[2; 5000], LEN + 90_000).expect("write");
+    let found = restarted(&ground, &home).open(&ground);
+    assert_eq!(found.len(), LEN, "a growth that was not synced");
+    file.sync().expect("sync");
+    let image = restarted(&ground, &home);
+    // A growth is lost with the power more easily than the record that tells of it.
+    fs::File::options().write(true).open(&image.home).and_then(|f| f.set_len(LEN)).expect("cut");
+    let found = image.open(&ground);
+    assert_eq!(found.len(), LEN + 100_000);
+    let mut bytes = [0; 5000];
+    found.read_at(&mut bytes, LEN + 90_000).expect("read");
+    assert_eq!(bytes, [2; 5000]);
+    // A shrink is a durable point of its own, and what grows again is zero.
+    file.set_len(LEN - 2000).expect("shrink");
+    let found = restarted(&ground, &home).open(&ground);
+    assert_eq!(found.len(), LEN - 2000);
+    file.set_len(LEN).expect("grow");
+    file.sync().expect("sync");
+    let found = restarted(&ground, &home).open(&ground);
+    let mut bytes = [9; 5000];
+    found.read_at(&mut bytes, LEN - 5000).expect("read");
+    assert_eq!(bytes[..3000], [1; 3000]);
+    assert_eq!(bytes[3000..], [0; 2000]);
+}
+
+/// Found by the fuzz target `operations`: the kernel had written a slice word of a growth that was lost.
+#[test]
+fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    file.write_at(&[1; 5000], 0).expect("write");
+    file.sync().expect("sync");
+    let image = restarted(&ground, &scratch.file("state.dat"));
+    let page = LEN.div_ceil(PAGE) + 3;
+    image.store(layout::slice_word(PageIndex(page)), 0b11);
+    image.store(layout::durable_word(PageIndex(page)), 0b100);
+    let found = image.open(&ground);
+    found.set_len(LEN + 100_000).expect("grow");
+    let mut model = vec![0; LEN as usize + 100_000];
+    model[..5000].fill(1);
+    assert_same(&read_all(&found), &model, "grown");
+    let mut word = [0; 8];
+    image.reflection().read_exact_at(&mut word, layout::slice_word(PageIndex(page))).expect("read");
+    assert_eq!(word, [0; 8], "slices that nobody has written are in the reflection page");
+    found.sync().expect("sync");
+    let again = restarted(&ground, &image.home).open(&ground);
+    assert_same(&read_all(&again), &model, "after another restart");
+    found.close(CloseMode::Spatial).expect("close");
+    assert_same(&fs::read(&image.home).expect("read"), &model, "closed");
+}
+
+/// What a shrink cuts off is part of the last durable point until it has made another one. Opening must
+/// not cut it off sooner either.
+#[test]
+fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let home = scratch.file("state.dat");
+    let mut model: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
+    file.write_at(&model, 0).expect("write");
+    file.sync().expect("sync");
+    file.write_at(&[7; 3000], 0).expect("write");
+    let image = died(&ground, &home);
+    // All that a shrink has done by then.
+    let new = LEN / 3;
+    image.store(layout::LENGTH_WORD, new);
+    let found = image.open(&ground);
+    model[..3000].fill(7);
+    model.truncate(new as usize);
+    assert_same(&read_all(&found), &model, "after the death");
+    let again = restarted(&ground, &image.home).open(&ground);
+    assert_same(&read_all(&again), &model, "after a restart");
+    found.set_len(LEN).expect("grow");
+    found.sync().expect("sync");
+    model.resize(LEN as usize, 0);
+    let again = restarted(&ground, &image.home).open(&ground);
+    assert_same(&read_all(&again), &model, "grown again");
+}
+
+/// A point that is longer than the working state was not left by any death: a shrink makes one first.
+#[test]
+fn a_point_that_is_too_long_is_damage() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    file.write_at(b"somewhere", 5).expect("write");
+    file.sync().expect("sync");
+    let home = scratch.file("state.dat");
+    let refused = |image: &Restarted| {
+        let error = ground.options().open(&image.home).expect_err("damaged");
+        assert!(matches!(error, Error::Mismatch { why: Mismatch::Corrupt, .. }), "{error}");
+    };
+    let image = died(&ground, &home);
+    image.store(layout::LENGTH_WORD, LEN / 2);
+    image.store(layout::HIGH_WATER_WORD, LEN / 2);
+    refused(&image);
+    // The length with which the session began, past what the format can say.
+    for image in [died(&ground, &home), restarted(&ground, &home)] {
+        let file = image.reflection();
+        for at in layout::SUPERBLOCKS {
+            let mut bytes = [0; 512];
+            file.read_exact_at(&mut bytes, at).expect("read");
+            if let Copy::Valid(mut superblock) = Superblock::decode(&bytes) {
+                superblock.durable = superblock.durable.with_len(layout::MAX_LEN + 1);
+                file.write_all_at(&superblock.encode(), at).expect("write");
+            }
+        }
+        refused(&image);
+    }
+}
+
+#[test]
+fn all_or_nothing_takes_back_what_was_not_synced_when_the_process_dies() {
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let options = || ground.options().durability(Durability::AllOrNothing);
+        let file = options().create(true).len(LEN).open(&path).expect("open");
+        assert_eq!(file.survives(), Survives::Nothing);
+        let mut rng = Rng(5);
+        let mut model = vec![0; LEN as usize];
+        write_at_random(&file, &mut model, &mut rng, 20);
+        file.sync().expect("sync");
+        let point = model.clone();
+        write_at_random(&file, &mut model, &mut rng, 20);
+        // The files as the process leaves them: the handle is not closed before they are copied.
+        let image = restarted(&ground, &path);
+        let again = options().open(&image.home).expect("open");
+        assert_same(&read_all(&again), &point, &ground.medium.to_string());
+        drop(again);
+        file.close(CloseMode::Spatial).expect("closing keeps everything");
+        assert_same(&fs::read(&path).expect("read"), &model, "closed");
+    }
+}
+
+#[test]
+fn every_write_is_durable_when_it_returns_if_that_was_asked_for() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::EveryWrite);
+    assert_eq!(file.survives(), Survives::PowerLoss);
+    for n in 1..40_u8 {
+        file.write_at(&[n; 700], u64::from(n % 5) * 1000).expect("write");
+        if n % 8 == 0 {
+            let found = restarted(&ground, &scratch.file("state.dat")).open(&ground);
+            assert_same(&read_all(&found), &read_all(&file), "a write that has returned");
+        }
+    }
+    // Several threads share barriers, and lose nothing.
+    std::thread::scope(|scope| {
+        for thread in 0..6_u64 {
+            let file = &file;
+            scope.spawn(move || {
+                for n in 1..30_u8 {
+                    file.write_at(&[n; 100], 100_000 + thread * PAGE).expect("write");
+                }
+            });
+        }
+    });
+    let found = restarted(&ground, &scratch.file("state.dat")).open(&ground);
+    assert_same(&read_all(&found), &read_all(&file), "writes of several threads");
+}
+
+#[test]
+fn syncs_come_by_themselves_at_an_interval() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let options = ground.options().create(true).len(LEN).sync_every(Duration::from_millis(5));
+    let file = options.open(&path).expect("open");
+    file.write_at(b"by itself", 100).expect("write");
+    let begin = Instant::now();
+    while file.stats().journal_points == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "no sync came");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let found = restarted(&ground, &path).open(&ground);
+    assert_same(&read_all(&found), &read_all(&file), "synced in the background");
+}
+
+/// More records than the journal holds, with checkpoints in the background.
+#[test]
+fn the_journal_goes_round() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let options = ground.options().create(true).len(LEN).journal_len(64 << 10);
+    let file = options.open(&path).expect("open");
+    let mut rng = Rng(3);
+    let mut model = vec![0; LEN as usize];
+    for round in 0..120 {
+        let size = 1 + rng.below(2000) as usize;
+        let data = rng.bytes(size);
+        let offset = rng.below(LEN - 2000);
+        file.write_at(&data, offset).expect("write");
+        model[offset as usize..][..data.len()].copy_from_slice(&data);
+        file.sync().expect("sync");
+        if round % 40 == 7 {
+            let found = restarted(&ground, &path).open(&ground);
+            assert_same(&read_all(&found), &model, &format!("round {round}"));
+        }
+    }
+    assert!(file.stats().checkpoints > 0, "{:?}", file.stats());
+    let found = restarted(&ground, &path).open(&ground);
+    assert_same(&read_all(&found), &model, "at the end");
+}
+
+#[test]
+fn a_pair_without_its_journal_is_refused_and_can_be_discarded() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    file.write_at(b"somewhere", 5).expect("write");
+    file.sync().expect("sync");
+    let image = restarted(&ground, &scratch.file("state.dat"));
+    let reflection = reflections_in(image.home.parent().expect("a folder")).pop().expect("one");
+    fs::remove_file(reflection.with_added_extension("journal")).expect("remove");
+    for wish in [OnMismatch::Refuse, OnMismatch::Trust] {
+        let error = ground.options().on_mismatch(wish).open(&image.home).expect_err("no journal");
+        let is_right = matches!(error, Error::Mismatch { why: Mismatch::JournalGone, .. });
+        assert!(is_right && error.to_string().contains(".journal"), "{error}");
+    }
+    let file = ground.options().on_mismatch(OnMismatch::Discard).open(&image.home).expect("open");
+    assert_same(&read_all(&file), &[0; LEN as usize], "nothing had come home");
+}
+
+#[test]
+fn a_failed_record_poisons_for_good_and_is_not_tried_again() {
+    let Some(ground) = ground() else { return };
+    for code in [libc::EIO, libc::ENOSPC] {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(LEN);
+        let file = options.open_recorded(&recorder, &path).expect("open");
+        file.write_at(b"first", 0).expect("write");
+        file.sync().expect("sync");
+        file.write_at(b"second", 0).expect("write");
+        recorder.fail_next(call::WRITE_DURABLY, 1, code);
+        let error = file.sync().expect_err("injected");
+        assert!(error.to_string().contains(".journal"), "names the file: {error}");
+        assert!(error.to_string().contains("open the file again"), "says what to do: {error}");
+        recorder.heal();
+        for _ in 0..2 {
+            let error = file.sync().expect_err("poisoned");
+            assert!(matches!(error, Error::Poisoned { .. }), "{error:?}");
+            assert_eq!(error.to_string().matches("open the file again").count(), 1, "{error}");
+        }
+        drop(file);
+        let file = ground.options().open(&path).expect("open again");
+        let mut found = [0; 6];
+        file.read_at(&mut found, 0).expect("read");
+        assert_eq!(&found, b"second", "the process has not even died");
+    }
+}
+
+#[test]
+fn who_has_read_what_is_stored_in_place_conflicts() {
+    let Some(ground) = ground() else { return };
+    let (_scratch, file) = new_file(&ground, Durability::BySync);
+    file.write_at(&[1; 300], 1000).expect("write");
+    let mut tx = file.begin();
+    let read: u64 = tx.load(1080).expect("read");
+    // Its slices have changed since the last durable point, so they have no other place.
+    let before = file.stats().in_place_writes;
+    file.write_at(&[2; 300], 1000).expect("write");
+    assert_eq!(file.stats().in_place_writes, before + 1);
+    tx.store(50_000, &read).expect("note");
+    let error = tx.commit().expect_err("what it has read is not there any more");
+    assert!(matches!(error, Error::Conflict { .. }), "{error:?}");
+}
+
+#[test]
+fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
+    let Some(ground) = ground() else { return };
+    for name in [call::SYNC_DATA, call::WRITE_DURABLY] {
+        if name == call::SYNC_DATA && cfg!(atomic_mmap_portable) {
+            // Records are synced by the same call there.
+            continue;
+        }
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(LEN).journal_len(64 << 10);
+        let options = match name {
+            call::WRITE_DURABLY => options.sync_every(Duration::from_millis(2)),
+            _ => options,
+        };
+        let file = options.open_recorded(&recorder, &path).expect("open");
+        recorder.fail_next(name, 1, libc::EIO);
+        let mut model = vec![0; LEN as usize];
+        let begin = Instant::now();
+        // Nobody of us makes a record on the one hand, or a checkpoint on the other.
+        let error = loop {
+            let n = (begin.elapsed().as_nanos() % 250) as u8 + 1;
+            if let Err(error) = file.write_at(&[n; 9000], 100) {
+                break error;
+            }
+            model[100..9100].fill(n);
+            if name == call::SYNC_DATA {
+                match file.sync() {
+                    Ok(()) => std::thread::sleep(Duration::from_millis(5)),
+                    Err(error) => break error,
+                }
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "nothing was said of {name}");
+        };
+        assert!(matches!(error, Error::Poisoned { .. }), "{error:?}");
+        let journal_or_home = if name == call::SYNC_DATA { "state.dat" } else { ".journal" };
+        assert!(error.to_string().contains(journal_or_home), "names the file: {error}");
+        recorder.heal();
+        drop(file);
+        let file = ground.options().open(&path).expect("open again");
+        assert_same(&read_all(&file), &model, "everything that had returned");
+    }
+}
+
+#[test]
+fn the_table_can_be_read_from_the_handle() {
+    for ground in common::media() {
+        for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+            let (_scratch, file) = new_file(&ground, durability);
+            assert_eq!(file.durability(), durability);
+            let by_medium = match file.medium() {
+                Medium::Dax => Survives::PowerLoss,
+                _ => Survives::ProcessDeath,
+            };
+            let after_write = match durability {
+                Durability::AllOrNothing => Survives::Nothing,
+                Durability::EveryWrite if file.medium() == Medium::PageCache => Survives::PowerLoss,
+                _ => by_medium,
+            };
+            assert_eq!(file.survives(), after_write);
+            let is_ram = file.medium() == Medium::Ram;
+            let after_sync = if is_ram { Survives::ProcessDeath } else { Survives::PowerLoss };
+            assert_eq!(file.survives_after_sync(), after_sync);
+        }
+    }
+}
+
+/// Each page's word is another one, so that their words together are longer than the journal: it grows
+/// for them, and opening makes it short again. (The first version refused such a point, for good.)
+#[test]
+fn a_point_of_more_pages_than_the_journal_has_room_for_makes_it_grow() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let (pages, path) = (4_000, scratch.file("state.dat"));
+    let options = || ground.options().journal_len(64 << 10);
+    let file = options().create(true).len(pages * PAGE).open(&path).expect("open");
+    let mut model = vec![0; (pages * PAGE) as usize];
+    let write = |file: &AtomicMappedFile, model: &mut Vec<u8>, round: u64| {
+        for page in 0..pages {
+            let at = page * PAGE + (page + round) % 64 * 64;
+            file.write_at(&[round as u8 + 1; 64], at).expect("write");
+            model[at as usize..][..64].fill(round as u8 + 1);
+        }
+    };
+    let journal = reflections_in(path.parent().expect("a folder")).pop().expect("one");
+    let journal = journal.with_added_extension("journal");
+    let len = || fs::metadata(&journal).expect("stat").len();
+    for round in 0..3 {
+        write(&file, &mut model, round);
+        file.sync().expect("sync");
+        let point = model.clone();
+        write(&file, &mut model, round + 100);
+        let image = restarted(&ground, &path);
+        assert_same(&read_all(&image.open(&ground)), &point, &format!("round {round}"));
+    }
+    assert!(len() > pages * 24, "{}", len());
+    assert!(len() < 4 * pages * 24, "it grows as far as it must: {}", len());
+    // A small one behind it, from the beginning of the ring.
+    file.write_at(b"small", 77).expect("write");
+    model[77..82].copy_from_slice(b"small");
+    file.sync().expect("sync");
+    let image = restarted(&ground, &path);
+    assert_same(&read_all(&image.open(&ground)), &model, "a small one");
+    file.close(CloseMode::Fast).expect("close");
+    let file = options().open(&path).expect("open");
+    assert_eq!(len(), 64 << 10);
+    assert_same(&read_all(&file), &model, "opened again");
+}
+
+/// Where copying on write cannot be turned off, everything else is as always; where the disk fails, opening
+/// fails and leaves nothing.
+#[test]
+fn a_new_file_is_said_to_be_written_to_in_place_and_need_not_be() {
+    let Some(ground) = ground() else { return };
+    for (nth, code, opens) in [
+        (1, libc::EOPNOTSUPP, true),
+        (2, libc::EOPNOTSUPP, true),
+        (1, libc::EIO, false),
+        (2, libc::EIO, false),
+    ] {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        recorder.fail_next(call::IN_PLACE, nth, code);
+        let opened = ground.options().create(true).len(LEN).open_recorded(&recorder, &path);
+        assert_eq!(opened.is_ok(), opens, "call {nth} fails with {code}: {opened:?}");
+        if let Err(error) = opened {
+            assert!(error.to_string().contains("copying on write"), "{error}");
+            let names = fs::read_dir(path.parent().expect("a folder")).expect("list").count();
+            assert_eq!(names, 0, "nothing is left behind");
+        }
+    }
+}
+
+/// Three threads sync at once: one leads, another one leads for the third. When that point failed for want
+/// of space, which poisons nothing, the third one was told that all was well.
+#[test]
+fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let pages = 4_000;
+    let recorder = Recorder::new();
+    let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
+    let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+    for page in 0..pages {
+        file.write_at(&[1; 64], page * PAGE + page % 64 * 64).expect("write");
+    }
+    // Each point needs a longer journal.
+    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    std::thread::scope(|threads| {
+        let file = &file;
+        let sync = || (0..3).map(|_| file.sync()).collect::<Vec<_>>();
+        let syncs: Vec<_> = (0..8).map(|_| threads.spawn(sync)).collect();
+        for result in syncs.into_iter().flat_map(|thread| thread.join().expect("no panic")) {
+            let error = result.expect_err("no point was made");
+            assert!(error.to_string().contains(".journal"), "{error}");
+        }
+    });
+    recorder.heal();
+    file.sync().expect("nothing was lost, and there is space");
+}
+
+/// A writer waits for a page of the cut; the base fails, and may be on the disk all the same. It vouches for
+/// the slots that the writer is about to store to in place, and has no copy of them.
+#[test]
+fn nothing_is_stored_in_place_once_a_durable_point_has_failed() {
+    let Some(ground) = ground() else { return };
+    for _ in 0..4 {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(64 * PAGE).journal_len(64 << 10);
+        let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+        // Too much for a record: the files are synced where they are.
+        file.write_at(&vec![1; 32 * PAGE as usize], 0).expect("write");
+        recorder.fail_from(call::WRITE_DURABLY, 1, libc::EIO);
+        recorder.take();
+        std::thread::scope(|threads| {
+            // Until the handle is poisoned.
+            let writer = threads.spawn(|| while file.write_at(&[2; 64], 0).is_ok() {});
+            file.sync().expect_err("the record cannot be written");
+            writer.join().expect("no panic");
+        });
+        let events = recorder.take();
+        let synced = events.iter().rposition(|event| matches!(event.what, What::Sync { .. }));
+        let after = &events[synced.expect("both files were synced")..];
+        let is_store = |what: &What| matches!(what, What::Store { .. } | What::Copy { .. });
+        assert!(!after.iter().any(|event| is_store(&event.what)), "{after:?}");
+    }
+}
+
+/// Two losses of power. The first goes back to a shorter file: what lies past it is cut off, in the page cache.
+/// The second must not find it there again, under a growth that a record of the journal tells of.
+#[test]
+fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    file.write_at(&[1; 100], 0).expect("write");
+    file.sync().expect("sync");
+    file.set_len(LEN + 50 * PAGE).expect("grow");
+    file.write_at(&[2; 5000], LEN + 9000).expect("write");
+    let image = restarted(&ground, &scratch.file("state.dat"));
+    let again = image.open(&ground);
+    assert_eq!(again.len(), LEN);
+    again.set_len(LEN + 50 * PAGE).expect("grow again");
+    again.sync().expect("sync");
+    let stats = again.stats();
+    assert_eq!((stats.journal_points, stats.flush_points), (0, 1), "both files are synced");
+    again.write_at(&[3; 100], 0).expect("write");
+    again.sync().expect("sync");
+    assert_eq!(again.stats().journal_points, 1);
+}
+
+/// A closed pair whose durable words say something else than its working words, because somebody has damaged
+/// them. A spatial close once left the slices where they were, and panicked; the fuzzer found it. Who says that
+/// such a pair is to be trusted has a durable point of all of it after the next sync.
+#[test]
+fn durable_words_that_were_damaged_while_closed_lose_nothing() {
+    let Some(ground) = ground() else { return };
+    for is_trusted in [false, true] {
+        let (scratch, file) = new_file(&ground, Durability::BySync);
+        let home = scratch.file("state.dat");
+        file.write_at(&[1; 64], 0).expect("write");
+        file.close(CloseMode::Fast).expect("close");
+        let reflection = reflections_in(home.parent().expect("a folder")).pop().expect("one");
+        let bytes = fs::File::options().read(true).write(true).open(reflection).expect("open");
+        let at = layout::durable_word(PageIndex(0));
+        let mut word = [0; 8];
+        bytes.read_exact_at(&mut word, at).expect("read");
+        assert_eq!(u64::from_le_bytes(word), 1, "one slice is in the reflection file");
+        bytes.write_all_at(&[0; 8], at).expect("damage");
+
+        let wish = if is_trusted { OnMismatch::Trust } else { OnMismatch::Refuse };
+        let file = ground.options().on_mismatch(wish).open(&home).expect("open");
+        if is_trusted {
+            file.sync().expect("sync");
+            let again = restarted(&ground, &home).open(&ground);
+            assert_same(&read_all(&again)[..64], &[1; 64], "went back to");
+        }
+        file.close(CloseMode::Spatial).expect("close");
+        assert_same(&fs::read(&home).expect("read")[..64], &[1; 64], "brought home");
+    }
+}
+
+/// More threads than lanes make durable points of one page. The one that leads once asked for a lane with the
+/// page locked, while those that waited for the page held all lanes.
+#[test]
+fn more_threads_than_lanes_share_durable_points_of_one_page() {
+    let Some(ground) = ground() else { return };
+    let (_scratch, file) = new_file(&ground, Durability::EveryWrite);
+    std::thread::scope(|threads| {
+        for n in 0..120_u8 {
+            let file = &file;
+            threads.spawn(move || {
+                for round in 0..4 {
+                    file.write_at(&[n.wrapping_mul(round); 8], 64 * u64::from(n % 8))
+                        .expect("write");
+                }
+            });
+        }
+    });
+}
