@@ -325,9 +325,10 @@ impl Patch {
         reflection.trim();
     }
 
-    /// A page near one of the places where something ends.
+    /// A page near one of the places where something ends. The length word may say anything, but an entry has
+    /// no room for more than a little past the longest file.
     fn page_near(&self, input: &mut Input<'_>, reflection: &Contents) -> u64 {
-        let end = reflection.word(layout::LENGTH_WORD) / P;
+        let end = (reflection.word(layout::LENGTH_WORD) / P).min(MAX_PAGES);
         let base = input.pick(&[0, end, self.page(), ORIGINS[1], MAX_PAGES - 4, end / 64 * 64]);
         (base + u64::from(input.byte() % 8)).saturating_sub(u64::from(input.byte() % 4))
     }
