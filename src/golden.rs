@@ -47,6 +47,7 @@ fn the_document_and_the_constants_agree() {
         ("private_lanes", layout::PRIVATE_LANES as u64),
         ("vouch", layout::VOUCH as u64),
         ("ring", layout::RING as u64),
+        ("batch", layout::BATCH as u64),
         ("undo_entry_offset", layout::UNDO_ENTRY as u64),
         ("undo_entry_len", layout::UNDO_ENTRY_LEN as u64),
         ("undo_header", UNDO_HEADER as u64),

@@ -342,10 +342,12 @@ mutants! {
     }
     "recovery/lanes.rs" {
         RecoverNewerFirst "recover-newer-first": "sequence numbers are compared the other way round",
+        RecoverLeavesOutLast "recover-leaves-out-last": "the entry is left out with whose drain the last batch of words was flushed",
         RecoverVoidIgnored "recover-void-ignored": "a void entry does not void older ones about its page",
         RecoverVoidsLane "recover-voids-lane": "a void entry voids older ones about other pages",
         RecoverLoggedFirst "recover-logged-first": "logged data is stored before slices move",
         RecoverNothingTakenBack "recover-nothing-taken-back": "words are not taken back",
+        RecoverNotSynced "recover-not-synced": "words that recovery writes are not synced before the new session",
         RecoverNotVouched "recover-not-vouched": "slices are not moved to where entries say",
         RecoverNotVerified "recover-not-verified": "slices move although their slots do not hold what the newest entry says",
         RightWordNotStored "right-word-not-stored": "a word that is right already is not made durable",
@@ -362,6 +364,7 @@ mutants! {
         VouchSumNotChecked "vouch-sum-not-checked": "the checksum of an entry that vouches is not looked at",
     }
     "format/entry.rs" {
+        BatchOnceARing "batch-once-a-ring": "words are made durable once a ring",
         SequenceDoesNotWrap "sequence-does-not-wrap": "sequence numbers are compared as if they never began anew",
         HeaderWithoutSession "header-without-session": "the header of an entry that vouches does not say of which session it is",
         SeedWithoutSession "seed-without-session": "checksums do not depend on the session",

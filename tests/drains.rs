@@ -227,6 +227,7 @@ fn lines(offset: u64, len: u64) -> u64 {
 fn a_small_write_takes_one_drain_and_its_word_follows() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let mut flushing = 0;
     for (n, (offset, len)) in
         [(0, 8), (64, 64), (100, 100), (4000, 96), (10, 256), (128, 256), (64, 512), (2048, 512)]
             .into_iter()
@@ -241,7 +242,12 @@ fn a_small_write_takes_one_drain_and_its_word_follows() {
             assert!(!trace.iter().any(is_call), "{name}: a system call: {:?}", short(&trace));
             let commit = trace.iter().position(|what| *what == What::Drain).expect("a drain");
             let (mut slots, mut entries) = (0, 0);
-            for what in &trace[..commit] {
+            let is_flush = |what: &What| {
+                matches!(what, What::Flush { file, offset, .. }
+                    if matches!(target(*file, *offset), Target::SliceWord(_)))
+            };
+            flushing += usize::from(trace.iter().any(is_flush));
+            for what in trace[..commit].iter().filter(|what| !is_flush(what)) {
                 let What::Copy { file, offset, bytes, through: true } = what else {
                     panic!("{name}: {what:?} before the drain");
                 };
@@ -265,11 +271,14 @@ fn a_small_write_takes_one_drain_and_its_word_follows() {
             trace.iter().for_each(|what| traced.words.follow(what));
         }
     }
+    // The words of a batch go with the drain of its last entry, and no others.
+    assert!(flushing <= 4, "{flushing} of 16 writes flushed words");
 }
 
-/// The words that a ring vouches for are flushed together, before one of its places is used again.
+/// The words that a ring vouches for are flushed together, with the drain of each entry that ends a batch: recovery
+/// counts on it, and its places are used again later than that.
 #[test]
-fn words_are_flushed_with_the_drain_before_the_ring_comes_round() {
+fn words_are_flushed_with_the_drain_that_ends_a_batch() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let mut unflushed: HashSet<u64> = HashSet::new();
@@ -295,7 +304,7 @@ fn words_are_flushed_with_the_drain_before_the_ring_comes_round() {
             What::Store { file, offset, through: false, .. } => {
                 let Target::SliceWord(page) = target(*file, *offset) else { continue };
                 unflushed.insert(page);
-                assert!(unflushed.len() <= layout::RING, "a place was used again too early");
+                assert!(unflushed.len() <= layout::BATCH, "a batch was not flushed");
             }
             _ => {}
         }
@@ -303,12 +312,12 @@ fn words_are_flushed_with_the_drain_before_the_ring_comes_round() {
     assert!(flushed > 150 && !unflushed.is_empty(), "{flushed} flushed");
 }
 
-/// Undo entries are counted by themselves: the ring comes round as late as without them.
+/// Undo entries are counted by themselves: a batch ends as late as without them.
 #[test]
 fn undo_entries_take_no_place_of_the_ring() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    let small = layout::RING as u64 - 1;
+    let small = layout::BATCH as u64 - 2;
     let trace = traced.trace(|file| {
         for n in 0..small {
             file.write_at(&[1; 64], n * PAGE).expect("write");
@@ -324,7 +333,7 @@ fn undo_entries_take_no_place_of_the_ring() {
         }
         _ => None,
     });
-    assert_eq!(flushed.count(), 0, "words were flushed before the ring was full");
+    assert_eq!(flushed.count(), 0, "words were flushed before the batch was full");
 }
 
 /// A flush is completed by a drain of the thread that issued it: nobody else's would do.

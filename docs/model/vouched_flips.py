@@ -7,6 +7,9 @@ the cache; it is flushed with others later, before the place of its entry comes 
 stores the bits of each entry, in the order of the lane. Only the data of a lane's newest entry is verified: all
 others were acknowledged, and may name slots that were written again since.
 
+Words are flushed in batches (here of half a ring): with the drain of the last entry of each those of all entries
+before it. So a lane's newest number says which entries nobody needs any more, and recovery leaves them out.
+
 Chunk model: of each chunk, any value since the last one that is known to be durable may be there. A drain
 makes durable what its own thread has flushed. Two slices (one word W) and a slice of another page (word V),
 two slots each, two threads with a lane each. Deployed pages give their reflection slots back. Data that goes
@@ -25,6 +28,9 @@ MUTANTS = {
     'no_clear': 'another way does not clear the entries that name its slices',
     'clear_with_word': 'entries are cleared together with the new word, not before',
     'no_batch': 'the words of old entries are not flushed before their places come round',
+    'one_too_many': 'recovery leaves out the entry with whose drain the last batch was flushed, too',
+    'this_batch': 'recovery leaves out what the batch will flush that the newest entry belongs to',
+    'batch_of_all': 'words are flushed once a ring, and recovery believes that it was each half',
     'no_data_check': 'recovery does not verify the data',
     'voids_lane': 'a cleared entry voids all older ones of its lane',
     'voids_none': 'a cleared entry voids no older one',
@@ -57,7 +63,6 @@ class Sim:
                 s.c[f'b{t}{e}'] = [(BEFORE, seq, 'W', ((0, 0),), (('H0', 0),))]
         s.flushed = [{}, {}]                      # thread -> chunk -> index that a drain makes durable
         s.seq = [0, 0]
-        s.settled = [0, 0]                        # number of the last entry whose word was flushed
         s.live = {}                               # (t, e) -> (seq, slices, sides, word)
         s.durable_word = {}                       # (t, e) -> 0 no, 1 flushed, 2 drained
         s.v = 0
@@ -135,8 +140,8 @@ class Sim:
         s.seq[t] += 1
         e = s.seq[t] % RING
         # All words so far: durable with this drain, before the place of the oldest comes round.
-        if MUT != 'no_batch' and s.seq[t] - s.settled[t] > RING - 1:
-            s.settled[t] = s.seq[t] - 1
+        batch = RING if MUT == 'batch_of_all' else RING // 2
+        if MUT != 'no_batch' and s.seq[t] % batch == batch - 1:
             for (lt, le), (_, _, _, w) in s.live.items():
                 if lt == t and s.durable_word[(lt, le)][0] == 0:
                     s.flush(w, t)
@@ -273,13 +278,19 @@ def recover(m, undo):
                 voids.append((b[1], b[2]))
             else:
                 entries.append(b[1:])
+        last = max([q for q, *_ in entries + voids], default=0)
+        batch = RING // 2
+        # The newest entry was begun when the words before this one were durable.
+        needed = last - last % batch - 1 + (MUT == 'one_too_many') + batch * (MUT == 'this_batch')
         for b in sorted(entries, reverse=MUT == 'any_order'):
             seq, word, sides, sums = b
+            if seq < needed:
+                continue
             if MUT == 'voids_lane' and any(seq < q for q, _ in voids):
                 continue
             if MUT not in ('voids_lane', 'voids_none') and any(seq < q and w == word for q, w in voids):
                 continue
-            newest = seq == max(q for q, *_ in entries + voids)
+            newest = seq == last
             verified = newest or MUT == 'verify_all'
             if MUT == 'no_data_check' or not verified or all(m[k] == v for k, v in sums):
                 for i, side in sides:

@@ -10,7 +10,7 @@
 //! - a private lane's fields are stored to by its owner only, but for the page of a record, which
 //!   whoever made the entry void sets to none;
 //! - a record names what the entry in its place says until a newer entry over it has been drained;
-//! - the words of all entries before `unsettled_from` are durable, and that is never more than a ring
+//! - the words of all entries before `unsettled_from` are durable, and that is never more than a batch
 //!   behind: so an entry's place is used again only when nothing needs the entry any more.
 //!
 //! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, `thread`, and the fences of `platform`.
@@ -244,14 +244,6 @@ impl Lane {
         // Acquire: with the number comes the drain before it.
         let from = self.unsettled_from.load(Ordering::Acquire);
         sequence.is_before(Sequence::from_bits(from))
-    }
-
-    /// Whether the lane's words are flushed with the drain of the entry with this number, which is the owner's
-    /// next: one more, and a place comes round whose entry is still needed.
-    #[inline]
-    pub fn is_full_at(&self, next: Sequence) -> bool {
-        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
-        next.ahead_of(from) >= RING as u64 - 1
     }
 
     /// The pages whose words are not known to be durable, of the owner's entries before `end`. Void ones
@@ -630,22 +622,5 @@ mod tests {
         lane.forget(second, PageIndex(7));
         assert_eq!(live(7).expect("the first").sequence, first);
         assert_eq!(lane.unsettled(lane.upcoming()).count(), 0, "it is void");
-    }
-
-    /// Also where the numbers begin anew.
-    #[test]
-    fn a_ring_is_full_before_a_place_comes_round() {
-        let lane = Lane::new();
-        for start in [1, (1 << 40) - 5] {
-            lane.set_settled(Sequence::from_bits(start));
-            let mut next = Sequence::from_bits(start);
-            let mut places = vec![];
-            while !lane.is_full_at(next) {
-                places.push(next.place());
-                next = next.next();
-            }
-            assert_eq!(places.len(), RING - 1);
-            assert!(!places.contains(&next.place()));
-        }
     }
 }

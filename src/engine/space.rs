@@ -26,12 +26,23 @@ use std::ops::Range;
 
 /// What `io::Error` means for an allocation of `len` bytes at `offset`.
 pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::Error) -> Error {
+    storage_error("allocate", file, offset, len, e)
+}
+
+/// What a call that may need storage could not do.
+pub(crate) fn storage_error(
+    call: &'static str,
+    file: &MappedFile,
+    offset: u64,
+    len: u64,
+    e: io::Error,
+) -> Error {
     let path = file.path().to_owned();
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Error::NoSpace { path, offset, len, source: e }
         }
-        _ => Error::Io { call: "allocate", path, offset: Some(offset), source: e },
+        _ => Error::Io { call, path, offset: Some(offset), source: e },
     }
 }
 

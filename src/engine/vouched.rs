@@ -3,9 +3,8 @@
 //! A flip takes two drains because its word must not become durable before its data. Here a log entry
 //! says which word moves and what the data's checksum is, and all three that a crash may tear (data, entry,
 //! and the words of earlier operations) go out before one drain. The word itself follows through the cache.
-//! Until it is durable the entry vouches for it; the words of a whole ring of entries are flushed at once,
-//! with the drain of the operation before the ring comes round. So a small write costs little more than a
-//! copy and a drain.
+//! Until it is durable the entry vouches for it; the words of eight of them are flushed at once, with the drain
+//! of the last. So a small write costs little more than a copy and a drain.
 //!
 //! This crate's own; near to it are checksummed log entries (RMMIO, section III) and MGSP's entries of
 //! one cache line (III-C1). Which entries stand in the way is said in `live`, how recovery goes by them in
@@ -93,8 +92,8 @@ impl Engine {
         let sequence = lane.next_vouch();
         let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
         self.store_lines(lane, &self.reflection, layout::vouch(lane.index(), place), &draft.line);
-        // Before the ring comes round.
-        let flushes = lane.is_full_at(sequence);
+        // Long before the ring comes round: recovery knows by the lane's newest number that this was done.
+        let flushes = sequence.ends_batch();
         if flushes {
             unless!(VouchedWordsNotFlushed, self.flush_unsettled(lane, sequence));
         }

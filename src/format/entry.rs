@@ -18,7 +18,7 @@
 //! spilled redo: for each page (page, mask of slices, the slices' 64 bytes each)
 //! ```
 
-use super::layout::{LOG_AREA_LEN, MAX_LEN, RING, UNDO_ENTRY_LEN};
+use super::layout::{BATCH, LOG_AREA_LEN, MAX_LEN, RING, UNDO_ENTRY_LEN};
 use crate::mutant::planted;
 use crate::sum;
 use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
@@ -70,8 +70,21 @@ impl Sequence {
         self.0 as usize % RING
     }
 
-    /// How many numbers `self` is ahead of `other`, which came before it or is the same.
+    /// Whether the words of all entries of the lane before this one are made durable with its drain.
     #[inline]
+    pub fn ends_batch(self) -> bool {
+        let batch = if planted!(BatchOnceARing) { RING } else { BATCH } as u64;
+        self.0 % batch == batch - 1
+    }
+
+    /// The number of the last entry before this one that ended a batch: the words of all entries before that one
+    /// were durable when this one was begun.
+    pub fn needed_from(self) -> Self {
+        let ago = self.0 % BATCH as u64 + 1;
+        Sequence(self.0.wrapping_sub(ago) & ((1 << SEQUENCE_BITS) - 1))
+    }
+
+    /// How many numbers `self` is ahead of `other`, which came before it or is the same.
     pub fn ahead_of(self, other: Self) -> u64 {
         self.0.wrapping_sub(other.0) & ((1 << SEQUENCE_BITS) - 1)
     }
@@ -594,6 +607,25 @@ mod tests {
         assert!(!last.next().is_before(last));
         assert!(!last.is_before(last));
         assert_eq!(last.next().place(), (last.place() + 1) % RING);
+    }
+
+    /// Also where the numbers begin anew.
+    #[test]
+    fn what_is_needed_ends_with_a_batch_and_has_its_place_to_itself() {
+        for number in (1..100).chain((1 << 40) - 40..1 << 40) {
+            let number = Sequence(number);
+            let from = number.needed_from();
+            assert!(from.ends_batch() && from.is_before(number), "{number:?}");
+            let needed: Vec<usize> =
+                std::iter::successors(Some(from), |n| (*n != number).then(|| n.next()))
+                    .map(Sequence::place)
+                    .collect();
+            assert!(needed.len() <= BATCH + 1 && BATCH < RING);
+            // Between the two no batch ended: one more would be needed then.
+            assert_eq!(needed.iter().filter(|n| **n % BATCH == BATCH - 1).count(), {
+                1 + usize::from(number.ends_batch())
+            });
+        }
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub const LANE_COUNT: usize = PRIVATE_LANES + SHARED_LANES;
 pub const VOUCH: usize = 64;
 /// Such entries of a lane, at its beginning, used in turn.
 pub const RING: usize = 32;
+/// Entries of a ring whose words are made durable together: their places are used again later than that, and a
+/// crash leaves little more than so many to recover. Measured: `docs/performance.md`.
+pub const BATCH: usize = RING / 4;
 /// The undo (or spill) entry's place in its lane.
 pub const UNDO_ENTRY: usize = RING * VOUCH;
 /// Bytes of the undo entry.

@@ -13,6 +13,7 @@
 //! 4. pages in place: slices into their valid slots, and slice bits (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
+use crate::engine::space::{allocation_error, storage_error};
 use crate::error::{Error, Result};
 use crate::format::entry::{
     EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,
@@ -24,6 +25,7 @@ use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Platform};
 use crate::store::MappedFile;
 use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
+use std::cell::Cell;
 use std::path::Path;
 
 /// What one lane's undo entry turned out to be, spilled parts included.
@@ -83,9 +85,8 @@ impl Log<'_> {
             .map_err(|e| Error::io_at("read the log", self.path, at, e))
     }
 
-    /// The lanes in which something is: their number and their bytes. A lane that was never used is a
-    /// hole of the file, and is not read.
-    fn in_use(&self) -> impl Iterator<Item = Result<(LaneIndex, [u8; layout::LANE])>> {
+    /// The lanes in which something is. A lane that was never used is a hole of the file, and is not read.
+    fn in_use(&self) -> impl Iterator<Item = Result<LaneIndex>> {
         let mut next = 0;
         std::iter::from_fn(move || {
             if next >= layout::LANE_COUNT {
@@ -101,12 +102,7 @@ impl Log<'_> {
             };
             let n = ((data - layout::LANES) / layout::LANE as u64) as usize;
             next = n + 1;
-            if n >= layout::LANE_COUNT {
-                return None;
-            }
-            let index = LaneIndex(n as u16);
-            let mut bytes = [0; layout::LANE];
-            Some(self.read(&mut bytes, layout::lane(index)).map(|()| (index, bytes)))
+            (n < layout::LANE_COUNT).then_some(Ok(LaneIndex(n as u16)))
         })
     }
 }
@@ -121,14 +117,18 @@ pub(crate) fn scan(
     let log = Log { platform, file: reflection, path };
     let mut found = Vec::new();
     let mut spilled_bytes = 0;
-    for lane in log.in_use() {
-        let (index, bytes) = lane?;
+    // One for all lanes: each page that is used for the first time is a page fault.
+    let mut bytes = [0; layout::LANE];
+    for index in log.in_use() {
+        let index = index?;
+        log.read(&mut bytes, layout::lane(index))?;
         // Where they lie: copying them out byte by byte took more time than all else of an open.
         let (lines, _) = bytes.as_chunks::<{ layout::VOUCH }>();
+        let ring_seed = seed.ring(index);
         let ring = lines[..layout::RING]
             .iter()
             .enumerate()
-            .map(|(place, line)| Vouch::decode(seed.ring(index), place, line))
+            .map(|(place, line)| Vouch::decode(ring_seed, place, line))
             .collect();
         const { assert!(layout::UNDO_ENTRY.is_multiple_of(layout::UNDO_ENTRY_LEN)) };
         let (parts, _) = bytes.as_chunks::<{ layout::UNDO_ENTRY_LEN }>();
@@ -271,9 +271,18 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
                 && is_before(vouch.sequence, *gone)
                 && !planted!(RecoverVoidIgnored))
     };
+    let needed_from = match newest {
+        Some(newest) if planted!(RecoverLeavesOutLast) => newest.needed_from().next(),
+        Some(newest) => newest.needed_from(),
+        None => return Vec::new(),
+    };
     let mut ordered: Vec<Vouched> = Vec::new();
     for found in ring {
         let VouchFound::Valid(vouch) = found else { continue };
+        if is_before(vouch.sequence, needed_from) {
+            // Its word was durable before the newest entry was begun.
+            continue;
+        }
         if ring.iter().any(|other| voids(vouch, other)) {
             continue;
         }
@@ -289,14 +298,14 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
 }
 
 /// Does what was decided for all lanes. `len` is the logical length: what lies past it is not
-/// looked at. The caller drains.
+/// looked at. The caller drains what was stored; what was written is durable already.
 pub(crate) fn apply(
     home: &MappedFile,
     reflection: &MappedFile,
     len: u64,
     actions: &[Actions],
 ) -> Result<()> {
-    let files = Files { home, reflection, len };
+    let files = Files { home, reflection, len, region_words: Cell::new(None) };
     if planted!(RecoverLoggedFirst) {
         actions
             .iter()
@@ -306,8 +315,13 @@ pub(crate) fn apply(
     for record in actions.iter().flat_map(|lane| &lane.take_back) {
         unless!(RecoverNothingTakenBack, files.take_back(record)?);
     }
+    let mut has_written = false;
     for vouched in actions.iter().flat_map(|lane| &lane.vouched) {
-        unless!(RecoverNotVouched, files.move_slices(vouched)?);
+        unless!(RecoverNotVouched, has_written |= files.move_slices(vouched)?);
+    }
+    if has_written {
+        // Orders the words before the superblock that voids the entries, and before what is logged.
+        unless!(RecoverNotSynced, files.sync_words()?);
     }
     for page in actions.iter().flat_map(|lane| &lane.store_logged) {
         unless!(RecoverLoggedFirst, files.store_logged(page)?);
@@ -319,6 +333,8 @@ struct Files<'a> {
     home: &'a MappedFile,
     reflection: &'a MappedFile,
     len: u64,
+    /// Of which superchunk it is known where the first data of its region words are, and where.
+    region_words: Cell<Option<(usize, u64)>>,
 }
 
 impl Files<'_> {
@@ -341,42 +357,74 @@ impl Files<'_> {
         Ok(())
     }
 
+    /// A word of the reflection file, which may be a hole.
+    fn read_word(&self, at: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.reflection
+            .read_file(&mut bytes, at)
+            .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
     fn validity(&self, page: PageIndex) -> Result<Validity> {
-        let word = |at: u64| {
-            let mut bytes = [0; 8];
-            self.reflection
-                .read_file(&mut bytes, at)
-                .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))?;
-            Ok::<_, Error>(u64::from_le_bytes(bytes))
+        let word = self.read_word(layout::slice_word(page))?;
+        Ok(Validity::new(word, self.region_bit(page)?))
+    }
+
+    /// Mostly nothing was ever written as a region: the words of a whole superchunk are a hole then.
+    fn region_bit(&self, page: PageIndex) -> Result<bool> {
+        let (region, superchunk) = (page.region(), page.region().superchunk());
+        let at = layout::region_word(region);
+        let first_data = match self.region_words.get() {
+            Some((known, first_data)) if known == superchunk => first_data,
+            _ => {
+                let words = layout::region_words(superchunk);
+                let data = self
+                    .reflection
+                    .next_data(words)
+                    .map_err(|e| Error::io_at("look for data", self.reflection.path(), words, e))?;
+                let first_data = data.unwrap_or(u64::MAX);
+                self.region_words.set(Some((superchunk, first_data)));
+                first_data
+            }
         };
-        let region_word = word(layout::region_word(page.region()))?;
-        let region_bit =
-            region_word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored);
-        Ok(Validity::new(word(layout::slice_word(page))?, region_bit))
+        let is_in_hole = at < first_data / PAGE as u64 * PAGE as u64;
+        let word = if is_in_hole { 0 } else { self.read_word(at)? };
+        Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
     /// Moves the slices to where the entry says. Changes no slot, so that whatever a second recovery finds, it
-    /// decides the same.
-    fn move_slices(&self, vouched: &Vouched) -> Result<()> {
+    /// decides the same. Whether a word was written.
+    ///
+    /// By system calls: the words lie far apart, and to map the page of each takes several times as long. A crash
+    /// may leave some bytes of the word: what else is in it stays as it is, so a second recovery mends that.
+    fn move_slices(&self, vouched: &Vouched) -> Result<bool> {
         let vouch = &vouched.vouch;
-        let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(()) };
+        let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
         let verifies =
             vouched.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
         if verifies && self.sum_of_slots(vouch)? != vouch.sum {
             // Not all of it arrived: the operation was not acknowledged.
-            return Ok(());
+            return Ok(false);
         }
-        let valid = self.validity(vouch.page)?;
+        let word = self.read_word(at)?;
+        let valid = Validity::new(word, self.region_bit(vouch.page)?);
         let moved = vouch.slices & (valid.0 ^ vouch.sides);
         // Also a word that is right already: after the death of a process it may be so in the cache only, and
         // nothing vouches for it any more when the new session has begun.
         if moved == 0 && planted!(RightWordNotStored) {
-            return Ok(());
+            return Ok(false);
         }
-        allocate(self.reflection, at, 8)?;
-        let word = self.reflection.load_word(at);
-        self.reflection.store_word_through(at, word ^ moved);
-        Ok(())
+        let now = (word ^ moved).to_le_bytes();
+        self.reflection
+            .write_file(&now, at)
+            .map_err(|e| storage_error("write a word", self.reflection, at, 8, e))?;
+        Ok(true)
+    }
+
+    fn sync_words(&self) -> Result<()> {
+        let path = self.reflection.path();
+        self.reflection.sync_data().map_err(|e| Error::io("sync", path, e))
     }
 
     fn sum_of_slots(&self, vouch: &Vouch) -> Result<u32> {
@@ -456,8 +504,7 @@ fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
     }
     let start = at / PAGE as u64 * PAGE as u64;
     let end = (at + len).next_multiple_of(PAGE as u64);
-    file.allocate(start, end - start)
-        .map_err(|e| crate::engine::space::allocation_error(file, start, end - start, e))
+    file.allocate(start, end - start).map_err(|e| allocation_error(file, start, end - start, e))
 }
 
 #[cfg(test)]
@@ -485,9 +532,17 @@ mod tests {
             ]
         };
         let last = (1 << 40) - 1;
-        for numbers in
-            [[4, 5, 6], [6, 4, 5], [last - 1, last, 0], [0, last - 1, last], [1, 0, last]]
-        {
+        for numbers in [
+            [4, 5, 6],
+            [6, 4, 5],
+            [last - 1, last, 0],
+            [0, last - 1, last],
+            [1, 0, last],
+            // About the end of a batch: 31 was drained with the words of those before it.
+            [30, 31, 32],
+            [33, 31, 30],
+            [14, 15, 23],
+        ] {
             // Said once more, as a rule over the set of entries, by how old they are.
             let age = |n: Sequence| if n.bits() < 9 { n.bits() + (1 << 40) } else { n.bits() };
             for a in kinds(numbers[0]) {
@@ -507,6 +562,10 @@ mod tests {
                             .filter_map(|found| match found {
                                 VouchFound::Valid(vouch) => Some(*vouch),
                                 _ => None,
+                            })
+                            .filter(|vouch| {
+                                let last = age(newest.expect("there is one"));
+                                age(vouch.sequence) + 1 >= last / 8 * 8
                             })
                             .filter(|vouch| {
                                 !ring.iter().any(|found| {

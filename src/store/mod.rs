@@ -305,6 +305,12 @@ impl MappedFile {
         self.platform.read_at(&self.file, self.id, to, offset)
     }
 
+    /// Writes through the file and not through the mapping: costs no page fault, and what has no room on the
+    /// file system is an error. Durable with the next sync. After an error any part may have been written.
+    pub fn write_file(&self, from: &[u8], offset: u64) -> io::Result<()> {
+        self.platform.write_at(&self.file, self.id, from, offset)
+    }
+
     /// Allocates the range, so that no store to it can fail. Does not make the file longer.
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         // The last page's rest past the end is never written back, and needs no space.

@@ -102,7 +102,7 @@ fn fate(mutant: Mutant) -> Fate {
         VouchNotDrained | VouchedWordBeforeDrain | VouchedWordNotStored => {
             by(test("drains", "a_small_write_takes_one_drain"))
         }
-        VouchedWordsNotFlushed | VouchNotNoted => {
+        VouchedWordsNotFlushed | VouchNotNoted | BatchOnceARing => {
             by(test("drains", "words_are_flushed_with_the_drain"))
         }
         LaneNotDrainedAtEnd => by(test("drains", "a_thread_that_ends")),
@@ -351,9 +351,9 @@ fn fate(mutant: Mutant) -> Fate {
         | RecoverTakesBackAll
         | RecoverRegionIgnored
         | RecoverNewerFirst => by_any(&IMAGES),
-        RightWordNotStored => by(EVERY_IMAGE),
+        RightWordNotStored | RecoverNotSynced => by(EVERY_IMAGE),
         RecoverLoggedNotValid => by_any(&BY_TURNS),
-        RecoverVoidIgnored | RecoverVoidsLane => {
+        RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
         RecoverLoggedFirst => Equivalent(

@@ -57,12 +57,12 @@ impl Window {
         })
     }
 
-    /// Writes so that its lane's ring is full of a page that is cut off, and then, held before the flush of
-    /// the first word, something else.
+    /// Writes so that a batch of its lane's entries is about pages that are cut off, and then, held before the
+    /// flush of the first word, something else.
     fn writer(&self, before_the_second: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let machine = self.machine.clone();
         self.thread(WRITER, move |file| {
-            for n in 0..layout::RING as u64 - 1 {
+            for n in 0..layout::BATCH as u64 - 2 {
                 // The words of two pages that lie in two lines.
                 let at = CUT + n % 2 * 8 * PAGE + n * 64;
                 file.write_at(&[1; 8], at).expect("a vouched flip");

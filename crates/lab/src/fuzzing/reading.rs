@@ -677,8 +677,14 @@ impl Pair {
                 _ => Some(entry.number),
             };
         }
+        let Some(last) = newest else { return };
+        // The words before this one were durable when the newest entry was begun.
+        let needed_from = last.wrapping_sub(last % 8 + 1) & ((1 << 40) - 1);
         let mut counting: Vec<&Vouch> = Vec::new();
         for entry in ring.iter().filter(|entry| !entry.is_void) {
+            if is_before(entry.number, needed_from) {
+                continue;
+            }
             let is_voided = ring.iter().any(|other| {
                 other.is_void && other.page == entry.page && is_before(entry.number, other.number)
             });
