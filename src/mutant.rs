@@ -109,6 +109,7 @@ mutants! {
         CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
         WordsBeforeRecord "words-before-record": "durable words before their record",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
+        CutOffTurnGoesOn "cut-off-turn-goes-on": "after a panic in the middle of a durable point the handle goes on",
         FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
         RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
         FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",

@@ -7,8 +7,10 @@
 
 mod common;
 
+use atomic_mmap::testing::entry::{OldBits, Seed, Sequence, Undo, UndoBody, WordId};
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::{FileId, PageIndex, call, layout};
+use atomic_mmap::testing::superblock::{Judged, SUPERBLOCK_LEN, Superblock, judge};
+use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
 use common::{Ground, Rng, crash, role, run_child};
 use std::collections::BTreeSet;
@@ -180,8 +182,8 @@ fn nothing_is_stored_to_a_hole() {
     }
 }
 
-/// A word that an entry vouches for and that never arrived. A copy of such a pair that keeps no pages of zeroes, as
-/// backups do, has a hole there.
+/// A word that an entry vouches for and that never arrived, and one that is taken back. A copy of such a pair that
+/// keeps no pages of zeroes, as backups do, has holes there.
 #[test]
 fn what_is_recovered_is_not_stored_to_a_hole() {
     let Some(ground) = common::dax() else { return };
@@ -192,8 +194,10 @@ fn what_is_recovered_is_not_stored_to_a_hole() {
     file.close(CloseMode::Fast).expect("close");
     run_child(CHILD, "crash", &path);
     let word = layout::slice_word(PageIndex(5));
-    let bytes = fs::OpenOptions::new().write(true).open(&reflection).expect("open");
+    let bytes = fs::OpenOptions::new().read(true).write(true).open(&reflection).expect("open");
     bytes.write_all_at(&[0; 8], word).expect("the word never arrived");
+    let taken_back = PageIndex(1500);
+    leave_undo_entry(&bytes, taken_back);
     for file in [&path, &reflection] {
         dig_holes(file);
     }
@@ -202,11 +206,29 @@ fn what_is_recovered_is_not_stored_to_a_hole() {
     let recorder = Recorder::new();
     let file = ground.options().open_recorded(&recorder, &path).expect("open");
     allocated.follow(&recorder, "recovery");
-    assert!(allocated.of(FileId::Reflection).contains(&(word / PAGE)), "nothing was recovered");
+    for word in [word, layout::slice_word(taken_back)] {
+        assert!(allocated.of(FileId::Reflection).contains(&(word / PAGE)), "not recovered");
+    }
     let mut found = [0; 100];
     file.read_at(&mut found, 5 * PAGE).expect("read");
     assert_eq!(found, [7; 100]);
     drop(file);
+}
+
+/// Leaves what an operation would that was about to move a slice of `page`, in a lane that nobody has used.
+fn leave_undo_entry(reflection: &File, page: PageIndex) {
+    let copies = layout::SUPERBLOCKS.map(|at| {
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        reflection.read_exact_at(&mut bytes, at).expect("a superblock");
+        Superblock::decode(&bytes)
+    });
+    let [a, b] = copies;
+    let Judged::Valid(superblock) = judge(a, b) else { panic!("a whole superblock") };
+    let lane = LaneIndex(layout::LANE_COUNT as u16 - 1);
+    let words = vec![OldBits { word: WordId::Slice(page), mask: 1, old: 0 }];
+    let entry = Undo { sequence: Sequence::FIRST, body: UndoBody::Inline(words) };
+    let seed = Seed::new(&superblock.uuid, superblock.session).undo(lane);
+    reflection.write_all_at(&entry.encode(seed), layout::undo_entry(lane)).expect("an entry");
 }
 
 /// Makes a hole of every page that is all zero.

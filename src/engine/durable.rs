@@ -87,6 +87,43 @@ struct CutPage<'e> {
     changed: Slices,
 }
 
+/// Somebody leads while this lives.
+struct Turn<'e> {
+    engine: &'e Engine,
+    durable: &'e Durable,
+    has_ended: bool,
+}
+
+impl Turn<'_> {
+    fn ends(mut self, is_made: bool) {
+        self.has_ended = true;
+        self.is_over(is_made);
+    }
+
+    fn is_over(&self, is_made: bool) {
+        let mut turns = self.durable.turns.lock();
+        turns.over = turns.begun;
+        if is_made {
+            turns.made = turns.begun;
+        }
+        self.durable.turn_is_over.notify_all();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // A panic, in the middle of who knows what: nobody is to wait for it, nor to go on from there.
+            let cause = std::io::Error::other("a panic has cut it off");
+            unless!(
+                CutOffTurnGoesOn,
+                self.engine.poison(&Error::io(SYNC_FOR_A_POINT, self.engine.home.path(), cause))
+            );
+            self.is_over(false);
+        }
+    }
+}
+
 impl Durable {
     /// After opening: nothing has changed since the durable point that was found.
     pub fn new(journal: Journal, len: u64) -> Self {
@@ -130,18 +167,13 @@ impl Engine {
             // Nobody leads. A turn that has failed made nothing for those who waited for it.
             turns.begun += 1;
             drop(turns);
+            let turn = Turn { engine: self, durable, has_ended: false };
             let result = {
                 // The cut has one length, and nobody cleans up past it meanwhile.
                 let _no_resizing = self.resizing.read();
                 self.make_durable_point(&lane, durable, false)
             };
-            turns = durable.turns.lock();
-            turns.over = turns.begun;
-            if result.is_ok() || planted!(FailedTurnCounts) {
-                turns.made = turns.begun;
-            }
-            durable.turn_is_over.notify_all();
-            drop(turns);
+            turn.ends(result.is_ok() || planted!(FailedTurnCounts));
             return result;
         }
         Ok(())
@@ -355,5 +387,40 @@ impl Engine {
             Ok(())
         };
         both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)))
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{AtomicMappedFile, Medium};
+
+    /// Who came meanwhile waited for ever for the end of a turn whose leader was gone.
+    #[test]
+    fn a_point_that_a_panic_cuts_off_is_an_error_for_all_and_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options =
+            AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::PageCache);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        file.write_at(&[1; 100], 50).expect("a write");
+        let engine = file.engine();
+        let durable = engine.durable.as_ref().expect("durable points are kept");
+        std::thread::scope(|scope| {
+            let (say, said) = std::sync::mpsc::channel();
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let leader = scope.spawn(move || {
+                durable.turns.lock().begun += 1;
+                let _turn = Turn { engine, durable, has_ended: false };
+                say.send(()).expect("the test waits");
+                wait.recv().expect("the test lets it go");
+                panic!("as planned");
+            });
+            said.recv().expect("somebody leads");
+            let follower = scope.spawn(|| file.sync());
+            go.send(()).expect("the leader waits");
+            assert!(leader.join().is_err());
+            assert!(follower.join().expect("no panic").is_err(), "nobody knows what is durable");
+        });
+        assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
     }
 }

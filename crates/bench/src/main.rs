@@ -46,7 +46,11 @@ fn run() -> io::Result<ExitCode> {
     if what == child::CHILD {
         let path = args.next().unwrap_or_default();
         let end = args.next().and_then(|name| child::End::by_name(name.to_str()?));
-        child::write_and_end(Path::new(&path), end.ok_or_else(|| io::Error::other("how?"))?)?;
+        let writes = args.next().and_then(|count| count.to_str()?.parse().ok());
+        let (Some(end), Some(writes)) = (end, writes) else {
+            return Err(io::Error::other("how, and after how many?").into());
+        };
+        child::write_and_end(Path::new(&path), end, writes)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut options = ratios::Options::default();

@@ -28,7 +28,6 @@ impl End {
 
 /// A sparse file.
 const LARGE: u64 = 100 << 30;
-const WRITES: u64 = 1000;
 
 /// Opens the sparse file of 100 GiB.
 ///
@@ -48,9 +47,9 @@ fn place(n: u64) -> u64 {
 ///
 /// # Errors
 /// What the crate says.
-pub fn write_and_end(path: &Path, end: End) -> io::Result<()> {
+pub fn write_and_end(path: &Path, end: End, writes: u64) -> io::Result<()> {
     let file = open_large(path)?;
-    for n in 1..=WRITES {
+    for n in 1..=writes {
         file.write_at(&n.to_le_bytes(), place(n)).map_err(io::Error::other)?;
     }
     match end {
@@ -63,10 +62,11 @@ pub fn write_and_end(path: &Path, end: End) -> io::Result<()> {
 ///
 /// # Errors
 /// It ended in another way than it should.
-pub fn end_after_writing(path: &Path, end: End) -> io::Result<()> {
+pub fn end_after_writing(path: &Path, end: End, writes: u64) -> io::Result<()> {
     let me = std::env::current_exe()?;
     let name = End::ALL.iter().find(|(known, _)| *known == end).map_or("", |(_, name)| name);
-    let output = Command::new(me).arg(CHILD).arg(path).arg(name).output()?;
+    let output =
+        Command::new(me).arg(CHILD).arg(path).arg(name).arg(writes.to_string()).output()?;
     let as_it_should = match end {
         End::Dies => output.status.code().is_none(),
         End::Closes => output.status.success(),
@@ -82,8 +82,8 @@ pub fn end_after_writing(path: &Path, end: End) -> io::Result<()> {
 ///
 /// # Errors
 /// That, or what the crate says.
-pub fn check_what_the_child_wrote(file: &AtomicMappedFile) -> io::Result<()> {
-    for n in 1..=WRITES {
+pub fn check_what_the_child_wrote(file: &AtomicMappedFile, writes: u64) -> io::Result<()> {
+    for n in 1..=writes {
         let found: u64 = file.load(place(n)).map_err(io::Error::other)?;
         // Another one may have come to the same place later.
         if found < n || place(found) != place(n) {
