@@ -115,8 +115,8 @@ pub enum Durability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum DeployPolicy {
-    /// On the first read that finds a page in so many pieces that copying them home pays, and for
-    /// every view (Acumen's lazy deployment, IV-C, with a threshold: see `docs/performance.md`).
+    /// On the first read that finds a page, or many pages, in so many pieces that copying them home pays, and
+    /// for every view (Acumen's lazy deployment, IV-C, with thresholds: see `docs/performance.md`).
     #[default]
     Lazy,
     /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).

@@ -577,6 +577,33 @@ fn a_read_of_a_page_in_many_pieces_deploys_it_once() {
     assert!(trace.is_empty(), "{trace:?}");
 }
 
+/// Pages on both sides in turn are read in as many pieces. What lies on the other side as a whole is read in one.
+#[test]
+fn a_long_read_of_scattered_pages_deploys_them_once() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    let read = |file: &AtomicMappedFile| file.read_at(&mut [0; 65536], 0).expect("read");
+    // Away, at home, and away again: everything is allocated then.
+    for n in 0..3 {
+        traced.file.write_at(&[n; 65536], 0).expect("write");
+    }
+    read(&traced.file);
+    let trace = traced.trace(read);
+    assert!(trace.is_empty(), "one piece: {trace:?}");
+    let scatter = |file: &AtomicMappedFile| {
+        (0..8).for_each(|n| file.write_at(&[9; 4096], 2 * n * PAGE).expect("write"));
+    };
+    scatter(&traced.file);
+    let trace = traced.trace(|file| file.read_at(&mut [0; 4096], 0).expect("read"));
+    assert!(trace.is_empty(), "a short read: {trace:?}");
+    let trace = traced.trace(read);
+    assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "lazy");
+    assert_eq!(bytes_stored(&trace), (8 * PAGE, 0), "what was away");
+    let trace = traced.trace(read);
+    assert!(trace.is_empty(), "{trace:?}");
+}
+
 #[test]
 fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() {
     let Some(ground) = common::dax() else { return };

@@ -4,7 +4,7 @@
 //! superblock says otherwise, a complete home file without a mark from then on.
 
 use super::Engine;
-use super::deploy::Pins;
+use super::deploy::{Pins, Which};
 use super::session::{folder_of, moment, write_superblock};
 use crate::bitmap::Validity;
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ impl Engine {
             if region.start() < end {
                 // Pins count no more: who leaked a view has no way left to read through it.
                 let pins = if planted!(SpatialLeavesPinned) { Pins::Respect } else { Pins::Ignore };
-                self.deploy_pages(region.start()..end, pins)?;
+                self.deploy_pages(region.start()..end, pins, Which::All)?;
             }
         }
         // Words past the end are zero unless somebody has damaged them, and say nothing in any case.

@@ -8,7 +8,7 @@
 
 use super::Engine;
 use super::ask::ASKED_PARTS;
-use super::deploy::Pins;
+use super::deploy::{Pins, Which};
 use super::lanes::InUse;
 use super::live::Target;
 use super::log_area::Extents;
@@ -89,7 +89,7 @@ impl Engine {
         if self.policy == DeployPolicy::Eager {
             let range = first.offset..last.range().end;
             // The write is committed; that it could not be brought home now is no failure of it.
-            let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect);
+            let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::All);
         }
         Ok(())
     }

@@ -33,6 +33,16 @@ pub(super) enum Pins {
     Ignore,
 }
 
+/// Which pages come home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    /// All that are not at home as a whole.
+    All,
+    /// Those of a region (or of what was read of it) that does not lie on the other side as a whole: from there it
+    /// is read as fast.
+    Scattered,
+}
+
 /// What became of a chunk that may have had something to give back.
 enum Punched {
     GivenBack,
@@ -48,19 +58,19 @@ impl Engine {
         self.check_usable()?;
         let Some(durable) = &self.durable else {
             self.touch_regions_with_words(range.clone())?;
-            return self.deploy_pages(range, Pins::Respect);
+            return self.deploy_pages(range, Pins::Respect, Which::All);
         };
         // What has changed since the last durable point has no free slot at home, and what comes home
         // leaves a slot that belongs to it: one durable point before, and one after.
         self.durable_point(durable)?;
         self.touch_regions_with_words(range.clone())?;
-        let deployed = self.deploy_pages(range, Pins::Respect)?;
+        let deployed = self.deploy_pages(range, Pins::Respect, Which::All)?;
         self.durable_point(durable)?;
         Ok(deployed)
     }
 
-    /// The same for regions that were touched, and pinned pages by choice.
-    pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins) -> Result<u64> {
+    /// The same for regions that were touched, and pinned pages and whole ones by choice.
+    pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins, which: Which) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;
         let lane = self.lane();
@@ -73,7 +83,9 @@ impl Engine {
                 away.without(region.changed_slices(n)).is_empty()
                     || pins == Pins::Respect && region.is_pinned(n)
             };
-            if plan.pages().all(stays) {
+            let is_away = |n: usize| region.validity(n).in_reflection(Slices::ALL) == Slices::ALL;
+            let is_as_good = which == Which::Scattered && plan.pages().all(is_away);
+            if is_as_good || plan.pages().all(stays) {
                 continue;
             }
             let _inside = self.durable.is_some().then(|| self.lanes.enter(&lane));
@@ -99,7 +111,7 @@ impl Engine {
                 return;
             }
         }
-        let _next_time_otherwise = self.deploy_pages(range, Pins::Respect);
+        let _next_time_otherwise = self.deploy_pages(range, Pins::Respect, Which::Scattered);
     }
 
     /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.

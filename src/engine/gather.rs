@@ -20,6 +20,30 @@ use std::ops::Range;
 /// next read copies one piece. Each piece beyond the first costs a few nanoseconds, a deployment
 /// two drains; see `docs/performance.md`.
 pub(super) const GATHER_AT_MOST: usize = 8;
+/// A long read has so many bytes at least.
+const LONG: usize = 16 << 10;
+/// If a long read finds its bytes in more pieces than one for so many, all that is scattered within a region comes
+/// home afterwards: each piece begins with a miss that nobody has asked for. The writes pay for that which have
+/// scattered it: no byte comes home that was not written since.
+const PIECE: usize = 64 << 10;
+
+/// In how many pieces a read has found its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Pieces {
+    /// Those of the page that has most of them.
+    pub of_a_page: usize,
+    /// Altogether.
+    pub all: usize,
+}
+
+impl Pieces {
+    /// Whether it takes less time to bring so many bytes home than to read them like that a few times more.
+    /// `has_a_disk`: pages that are stored to are written to it some time, which is more than many reads cost.
+    pub fn are_too_many(self, len: usize, has_a_disk: bool) -> bool {
+        let is_scattered = len >= LONG && self.all > 1 + len / PIECE;
+        self.of_a_page > GATHER_AT_MOST || is_scattered && !has_a_disk
+    }
+}
 
 /// From where some slices of a page are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,11 +77,11 @@ impl Split {
 
 impl Engine {
     /// Copies `range` from the valid slots. What it copies is a state only if the caller's versions (or
-    /// locks) say so. Returns the largest number of pieces that one page was in.
-    pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
-        let mut most = 0;
+    /// locks) say so. Returns in how many pieces the bytes were.
+    pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<Pieces> {
+        let mut pieces = Pieces::default();
         let mut is_split = false;
-        let mut joined = Joined { engine: self, begin: range.start, to, pending: None };
+        let mut joined = Joined { engine: self, begin: range.start, to, pending: None, copies: 0 };
         for span in span::pages(range.clone()) {
             let region = self.region(span.page.region())?;
             let (validity, slices) = (region.validity(span.page.in_region()), span.slices());
@@ -67,11 +91,12 @@ impl Engine {
                 if split.base == Side::Home {
                     self.note_loadable(region, span.page.region());
                 }
-                most = most.max(1);
+                pieces.of_a_page = pieces.of_a_page.max(1);
                 joined.take(split.base, all)?;
                 continue;
             }
-            most = most.max(split.pieces(slices));
+            pieces.of_a_page = pieces.of_a_page.max(split.pieces(slices));
+            pieces.all += split.rest.run_count();
             // A page of the reflection file with a valid slot was written, so all of it is allocated.
             if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
                 self.note_loadable(region, span.page.region());
@@ -82,6 +107,7 @@ impl Engine {
             }
         }
         joined.copy()?;
+        pieces.all += joined.copies;
         if is_split {
             for span in span::pages(range.clone()) {
                 let validity = self.region(span.page.region())?.validity(span.page.in_region());
@@ -91,7 +117,7 @@ impl Engine {
                 let _is_there = is_loadable && self.copy_rest(to, range.start, span.page, split);
             }
         }
-        Ok(most)
+        Ok(pieces)
     }
 
     /// Copies what is valid on the other side than the base's over what was copied from there. `to` begins with
@@ -139,6 +165,7 @@ struct Joined<'a> {
     begin: u64,
     to: &'a mut [u8],
     pending: Option<(Side, Range<u64>)>,
+    copies: usize,
 }
 
 impl Joined<'_> {
@@ -179,6 +206,7 @@ impl Joined<'_> {
     /// Copies what was taken last.
     fn copy(&mut self) -> Result<()> {
         let Some((side, ready)) = self.pending.take() else { return Ok(()) };
+        self.copies += 1;
         let into = (ready.start - self.begin) as usize..(ready.end - self.begin) as usize;
         self.engine.load_slot(side, &mut self.to[into], ready.start)
     }

@@ -8,7 +8,7 @@
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 
 use super::Engine;
-use super::gather::GATHER_AT_MOST;
+use super::gather::Pieces;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
 use super::read_in_page::SHORT;
@@ -62,12 +62,13 @@ impl Engine {
         if self.read_in_page(to, offset) {
             return Ok(());
         }
-        let mut pieces = 0;
+        let mut pieces = Pieces::default();
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 lane.stats.bump(Counter::Reads, 1);
-                if pieces > GATHER_AT_MOST && self.policy == DeployPolicy::Lazy {
+                let too_many = pieces.are_too_many(to.len(), self.durable.is_some());
+                if too_many && self.policy == DeployPolicy::Lazy {
                     drop(lane);
                     self.deploy_for_reader(offset..offset + to.len() as u64);
                 }
@@ -89,14 +90,14 @@ impl Engine {
         }
     }
 
-    /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is the largest
-    /// number of pieces that one page was gathered from.
+    /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is what the
+    /// bytes were gathered from.
     fn try_read(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        pieces: &mut usize,
+        pieces: &mut Pieces,
     ) -> Result<bool> {
         let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;

@@ -48,7 +48,7 @@ fn run() -> io::Result<ExitCode> {
         let end = args.next().and_then(|name| child::End::by_name(name.to_str()?));
         let writes = args.next().and_then(|count| count.to_str()?.parse().ok());
         let (Some(end), Some(writes)) = (end, writes) else {
-            return Err(io::Error::other("how, and after how many?").into());
+            return Err(io::Error::other("how, and after how many?"));
         };
         child::write_and_end(Path::new(&path), end, writes)?;
         return Ok(ExitCode::SUCCESS);
