@@ -152,7 +152,7 @@ pub enum Error {
     },
 
     /// An earlier failure left the handle in doubt, for good: on page cache, one in making a durable point or
-    /// a checkpoint. Close it and open the file again: opening recovers.
+    /// a checkpoint, or a panic in the middle of it. Close it and open the file again: opening recovers.
     #[error(
         "{}: unusable since {cause}{ADVICE}",
         path.display()

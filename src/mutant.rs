@@ -109,7 +109,8 @@ mutants! {
         CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
         WordsBeforeRecord "words-before-record": "durable words before their record",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
-        CutOffTurnGoesOn "cut-off-turn-goes-on": "after a panic in the middle of a durable point the handle goes on",
+        CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
+        CutOffLeadStays "cut-off-lead-stays": "who was to make a durable point leads for ever after a panic",
         FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
         RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
         FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
@@ -139,7 +140,7 @@ mutants! {
     "engine/vouched.rs" {
         VouchInSharedLane "vouch-in-shared-lane": "a lane that is only lent carries entries that vouch",
         VouchOnePlace "vouch-one-place": "all entries of a ring go to one place",
-        VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring vouches for are not flushed before it comes round",
+        VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring vouches for are not flushed",
         VouchedWordBeforeDrain "vouched-word-before-drain": "a word is stored before the drain of the entry that vouches for it",
         VouchNotDrained "vouch-not-drained": "no drain at the commit point of a vouched flip",
         VouchNotNoted "vouch-not-noted": "DRAM does not note what an entry names",

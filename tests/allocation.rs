@@ -140,12 +140,12 @@ fn write_many_words(file: &AtomicMappedFile) {
         .expect("write");
 }
 
-/// A small write, and what its lane flushes with the next one, by when it has come home.
+/// A small write, and what its lane flushes when a batch ends, by when it has come home.
 fn write_deploy_and_write(file: &AtomicMappedFile) -> Result<(), Error> {
     file.write_at(&[1; PAGE as usize], 0)?;
     file.write_at(&[2; 50], 0)?;
     file.deploy(0..file.len())?;
-    file.write_at(&[3; 50], 20 * PAGE)
+    (0..layout::BATCH as u64).try_for_each(|n| file.write_at(&[3; 50], (20 + n) * PAGE))
 }
 
 #[test]

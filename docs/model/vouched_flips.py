@@ -3,7 +3,7 @@
 
 A vouched flip copies the data to the free slots, stores an entry into the lane's ring that names page, slots
 and a checksum of what was copied, and drains once: that is its commit. Only then the word is stored, through
-the cache; it is flushed with others later, before the place of its entry comes round again. Recovery
+the cache; it is flushed with others later, long before the place of its entry comes round again. Recovery
 stores the bits of each entry, in the order of the lane. Only the data of a lane's newest entry is verified: all
 others were acknowledged, and may name slots that were written again since.
 
@@ -139,7 +139,7 @@ class Sim:
         targets = {i: 1 - s.side(i) for i in slices}
         s.seq[t] += 1
         e = s.seq[t] % RING
-        # All words so far: durable with this drain, before the place of the oldest comes round.
+        # All words so far: durable with this drain.
         batch = RING if MUT == 'batch_of_all' else RING // 2
         if MUT != 'no_batch' and s.seq[t] % batch == batch - 1:
             for (lt, le), (_, _, _, w) in s.live.items():

@@ -69,7 +69,7 @@ impl Engine {
         Ok(deployed)
     }
 
-    /// The same for regions that were touched, and pinned pages and whole ones by choice.
+    /// The same for regions that were touched; `pins` and `which` say for which of their pages.
     pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins, which: Which) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;

@@ -65,6 +65,8 @@ struct Turns {
 /// The pages of a cut, locked. In ascending order.
 struct Cut<'e> {
     pages: Vec<CutPage<'e>>,
+    /// Before the locks: nobody who waits for one of them is to go on after a panic.
+    unfinished: Unfinished<'e>,
     /// Held until the durable point is made or has failed.
     held: AllHeld<'e>,
     len: u64,
@@ -87,20 +89,34 @@ struct CutPage<'e> {
     changed: Slices,
 }
 
-/// Somebody leads while this lives.
-struct Turn<'e> {
+/// Poisons the handle if it is dropped before it was said that the point is made or has failed: by a panic, in the
+/// middle of who knows what. Nobody is to go on from there.
+struct Unfinished<'e> {
     engine: &'e Engine,
+    is_over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let cause = std::io::Error::other("a panic has cut it off");
+            unless!(
+                CutOffPointGoesOn,
+                self.engine.poison(&Error::io(SYNC_FOR_A_POINT, self.engine.home.path(), cause))
+            );
+        }
+    }
+}
+
+/// Somebody leads while this lives.
+struct Lead<'e> {
     durable: &'e Durable,
     has_ended: bool,
 }
 
-impl Turn<'_> {
-    fn ends(mut self, is_made: bool) {
+impl Lead<'_> {
+    fn end(&mut self, is_made: bool) {
         self.has_ended = true;
-        self.is_over(is_made);
-    }
-
-    fn is_over(&self, is_made: bool) {
         let mut turns = self.durable.turns.lock();
         turns.over = turns.begun;
         if is_made {
@@ -110,16 +126,11 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            // A panic, in the middle of who knows what: nobody is to wait for it, nor to go on from there.
-            let cause = std::io::Error::other("a panic has cut it off");
-            unless!(
-                CutOffTurnGoesOn,
-                self.engine.poison(&Error::io(SYNC_FOR_A_POINT, self.engine.home.path(), cause))
-            );
-            self.is_over(false);
+        // By a panic: nobody is to wait for it.
+        if !self.has_ended && !planted!(CutOffLeadStays) {
+            self.end(false);
         }
     }
 }
@@ -167,13 +178,13 @@ impl Engine {
             // Nobody leads. A turn that has failed made nothing for those who waited for it.
             turns.begun += 1;
             drop(turns);
-            let turn = Turn { engine: self, durable, has_ended: false };
+            let mut lead = Lead { durable, has_ended: false };
             let result = {
                 // The cut has one length, and nobody cleans up past it meanwhile.
                 let _no_resizing = self.resizing.read();
                 self.make_durable_point(&lane, durable, false)
             };
-            turn.ends(result.is_ok() || planted!(FailedTurnCounts));
+            lead.end(result.is_ok() || planted!(FailedTurnCounts));
             return result;
         }
         Ok(())
@@ -191,24 +202,36 @@ impl Engine {
 
     fn make_durable_point(&self, lane: &Lane, durable: &Durable, flush: bool) -> Result<()> {
         self.check_usable()?;
-        let cut = self.take_cut(durable);
+        let mut cut = self.take_cut(durable);
+        let result = self.make_point_of(&cut, lane, durable, flush);
+        cut.unfinished.is_over = true;
+        result
+    }
+
+    fn make_point_of(
+        &self,
+        cut: &Cut<'_>,
+        lane: &Lane,
+        durable: &Durable,
+        flush: bool,
+    ) -> Result<()> {
         let must_flush = durable.must_flush.load(Ordering::Acquire) && !planted!(CutNotFlushed);
         let flush = flush || must_flush;
         if cut.pages.is_empty() && cut.len == durable.len.load(Ordering::Relaxed) && !flush {
             return Ok(());
         }
-        let way = self.choose_way(lane, durable, &cut, flush).inspect_err(|_| {
+        let way = self.choose_way(lane, durable, cut, flush).inspect_err(|_| {
             // Nothing has happened: the next point tells of these pages.
             cut.pages.iter().for_each(|page| self.note_changed(page.page));
         })?;
         // Any failure from here on leaves it open what a loss of power goes back to: the one point or
         // the other, and nothing may be written that fits only one of them.
         if planted!(WordsBeforeRecord) {
-            self.publish_durable(durable, &cut);
+            self.publish_durable(durable, cut);
         }
-        self.make_record_durable(lane, durable, &cut, &way)
+        self.make_record_durable(lane, durable, cut, &way)
             .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
-        self.publish_durable(durable, &cut);
+        self.publish_durable(durable, cut);
         if durable.journal.is_half_full() {
             self.background.ask_for_checkpoint(&self.this);
         }
@@ -220,10 +243,15 @@ impl Engine {
         // Nobody is in the middle of an operation, so the pages that have changed are known, and what
         // they hold is one state.
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut());
+        let mut cut = Cut {
+            pages: Vec::new(),
+            unfinished: Unfinished { engine: self, is_over: false },
+            held: AllHeld::new(),
+            len: self.len(),
+        };
         let mut regions = std::mem::take(&mut *durable.regions.lock());
         regions.sort_unstable();
         regions.dedup();
-        let mut cut = Cut { pages: Vec::new(), held: AllHeld::new(), len: self.len() };
         for index in regions {
             let Some(region) = self.state.touched(index) else { continue };
             let noted = super::plan::bits(region.take_changed());
@@ -395,32 +423,68 @@ mod tests {
     use super::*;
     use crate::{AtomicMappedFile, Medium};
 
-    /// Who came meanwhile waited for ever for the end of a turn whose leader was gone.
-    #[test]
-    fn a_point_that_a_panic_cuts_off_is_an_error_for_all_and_keeps_nobody_waiting() {
+    fn pair() -> (tempfile::TempDir, AtomicMappedFile) {
         let folder = tempfile::tempdir().expect("a folder");
         let options =
             AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::PageCache);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         file.write_at(&[1; 100], 50).expect("a write");
-        let engine = file.engine();
-        let durable = engine.durable.as_ref().expect("durable points are kept");
-        std::thread::scope(|scope| {
-            let (say, said) = std::sync::mpsc::channel();
-            let (go, wait) = std::sync::mpsc::channel::<()>();
-            let leader = scope.spawn(move || {
-                durable.turns.lock().begun += 1;
-                let _turn = Turn { engine, durable, has_ended: false };
-                say.send(()).expect("the test waits");
-                wait.recv().expect("the test lets it go");
-                panic!("as planned");
-            });
-            said.recv().expect("somebody leads");
-            let follower = scope.spawn(|| file.sync());
-            go.send(()).expect("the leader waits");
-            assert!(leader.join().is_err());
-            assert!(follower.join().expect("no panic").is_err(), "nobody knows what is durable");
+        (folder, file)
+    }
+
+    /// Longer than anything here takes.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+    /// Who came meanwhile waited for ever for the end of a turn whose leader was gone.
+    #[test]
+    fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
+        let (_folder, file) = pair();
+        let clone = || file.try_clone().expect("a handle");
+        let (leaders, followers) = (clone(), clone());
+        let (say, said) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let leader = std::thread::spawn(move || {
+            let durable = leaders.engine().durable.as_ref().expect("points are kept");
+            durable.turns.lock().begun += 1;
+            let _lead = Lead { durable, has_ended: false };
+            say.send(()).expect("the test waits");
+            wait.recv().expect("the test lets it go");
+            panic!("as planned");
         });
+        said.recv().expect("somebody leads");
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let engine = followers.engine();
+            let durable = engine.durable.as_ref().expect("points are kept");
+            let _nobody_asks = tell.send(engine.durable_point(durable).is_ok());
+        });
+        go.send(()).expect("the leader waits");
+        assert!(leader.join().is_err());
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it leads itself now");
+    }
+
+    /// Whoever waited for a page of the cut stored in place, over what the point may vouch for.
+    #[test]
+    fn a_panic_in_the_middle_of_a_point_is_an_error_for_who_waits_for_its_pages() {
+        let (_folder, file) = pair();
+        let (leaders, writers) =
+            (file.try_clone().expect("a handle"), file.try_clone().expect("a handle"));
+        let (say, said) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let leader = std::thread::spawn(move || {
+            let engine = leaders.engine();
+            let _cut = engine.take_cut(engine.durable.as_ref().expect("points are kept"));
+            say.send(()).expect("the test waits");
+            wait.recv().expect("the test lets it go");
+            panic!("as planned");
+        });
+        said.recv().expect("it has its pages");
+        let writer = std::thread::spawn(move || writers.write_at(&[2; 100], 50));
+        // Time to come to the lock.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        go.send(()).expect("the leader waits");
+        assert!(leader.join().is_err());
+        assert!(writer.join().expect("no panic").is_err(), "nobody knows what is durable");
         assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
     }
 }

@@ -38,10 +38,10 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// Whether it takes less time to bring so many bytes home than to read them like that a few times more.
-    /// `has_a_disk`: pages that are stored to are written to it some time, which is more than many reads cost.
-    pub fn are_too_many(self, len: usize, has_a_disk: bool) -> bool {
+    /// `keeps_points`: what comes home is a change then, which the next durable point has to tell of.
+    pub fn are_too_many(self, len: usize, keeps_points: bool) -> bool {
         let is_scattered = len >= LONG && self.all > 1 + len / PIECE;
-        self.of_a_page > GATHER_AT_MOST || is_scattered && !has_a_disk
+        self.of_a_page > GATHER_AT_MOST || is_scattered && !keeps_points
     }
 }
 
@@ -81,7 +81,7 @@ impl Engine {
     pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<Pieces> {
         let mut pieces = Pieces::default();
         let mut is_split = false;
-        let mut joined = Joined { engine: self, begin: range.start, to, pending: None, copies: 0 };
+        let mut joined = Joined { engine: self, begin: range.start, to, pending: None, pieces: 0 };
         for span in span::pages(range.clone()) {
             let region = self.region(span.page.region())?;
             let (validity, slices) = (region.validity(span.page.in_region()), span.slices());
@@ -96,18 +96,18 @@ impl Engine {
                 continue;
             }
             pieces.of_a_page = pieces.of_a_page.max(split.pieces(slices));
-            pieces.all += split.rest.run_count();
             // A page of the reflection file with a valid slot was written, so all of it is allocated.
             if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
                 self.note_loadable(region, span.page.region());
                 is_split = true;
+                pieces.all += split.rest.run_count();
                 joined.take(split.base, all)?;
             } else {
                 joined.take_valid(validity, &span)?;
             }
         }
         joined.copy()?;
-        pieces.all += joined.copies;
+        pieces.all += joined.pieces;
         if is_split {
             for span in span::pages(range.clone()) {
                 let validity = self.region(span.page.region())?.validity(span.page.in_region());
@@ -165,7 +165,8 @@ struct Joined<'a> {
     begin: u64,
     to: &'a mut [u8],
     pending: Option<(Side, Range<u64>)>,
-    copies: usize,
+    /// How many were taken, neighbours on the same side being one.
+    pieces: usize,
 }
 
 impl Joined<'_> {
@@ -173,16 +174,17 @@ impl Joined<'_> {
     #[inline]
     fn take(&mut self, side: Side, piece: Range<u64>) -> Result<()> {
         if let Some((pending_side, pending)) = &mut self.pending {
+            let is_neighbour = *pending_side == side && pending.end == piece.start;
             // A chunk is the unit of what is known about holes, and divides a superchunk.
-            let joins = *pending_side == side
-                && pending.end == piece.start
-                && (ChunkIndex::of(pending.start) == ChunkIndex::of(piece.start)
-                    || planted!(ReadJoinsChunks));
-            if joins {
+            let is_in_chunk = ChunkIndex::of(pending.start) == ChunkIndex::of(piece.start);
+            if is_neighbour && (is_in_chunk || planted!(ReadJoinsChunks)) {
                 pending.end = piece.end;
                 return Ok(());
             }
+            self.pieces += usize::from(!is_neighbour);
             self.copy()?;
+        } else {
+            self.pieces += 1;
         }
         self.pending = Some((side, piece));
         Ok(())
@@ -206,7 +208,6 @@ impl Joined<'_> {
     /// Copies what was taken last.
     fn copy(&mut self) -> Result<()> {
         let Some((side, ready)) = self.pending.take() else { return Ok(()) };
-        self.copies += 1;
         let into = (ready.start - self.begin) as usize..(ready.end - self.begin) as usize;
         self.engine.load_slot(side, &mut self.to[into], ready.start)
     }

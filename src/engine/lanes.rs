@@ -36,6 +36,7 @@ use std::sync::Weak;
 const PRIVATE_LANES: usize = 1;
 #[cfg(loom)]
 const LANE_COUNT: usize = 2;
+/// Fewer than a batch: no model makes so many vouched flips that a place would be used again.
 #[cfg(loom)]
 const RING: usize = 2;
 
@@ -261,6 +262,12 @@ impl Lane {
     #[inline]
     pub fn set_settled(&self, end: Sequence) {
         self.unsettled_from.store(end.bits(), Ordering::Release);
+    }
+
+    /// Whether what recovery takes for durable is so, when it finds the entry with this number: the owner's next.
+    pub fn keeps_batches(&self, next: Sequence) -> bool {
+        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
+        !from.is_before(next.needed_from())
     }
 
     /// The number that the owner's next entry will have.

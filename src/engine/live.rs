@@ -1,8 +1,9 @@
 //! Which live entries stand in the way, and how are they made void?
 //!
 //! An entry vouches for a word: until the word is durable by itself, recovery sets the slices' bits as the
-//! entry says. It is live until a newer entry over it in its lane has been drained. The rules, checked by
-//! `docs/model/vouched_flips.py`:
+//! entry says. It is live until a newer entry over it in its lane has been drained. (Recovery leaves it out earlier than
+//! that, when a batch of words has become durable. To forget it then would save some void stores.) The rules, checked
+//! by `docs/model/vouched_flips.py`:
 //! - whoever moves slices in another way makes all entries void that name one of them, in whichever slot,
 //!   with the first drain of that way: else recovery would move the slices back. Before that the
 //!   words that only an entry vouches for are *settled*, flushed and drained, or the void entry would take

@@ -94,6 +94,7 @@ impl Engine {
         self.store_lines(lane, &self.reflection, layout::vouch(lane.index(), place), &draft.line);
         // Long before the ring comes round: recovery knows by the lane's newest number that this was done.
         let flushes = sequence.ends_batch();
+        debug_assert!(lane.keeps_batches(sequence), "a batch was not flushed");
         if flushes {
             unless!(VouchedWordsNotFlushed, self.flush_unsettled(lane, sequence));
         }

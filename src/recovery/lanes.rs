@@ -253,8 +253,8 @@ pub(crate) fn decide(found: Findings) -> Actions {
     Actions { take_back, vouched: in_order(&found.ring), store_logged, store_pages }
 }
 
-/// The entries that still vouch for something, oldest first: those that no newer void one of the lane voids, by
-/// being about the same page.
+/// The entries that still vouch for something, oldest first: those whose words were not durable when the lane's
+/// newest was begun, and that no newer void one of the lane voids, by being about the same page.
 fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     let is_before = |one: Sequence, other: Sequence| {
         one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)

@@ -20,7 +20,7 @@ pub enum Fault {
     NoDrainAfterEnd,
     /// The drain before entries are cleared.
     NoSettling,
-    /// Words that entries vouch for are not flushed before the ring comes round.
+    /// Words that entries vouch for are not flushed when a batch ends.
     NoFlushOfWords,
     /// Entries are not cleared.
     NoClear,

@@ -218,7 +218,8 @@ fn fate(mutant: Mutant) -> Fate {
         DamagedWordsNotNoted | TrustedWordsNotNoted => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
-        CutOffTurnGoesOn => by(test("atomic_mmap", "a_point_that_a_panic_cuts_off")),
+        CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
+        CutOffLeadStays => by(test("atomic_mmap", "nobody_waits_for_a_leader")),
         FailedTurnCounts => by(test("durable", "who_waits_for_a_point_that_fails")),
         InPlaceAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),

@@ -1,8 +1,8 @@
 //! What if the file is cut off while a thread is between a look at its lane and the flush of the words that its
 //! entries vouch for? Threads of the simulated machine, held in that window.
 //!
-//! The words of a whole ring are flushed by the operation before it comes round: it looks at the lane's records,
-//! and flushes the word of each page that they name. Here all but the last name pages of a second superchunk,
+//! The words of a batch are flushed by the operation that ends it: it looks at the lane's records, and
+//! flushes the word of each page that they name. Here all but the last name pages of a second superchunk,
 //! and the thread is held before the first flush. If a shrink gets through meanwhile, the words of
 //! the second superchunk lie past the end of the reflection file: `store` panics.
 
