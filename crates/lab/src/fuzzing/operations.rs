@@ -285,7 +285,13 @@ impl Run<'_> {
             self.operate(&file, &mut views, op, input);
             let old_points = self.points.clone();
             if self.makes_point(op, &was) {
-                self.points = vec![self.model.clone()];
+                let is_sure = op & 31 > 15 || self.model != was;
+                if is_sure {
+                    self.points.clear();
+                }
+                // Who writes nothing makes nothing durable: a transaction that is rolled back, an exchange that
+                // fails. What an operation in which the process died has left may not be durable then.
+                self.points.push(self.model.clone());
             }
             let Some(before) = before else { continue };
             let events = recorder.take();
