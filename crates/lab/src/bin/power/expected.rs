@@ -18,6 +18,9 @@ pub struct Followed {
     now: State,
     /// The newest durable point of which the writer has heard.
     acknowledged: State,
+    /// What it held if it was removed last. btrfs has brought such a file back once, when its log was replayed,
+    /// though its folder had been synced: that is between file system and user, and what is in it must be right.
+    removed: State,
     under_way: Option<UnderWay>,
     /// The last operation was a spatial close, and it has returned.
     is_plain: bool,
@@ -50,6 +53,7 @@ impl Expected {
             script: Script::new(*plan, seed),
             now: None,
             acknowledged: None,
+            removed: None,
             under_way: None,
             is_plain: false,
         };
@@ -112,7 +116,8 @@ impl Followed {
     fn end(&mut self) {
         let Some(UnderWay { op, after, makes_point }) = self.under_way.take() else { return };
         if makes_point {
-            self.acknowledged.clone_from(&after);
+            let was = std::mem::replace(&mut self.acknowledged, after.clone());
+            self.removed = was.filter(|_| matches!(op, Op::Remove));
         }
         self.is_plain = matches!(op, Op::Close(CloseMode::Spatial));
         self.now = after;
@@ -121,7 +126,8 @@ impl Followed {
     /// The states that may be found: the acknowledged point, and the one that is being made.
     fn allowed(&self) -> impl Iterator<Item = &State> {
         let next = self.under_way.as_ref().filter(|op| op.makes_point).map(|op| &op.after);
-        std::iter::once(&self.acknowledged).chain(next)
+        let removed = Some(&self.removed).filter(|state| state.is_some());
+        std::iter::once(&self.acknowledged).chain(removed).chain(next)
     }
 
     /// Whether the file may be missing.
