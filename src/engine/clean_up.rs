@@ -51,7 +51,8 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     zero_data(reflection, word_at + 8, (word_at + 8 * regions + 8).min(words_end))
 }
 
-fn read_word(file: &MappedFile, at: u64) -> Result<u64> {
+/// A word of the file, which may be a hole.
+pub(crate) fn read_word(file: &MappedFile, at: u64) -> Result<u64> {
     let mut bytes = [0; 8];
     file.read_file(&mut bytes, at).map_err(|e| Error::io_at("read words", file.path(), at, e))?;
     Ok(u64::from_le_bytes(bytes))

@@ -83,7 +83,7 @@ impl Engine {
                 away.without(region.changed_slices(n)).is_empty()
                     || pins == Pins::Respect && region.is_pinned(n)
             };
-            let is_away = |n: usize| region.validity(n).in_reflection(Slices::ALL) == Slices::ALL;
+            let is_away = |n: usize| region.validity(n) == Validity(!0);
             let is_as_good = which == Which::Scattered && plan.pages().all(is_away);
             if is_as_good || plan.pages().all(stays) {
                 continue;

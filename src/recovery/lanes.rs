@@ -13,6 +13,7 @@
 //! 4. pages in place: slices into their valid slots, and slice bits (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
+use crate::engine::clean_up::read_word;
 use crate::engine::space::{allocation_error, storage_error};
 use crate::error::{Error, Result};
 use crate::format::entry::{
@@ -357,17 +358,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// A word of the reflection file, which may be a hole.
-    fn read_word(&self, at: u64) -> Result<u64> {
-        let mut bytes = [0; 8];
-        self.reflection
-            .read_file(&mut bytes, at)
-            .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
     fn validity(&self, page: PageIndex) -> Result<Validity> {
-        let word = self.read_word(layout::slice_word(page))?;
+        let word = read_word(self.reflection, layout::slice_word(page))?;
         Ok(Validity::new(word, self.region_bit(page)?))
     }
 
@@ -389,7 +381,7 @@ impl Files<'_> {
             }
         };
         let is_in_hole = at < first_data / PAGE as u64 * PAGE as u64;
-        let word = if is_in_hole { 0 } else { self.read_word(at)? };
+        let word = if is_in_hole { 0 } else { read_word(self.reflection, at)? };
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
@@ -407,7 +399,7 @@ impl Files<'_> {
             // Not all of it arrived: the operation was not acknowledged.
             return Ok(false);
         }
-        let word = self.read_word(at)?;
+        let word = read_word(self.reflection, at)?;
         let valid = Validity::new(word, self.region_bit(vouch.page)?);
         let moved = vouch.slices & (valid.0 ^ vouch.sides);
         // Also a word that is right already: after the death of a process it may be so in the cache only, and

@@ -38,7 +38,7 @@ pub fn answer(
         other_boot(scratch, 2)?;
         skip_syncs()?;
     }
-    let mut expected = Expected::new(seed);
+    let mut expected = Expected::new(system, seed);
     for line in stdin().lines() {
         let line = line?;
         match line.split_once(' ') {

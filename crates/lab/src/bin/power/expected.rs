@@ -1,6 +1,7 @@
 //! What must an image hold, and what may it hold? From the marks before the power went.
 
 use crate::crowd::{self, CROWDS, Crowd, THREADS};
+use crate::mounts::System;
 use crate::script::{Op, PLANS, Plan, Script, State, after, makes_point};
 use atomic_mmap::CloseMode;
 
@@ -18,9 +19,10 @@ pub struct Followed {
     now: State,
     /// The newest durable point of which the writer has heard.
     acknowledged: State,
-    /// What it held if it was removed last. btrfs has brought such a file back once, when its log was replayed,
-    /// though its folder had been synced: that is between file system and user, and what is in it must be right.
+    /// What it held if it was removed last, on btrfs: that has brought a plain file back once, when its log was
+    /// replayed, though its folder had been synced. That is between it and the user; the bytes must be right.
     removed: State,
+    comes_back: bool,
     under_way: Option<UnderWay>,
     /// The last operation was a spatial close, and it has returned.
     is_plain: bool,
@@ -47,13 +49,14 @@ pub struct Watched {
 }
 
 impl Expected {
-    pub fn new(seed: u64) -> Expected {
+    pub fn new(system: System, seed: u64) -> Expected {
         let followed = |plan: &Plan| Followed {
             plan: *plan,
             script: Script::new(*plan, seed),
             now: None,
             acknowledged: None,
             removed: None,
+            comes_back: system == System::Btrfs,
             under_way: None,
             is_plain: false,
         };
@@ -117,7 +120,7 @@ impl Followed {
         let Some(UnderWay { op, after, makes_point }) = self.under_way.take() else { return };
         if makes_point {
             let was = std::mem::replace(&mut self.acknowledged, after.clone());
-            self.removed = was.filter(|_| matches!(op, Op::Remove));
+            self.removed = was.filter(|_| self.comes_back && matches!(op, Op::Remove));
         }
         self.is_plain = matches!(op, Op::Close(CloseMode::Spatial));
         self.now = after;
