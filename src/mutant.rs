@@ -202,6 +202,10 @@ mutants! {
         EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not look at what it has read before",
         MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not look at the versions again",
     }
+    "engine/read_in_page.rs" {
+        AwayReadAtHome "away-read-at-home": "a read within a page copies from the home file what is not valid there",
+        HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
+    }
     "engine/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
         RestNotCopied "rest-not-copied": "slices that are valid on the other side are not copied over",

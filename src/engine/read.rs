@@ -43,10 +43,14 @@ impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
     #[inline]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        if to.len() <= SHORT && self.read_short_at_home(to, offset) {
+        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
+        // under way at the same time.
+        self.home.prefetch_read(offset);
+        let Some(lane) = self.lane_at_hand() else { return self.read_anyhow(to, offset) };
+        if to.len() <= SHORT && self.read_short_at_home(lane, to, offset) {
             return Ok(());
         }
-        if self.read_in_page(to, offset) { Ok(()) } else { self.read_anyhow(to, offset) }
+        if self.read_in_page(lane, to, offset) { Ok(()) } else { self.read_anyhow(to, offset) }
     }
 
     /// The same, whatever the range is and whatever is found.
@@ -59,7 +63,7 @@ impl Engine {
         after_own_writes();
         let lane = self.lane();
         // Perhaps nothing was in the way but what the thread has written before.
-        if self.read_in_page(to, offset) {
+        if self.lane_at_hand().is_some_and(|lane| self.read_in_page(lane, to, offset)) {
             return Ok(());
         }
         let mut pieces = Pieces::default();

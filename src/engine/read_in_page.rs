@@ -10,45 +10,58 @@
 
 use super::Engine;
 use super::gather::{GATHER_AT_MOST, Split};
+use super::lanes::Lane;
+use super::state::RegionState;
 use super::stats::Counter;
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::{Slices, Validity};
+use crate::format::layout;
 use crate::lock::Look;
+use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, is_in_page};
+use std::hint::select_unpredictable;
 
 /// Bytes of a read that is tried where it is called. Beyond it a copy is a call, and what is kept over a call
 /// is stored and loaded.
 pub(super) const SHORT: usize = 128;
 
 impl Engine {
-    /// Fills `to` from `offset`, if everything is as usual: the file may be used, this thread has worked on it
-    /// last and has published nothing since, the bytes lie in one page and there in few pieces, and nobody
-    /// changes the page. False: something is not, and `to` is whatever it is.
+    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page and there in few pieces,
+    /// and nobody changes the page. `lane` is the one [at hand](Self::lane_at_hand). False: something is not,
+    /// and `to` is whatever it is.
     #[inline(never)]
-    pub(super) fn read_in_page(&self, to: &mut [u8], offset: u64) -> bool {
-        self.try_read_in_page(to, offset, PAGE, Self::copy_slots)
+    pub(super) fn read_in_page(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        if lane.recent.reads_away() {
+            // The home slot was asked for; which of them it is will be known when the page's state is here.
+            self.reflection.prefetch_read(layout::reflection(offset));
+        }
+        self.try_read_in_page(lane, to, offset, PAGE, |region, validity, to| {
+            self.copy_valid(lane, region, validity, to, offset)
+        })
     }
 
     /// The same for few bytes of a page that is at home as a whole: what is most frequent, where it is called.
     #[inline]
-    pub(super) fn read_short_at_home(&self, to: &mut [u8], offset: u64) -> bool {
-        self.try_read_in_page(to, offset, SHORT, |_, _, _, _, _| false)
+    pub(super) fn read_short_at_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        !lane.recent.reads_away()
+            && self.try_read_in_page(lane, to, offset, SHORT, |region, validity, to| {
+                // The page as a whole: then it does not matter which slices they are.
+                validity == Validity(0)
+                    && region.home_is_loadable()
+                    && self.home.copy_out_in_page(to, offset)
+            })
     }
 
-    /// `otherwise` copies the bytes of a page that is not at home as a whole.
+    /// `copy` fills `to` from the slots that are valid. False: it did not.
     #[inline(always)]
     fn try_read_in_page(
         &self,
+        lane: &Lane,
         to: &mut [u8],
         offset: u64,
         most: usize,
-        otherwise: impl FnOnce(&Self, &mut [u8], u64, Validity, bool) -> bool,
+        copy: impl FnOnce(&RegionState, Validity, &mut [u8]) -> bool,
     ) -> bool {
-        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
-        // under way at the same time.
-        self.home.prefetch_read(offset);
-        // To the compiler it is a call: what was computed before would have to be kept.
-        let Some(lane) = self.lane_at_hand() else { return false };
         if to.len() > most || !is_in_page(offset, to.len()) {
             return false;
         }
@@ -63,14 +76,7 @@ impl Engine {
         let Some(region) = self.state.touched(page.region()) else { return false };
         let words = (&region.lock, &region.pages[page.in_region()].lock);
         let Some(look) = Look::begin(words.0, words.1) else { return false };
-        let validity = region.validity(page.in_region());
-        // The page as a whole first: then it does not matter which slices they are.
-        let is_copied = if validity == Validity(0) {
-            region.home_is_loadable() && self.home.copy_out_in_page(to, offset)
-        } else {
-            otherwise(self, to, offset, validity, region.home_is_loadable())
-        };
-        if !is_copied {
+        if !copy(region, region.validity(page.in_region()), to) {
             return false;
         }
         // Orders the copy before the second look: what was copied under a version is looked at
@@ -87,24 +93,35 @@ impl Engine {
 
     /// Copies from where the bytes are valid. False: they are in so many pieces that their page is to be deployed,
     /// or they are not to be loaded.
+    ///
+    /// Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is wrong
+    /// every other time: then it has begun reads for nothing and begins them again, one by one. So the slot is
+    /// selected, not jumped for: that waits for the page's state, and the reads behind it do not.
     #[inline(always)]
-    fn copy_slots(
+    fn copy_valid(
         &self,
+        lane: &Lane,
+        region: &RegionState,
+        validity: Validity,
         to: &mut [u8],
         offset: u64,
-        validity: Validity,
-        home_is_loadable: bool,
     ) -> bool {
         let start = offset as usize % PAGE;
         let slices = Slices::of_bytes(start, start + to.len());
+        let there = validity.in_reflection(slices);
+        lane.recent.note_read(!there.is_empty());
+        let is_away = there == slices;
+        if is_away | there.is_empty() {
+            let is_there = is_away && !planted!(AwayReadAtHome);
+            let file = select_unpredictable(is_there, &self.reflection, &self.home);
+            let at = select_unpredictable(is_there, layout::reflection(offset), offset);
+            // A valid slot of the reflection file was written, so it is allocated.
+            let is_loadable = is_away | region.home_is_loadable() | planted!(HoleReadAtOnce);
+            return is_loadable && file.copy_out_in_page(to, at);
+        }
         let split = Split::of(validity, slices);
         let (file, at) = self.slot(split.base, offset);
-        if split.rest.is_empty() {
-            // A valid slot of the reflection file was written, so it is allocated.
-            return (split.base == Side::Reflection || home_is_loadable)
-                && file.copy_out_in_page(to, at);
-        }
-        home_is_loadable
+        region.home_is_loadable()
             && split.pieces(slices) <= GATHER_AT_MOST
             && file.copy_out_in_page(to, at)
             && self.copy_rest(to, offset, PageIndex::of(offset), split)
@@ -121,8 +138,16 @@ mod tests {
         let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let engine = file.engine();
-        let at_once = |len: usize, offset: u64| engine.read_in_page(&mut vec![0; len], offset);
-        let short = |len: usize, offset: u64| engine.read_short_at_home(&mut vec![0; len], offset);
+        let in_page = |to: &mut [u8], offset: u64| {
+            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, to, offset))
+        };
+        let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
+        let short = |len: usize, offset: u64| {
+            let mut to = vec![0; len];
+            engine
+                .lane_at_hand()
+                .is_some_and(|lane| engine.read_short_at_home(lane, &mut to, offset))
+        };
         let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
         // Twice: both slots are there, and everything is at home.
         for _ in 0..2 {
@@ -136,7 +161,8 @@ mod tests {
 
         for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
             let mut read = vec![0; len];
-            assert!(engine.read_short_at_home(&mut read, offset));
+            let lane = engine.lane_at_hand().expect("nothing was published");
+            assert!(engine.read_short_at_home(lane, &mut read, offset));
             assert_eq!(read, data[offset as usize..][..len]);
         }
         assert!(at_once(4096, 4096) && !short(129, 0));
@@ -151,7 +177,8 @@ mod tests {
         let mut expected = data[4096..8192].to_vec();
         expected[..64].fill(7);
         let mut read = vec![0; 4096];
-        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "in two pieces");
+        assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
+        assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from the other side");
         assert!(!short(64, 4096 + 128), "not the whole page is at home");
         // In ten pieces at the end, and in eight before.
         for slice in [2, 4, 6] {
@@ -159,7 +186,7 @@ mod tests {
             expected[slice as usize * 64..][..64].fill(7);
         }
         file.load::<u8>(0).expect("a read");
-        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "in eight pieces");
+        assert!(in_page(&mut read, 4096) && read == expected, "in eight pieces");
         file.write_at(&[7; 64], 4096 + 8 * 64).expect("a write");
         file.load::<u8>(0).expect("a read");
         assert!(!at_once(4096, 4096) && !at_once(9 * 64, 4096), "to be deployed");
@@ -171,8 +198,8 @@ mod tests {
         file.write_at(&[8; 4032], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
         expected[..4032].fill(8);
-        assert!(engine.read_in_page(&mut read, 4096) && read == expected, "from the other side");
-        assert!(engine.read_in_page(&mut read[..70], 4096 + 4000));
+        assert!(in_page(&mut read, 4096) && read == expected, "from the other side");
+        assert!(in_page(&mut read[..70], 4096 + 4000));
         assert!(read[..70] == expected[4000..4070]);
 
         let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
@@ -199,19 +226,22 @@ mod tests {
         let options = AtomicMappedFile::options().create(true).len(4 << 20).medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let engine = file.engine();
+        let at_once = |offset: u64| {
+            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, &mut [0], offset))
+        };
         for _ in 0..2 {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
         }
-        assert!(!engine.read_in_page(&mut [0], 2 << 20));
+        assert!(!at_once(2 << 20));
         for _ in 0..2 {
             file.store(2 << 20, &1u64).expect("a store");
         }
         assert_eq!(file.load::<u64>(2 << 20).expect("a load"), 1);
-        assert!(engine.read_in_page(&mut [0], 2 << 20));
+        assert!(at_once(2 << 20));
         // What is cut off and comes back is a hole again.
         file.set_len(1 << 20).expect("shorter");
         file.set_len(4 << 20).expect("longer");
         assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
-        assert!(!engine.read_in_page(&mut [0], 2 << 20));
+        assert!(!at_once(2 << 20));
     }
 }
