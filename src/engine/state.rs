@@ -12,7 +12,7 @@
 use crate::bitmap::{Side, Slices, Validity};
 use crate::lock::LockWord;
 use crate::mutant::{planted, unless};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering, many};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceBox, Ordering, many};
 use crate::units::{
     CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGES_PER_REGION, REGIONS_PER_CHUNK, REGIONS_PER_SUPERCHUNK,
     RegionIndex, SUPERCHUNK,
@@ -319,10 +319,12 @@ pub mod known {
     pub const PIECEWISE: u8 = 16;
 }
 
+/// The regions of one superchunk.
+type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
+
 /// One superchunk: a GiB of home file.
 #[derive(Debug)]
 pub struct Superchunk {
-    regions: Box<[OnceLock<Box<RegionState>>; REGIONS_PER_SUPERCHUNK]>,
     /// What is known of each chunk, as bits of [`known`].
     pub chunks: Box<[AtomicU8; CHUNKS_PER_SUPERCHUNK]>,
     /// Whether the superchunk's region words are allocated.
@@ -332,14 +334,19 @@ pub struct Superchunk {
 /// All of it.
 #[derive(Debug)]
 pub struct State {
-    superchunks: Box<[OnceLock<Box<Superchunk>>]>,
+    superchunks: Box<[OnceBox<Superchunk>]>,
+    /// The same regions: every operation looks for one, and this is two loads.
+    regions: Box<[OnceBox<Regions>]>,
 }
 
 impl State {
     /// For a file of at most `max_len` bytes. Allocates 16 bytes for each GiB of that.
     pub fn new(max_len: u64) -> Self {
         let count = max_len.div_ceil(SUPERCHUNK as u64);
-        State { superchunks: (0..count).map(|_| OnceLock::new()).collect() }
+        State {
+            superchunks: (0..count).map(|_| OnceBox::new()).collect(),
+            regions: (0..count).map(|_| OnceBox::new()).collect(),
+        }
     }
 
     /// The superchunk `n`, made on first touch.
@@ -355,7 +362,6 @@ impl State {
     fn touch_superchunk(&self, n: usize) -> &Superchunk {
         self.superchunks[n].get_or_init(|| {
             Box::new(Superchunk {
-                regions: many(OnceLock::new),
                 chunks: many(|| AtomicU8::new(0)),
                 region_words_allocated: AtomicBool::new(false),
             })
@@ -365,14 +371,13 @@ impl State {
     /// The region, if it was touched.
     #[inline(always)]
     pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
-        let superchunk = self.superchunks.get(region.superchunk())?.get()?;
-        superchunk.regions[region.in_superchunk()].get().map(|state| &**state)
+        self.regions.get(region.superchunk())?.get()?[region.in_superchunk()].get()
     }
 
     /// The region, made of what `load` read from the medium before, if nobody was faster.
     pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> &RegionState {
-        self.superchunk(region.superchunk()).regions[region.in_superchunk()]
-            .get_or_init(|| Box::new(loaded))
+        let regions = self.regions[region.superchunk()].get_or_init(|| many(OnceBox::new));
+        regions[region.in_superchunk()].get_or_init(|| Box::new(loaded))
     }
 
     /// Forgets what is known of the allocation of all chunks from `chunk` on, and of the region
@@ -383,8 +388,9 @@ impl State {
             let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
-            let regions = state.regions[gone * REGIONS_PER_CHUNK..].iter();
-            regions.filter_map(OnceLock::get).for_each(|region| region.set_home_loadable(false));
+            let regions = self.regions[n].get().into_iter().flatten();
+            let gone = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
+            gone.for_each(|region| region.set_home_loadable(false));
             if n >= superchunk {
                 state.region_words_allocated.store(false, Ordering::Release);
             }
@@ -393,13 +399,12 @@ impl State {
 
     /// Every region that was touched, in order.
     pub fn all_touched(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
-        self.superchunks.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?))).flat_map(
-            |(n, superchunk)| {
-                superchunk.regions.iter().enumerate().filter_map(move |(r, state)| {
-                    let index = RegionIndex((n * REGIONS_PER_SUPERCHUNK + r) as u64);
-                    Some((index, &**state.get()?))
-                })
-            },
-        )
+        let touched = self.regions.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?)));
+        touched.flat_map(|(n, regions)| {
+            regions.iter().enumerate().filter_map(move |(r, state)| {
+                let index = RegionIndex((n * REGIONS_PER_SUPERCHUNK + r) as u64);
+                Some((index, state.get()?))
+            })
+        })
     }
 }

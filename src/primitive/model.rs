@@ -96,6 +96,24 @@ impl<T> RwLock<T> {
     }
 }
 
+/// As `once_cell::race::OnceBox`, but for who makes a value in vain.
+#[derive(Debug)]
+pub struct OnceBox<T>(OnceLock<Box<T>>);
+
+impl<T> OnceBox<T> {
+    pub fn new() -> Self {
+        OnceBox(OnceLock::new())
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        self.0.get().map(|value| &**value)
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> Box<T>) -> &T {
+        self.0.get_or_init(make)
+    }
+}
+
 /// As [`std::sync::OnceLock`]: the value itself is in one, and who may set it and who sees it is
 /// decided by a modelled word.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The primitives of a normal build: re-exports, and nothing that costs anything.
 
 pub use crossbeam_utils::Backoff;
+pub use once_cell::race::OnceBox;
 pub use parking_lot::{Condvar, Mutex, RwLock};
 pub use std::sync::OnceLock;
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
