@@ -69,6 +69,21 @@ pub struct RegionSpan {
     pub pages: Range<usize>,
 }
 
+impl RegionSpan {
+    /// The bytes of `range` that lie in these pages. `range` is the one that they were found by.
+    pub fn bytes_of(&self, range: &Range<u64>) -> Range<u64> {
+        let start = self.region.page(self.pages.start).start();
+        let end = start + (self.pages.len() * PAGE) as u64;
+        start.max(range.start)..end.min(range.end)
+    }
+}
+
+/// Whether `range` begins and ends with pages.
+#[inline]
+pub fn is_whole_pages(range: &Range<u64>) -> bool {
+    (range.start | range.end).is_multiple_of(PAGE as u64)
+}
+
 /// The regions that `range` touches, in order, and which of their pages.
 pub fn regions(range: Range<u64>) -> impl Iterator<Item = RegionSpan> + Clone {
     let per_region = PAGES_PER_REGION as u64;
@@ -102,7 +117,15 @@ mod tests {
                 assert_eq!(at, start + len);
                 let by_region: usize = regions(start..start + len).map(|r| r.pages.len()).sum();
                 assert_eq!(by_region, pages(start..start + len).count());
+                let mut at = start;
                 for span in regions(start..start + len) {
+                    let bytes = span.bytes_of(&(start..start + len));
+                    assert_eq!((bytes.start, RegionIndex::of(bytes.end - 1)), (at, span.region));
+                    assert_eq!(
+                        is_whole_pages(&bytes),
+                        bytes.start % 4096 == 0 && bytes.end % 4096 == 0
+                    );
+                    at = bytes.end;
                     assert!(!span.pages.is_empty() && span.pages.end <= PAGES_PER_REGION);
                 }
             }

@@ -22,7 +22,7 @@ use super::log_area::Extents;
 use super::plan::{Part, WordMove};
 use super::state::RegionState;
 use super::stats::Counter;
-use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::span::{self, PageSpan, is_whole_pages};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::Result;
 use crate::format::entry::{OldBits, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId};
@@ -189,29 +189,49 @@ impl Engine {
         let mut near: Option<(RegionIndex, &RegionState)> = None;
         for part in parts {
             let mut run: Option<(Side, Range<u64>)> = None;
-            for span in span::pages(part.range()) {
-                let index = span.page.region();
+            for span in span::regions(part.range()) {
                 let region = match near {
-                    Some((of, region)) if of == index => region,
-                    _ => self.region(index)?,
+                    Some((of, region)) if of == span.region => region,
+                    _ => self.region(span.region)?,
                 };
-                near = Some((index, region));
-                let free = region.validity(span.page.in_region()).targets();
-                if span.len() == PAGE && (free.0 == 0 || free.0 == !0) {
-                    // In one piece, which is usual for whole pages.
-                    let start = span.page.start();
-                    let (side, piece) = (free.side(0), start..start + PAGE as u64);
-                    self.add_to_run(lane, part, &mut run, side, piece);
-                    if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
-                        self.copy_run(lane, part, run.take());
+                near = Some((span.region, region));
+                let bytes = span.bytes_of(&part.range());
+                // In one piece, which is usual for long parts: looked at and copied at once.
+                let valid = is_whole_pages(&bytes).then(|| region.valid_side(span.pages.clone()));
+                if let Some(valid) = valid.flatten() {
+                    self.add_to_run(lane, part, &mut run, valid.other(), bytes);
+                    self.copy_if_long(lane, part, &mut run, at_once);
+                    continue;
+                }
+                for span in span::pages(bytes) {
+                    let free = region.validity(span.page.in_region()).targets();
+                    if span.len() == PAGE && (free.0 == 0 || free.0 == !0) {
+                        let start = span.page.start();
+                        let (side, piece) = (free.side(0), start..start + PAGE as u64);
+                        self.add_to_run(lane, part, &mut run, side, piece);
+                        self.copy_if_long(lane, part, &mut run, at_once);
+                    } else {
+                        self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
                     }
-                } else {
-                    self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
                 }
             }
             self.copy_run(lane, part, run.take());
         }
         Ok(())
+    }
+
+    /// Copies the run that is about to be, if it is long enough.
+    #[inline]
+    fn copy_if_long(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        run: &mut Option<(Side, Range<u64>)>,
+        at_once: u64,
+    ) {
+        if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
+            self.copy_run(lane, part, run.take());
+        }
     }
 
     /// Adds a piece to the run that is about to be copied, or copies that one first.
