@@ -204,6 +204,7 @@ mutants! {
     }
     "engine/read_in_page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies from the home file what is not valid there",
+        AwayTakenForHome "away-taken-for-home": "a short read copies from the home file although not all of the page is valid there",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
     "engine/gather.rs" {

@@ -121,14 +121,15 @@ mod tests {
                 for span in regions(start..start + len) {
                     let bytes = span.bytes_of(&(start..start + len));
                     assert_eq!((bytes.start, RegionIndex::of(bytes.end - 1)), (at, span.region));
-                    assert_eq!(
-                        is_whole_pages(&bytes),
-                        bytes.start % 4096 == 0 && bytes.end % 4096 == 0
-                    );
                     at = bytes.end;
                     assert!(!span.pages.is_empty() && span.pages.end <= PAGES_PER_REGION);
                 }
+                assert_eq!(at, start + len);
             }
+        }
+        assert!(is_whole_pages(&(0..4096)) && is_whole_pages(&(8192..262_144)));
+        for range in [0..4095, 1..4096, 64..4160, 4096..4097] {
+            assert!(!is_whole_pages(&range));
         }
     }
 }

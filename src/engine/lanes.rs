@@ -79,7 +79,7 @@ pub struct Lane {
     at_once: AtomicU64,
     /// Whether the lane's thread is inside the gate.
     inside: AtomicBool,
-    /// What the lane's threads wrote lately.
+    /// What the lane's threads did lately.
     pub recent: Recent,
     /// What the lane's threads did.
     pub stats: Block,

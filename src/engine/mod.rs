@@ -16,7 +16,7 @@
 //! | `in_page` | how does a write go that lies within one page? |
 //! | `small` | how does a small write go that finds everything as usual? |
 //! | `whole` | how does a write go that covers pages of one region from end to end? |
-//! | `recent` | which pages has this thread written lately? |
+//! | `recent` | what has this thread done lately? Guesses |
 //! | `ask` | what will an operation over pages need, and is it asked for in time? |
 //! | `ways` | the commit protocols, step by step |
 //! | `vouched` | how does a flip commit with one drain? |

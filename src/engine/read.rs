@@ -63,7 +63,7 @@ impl Engine {
         after_own_writes();
         let lane = self.lane();
         // Perhaps nothing was in the way but what the thread has written before.
-        if self.lane_at_hand().is_some_and(|lane| self.read_in_page(lane, to, offset)) {
+        if self.lane_at_hand().is_some_and(|at_hand| self.read_in_page(at_hand, to, offset)) {
             return Ok(());
         }
         let mut pieces = Pieces::default();

@@ -31,11 +31,8 @@ impl Engine {
     /// and `to` is whatever it is.
     #[inline(never)]
     pub(super) fn read_in_page(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        if lane.recent.reads_away() {
-            // The home slot was asked for; which of them it is will be known when the page's state is here.
-            self.reflection.prefetch_read(layout::reflection(offset));
-        }
-        self.try_read_in_page(lane, to, offset, PAGE, |region, validity, to| {
+        let asks = lane.recent.reads_away();
+        self.try_read_in_page(lane, to, offset, PAGE, asks, |region, validity, to| {
             self.copy_valid(lane, region, validity, to, offset)
         })
     }
@@ -44,15 +41,16 @@ impl Engine {
     #[inline]
     pub(super) fn read_short_at_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         !lane.recent.reads_away()
-            && self.try_read_in_page(lane, to, offset, SHORT, |region, validity, to| {
+            && self.try_read_in_page(lane, to, offset, SHORT, false, |region, validity, to| {
                 // The page as a whole: then it does not matter which slices they are.
-                validity == Validity(0)
-                    && region.home_is_loadable()
+                (validity == Validity(0) || planted!(AwayTakenForHome))
+                    && (region.home_is_loadable() || planted!(HoleReadAtOnce))
                     && self.home.copy_out_in_page(to, offset)
             })
     }
 
-    /// `copy` fills `to` from the slots that are valid. False: it did not.
+    /// `asks` for the reflection slot, as the home slot was asked for by the caller. `copy` fills `to` from the
+    /// slots that are valid. False: it did not.
     #[inline(always)]
     fn try_read_in_page(
         &self,
@@ -60,6 +58,7 @@ impl Engine {
         to: &mut [u8],
         offset: u64,
         most: usize,
+        asks: bool,
         copy: impl FnOnce(&RegionState, Validity, &mut [u8]) -> bool,
     ) -> bool {
         if to.len() > most || !is_in_page(offset, to.len()) {
@@ -71,6 +70,10 @@ impl Engine {
         let last = offset.wrapping_add(to.len() as u64).wrapping_sub(1);
         if last >= self.len() {
             return false;
+        }
+        if asks {
+            // Which of the two slots it is will be known when the page's state is here.
+            self.reflection.prefetch_read(layout::reflection(offset));
         }
         let page = PageIndex::of(offset);
         let Some(region) = self.state.touched(page.region()) else { return false };
@@ -115,7 +118,7 @@ impl Engine {
             let is_there = is_away && !planted!(AwayReadAtHome);
             let file = select_unpredictable(is_there, &self.reflection, &self.home);
             let at = select_unpredictable(is_there, layout::reflection(offset), offset);
-            // A valid slot of the reflection file was written, so it is allocated.
+            // A valid slot of the reflection file was written, so it is allocated. (Of no bytes, nothing is loaded.)
             let is_loadable = is_away | region.home_is_loadable() | planted!(HoleReadAtOnce);
             return is_loadable && file.copy_out_in_page(to, at);
         }
@@ -174,12 +177,17 @@ mod tests {
         // Of page 1, slice 0 is away then.
         file.write_at(&[7; 64], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
+        assert!(short(64, 0) && !short(64, 4096 + 128), "not the whole page is at home");
         let mut expected = data[4096..8192].to_vec();
         expected[..64].fill(7);
         let mut read = vec![0; 4096];
         assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
-        assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from the other side");
-        assert!(!short(64, 4096 + 128), "not the whole page is at home");
+        assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
+        assert!(!short(64, 0), "both slots are asked for now");
+        assert!(
+            !at_once(1, u64::MAX) && !at_once(0, u64::MAX),
+            "nor are they where there are none"
+        );
         // In ten pieces at the end, and in eight before.
         for slice in [2, 4, 6] {
             file.write_at(&[7; 64], 4096 + slice * 64).expect("a write");
@@ -226,16 +234,25 @@ mod tests {
         let options = AtomicMappedFile::options().create(true).len(4 << 20).medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let engine = file.engine();
-        let at_once = |offset: u64| {
-            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, &mut [0], offset))
+        let long_at_once = |len: usize, offset: u64| {
+            let mut to = vec![0; len];
+            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, &mut to, offset))
+        };
+        let at_once = |offset: u64| long_at_once(1, offset);
+        let short = |offset: u64| {
+            let lane = engine.lane_at_hand().expect("nothing was published");
+            engine.read_short_at_home(lane, &mut [0], offset)
         };
         for _ in 0..2 {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
         }
-        assert!(!at_once(2 << 20));
-        for _ in 0..2 {
-            file.store(2 << 20, &1u64).expect("a store");
-        }
+        assert!(!at_once(2 << 20) && !short(2 << 20));
+        // What is written once lies in the reflection file, and around it is a hole.
+        file.store(2 << 20, &1u64).expect("a store");
+        assert_eq!(file.load::<u64>(0).expect("a load"), 0);
+        assert!(long_at_once(8, 2 << 20) && !long_at_once(8, (2 << 20) + 64));
+        assert!(!long_at_once(128, 2 << 20), "some of it is in a hole");
+        file.store(2 << 20, &1u64).expect("a store");
         assert_eq!(file.load::<u64>(2 << 20).expect("a load"), 1);
         assert!(at_once(2 << 20));
         // What is cut off and comes back is a hole again.

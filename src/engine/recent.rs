@@ -13,36 +13,37 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 /// what DRAM knows of them.
 const TAGS: usize = 512;
 
-/// So many reads after one that found bytes away from home ask for both slots.
+/// So many reads within a page after one that found bytes away from home ask for both slots.
 const READS: u8 = 16;
 
 /// What was done lately.
 #[derive(Debug)]
 pub struct Recent {
     written: [AtomicU16; TAGS],
-    reads_away: AtomicU8,
+    /// Reads that still ask for both slots.
+    asks_left: AtomicU8,
 }
 
 impl Recent {
     /// Nothing yet.
     pub fn new() -> Self {
-        Recent { written: [const { AtomicU16::new(0) }; TAGS], reads_away: AtomicU8::new(0) }
+        Recent { written: [const { AtomicU16::new(0) }; TAGS], asks_left: AtomicU8::new(0) }
     }
 
     /// Whether a read is to expect its bytes in either slot.
     #[inline]
     pub fn reads_away(&self) -> bool {
-        self.reads_away.load(Ordering::Relaxed) != 0
+        self.asks_left.load(Ordering::Relaxed) != 0
     }
 
     /// Notes whether a read has found bytes away from home.
     #[inline]
     pub fn note_read(&self, away: bool) {
-        let left = self.reads_away.load(Ordering::Relaxed);
+        let left = self.asks_left.load(Ordering::Relaxed);
         // Whether this one is away is not to be foreseen where some are, and whether some are is.
         if away | (left != 0) {
             let left = select_unpredictable(away, READS, left.saturating_sub(1));
-            self.reads_away.store(left, Ordering::Relaxed);
+            self.asks_left.store(left, Ordering::Relaxed);
         }
     }
 

@@ -304,7 +304,7 @@ impl RegionState {
     }
 }
 
-/// What is known of the allocation of one chunk: bits of `ChunkState`.
+/// What is known of the allocation of one chunk: bits in [`Superchunk::chunks`].
 pub mod known {
     /// The home file's chunk is allocated: stores to it cannot fail.
     pub const HOME: u8 = 1;
@@ -322,7 +322,7 @@ pub mod known {
 /// The regions of one superchunk.
 type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
 
-/// One superchunk: a GiB of home file.
+/// What is known of the allocation of one superchunk: a GiB of home file.
 #[derive(Debug)]
 pub struct Superchunk {
     /// What is known of each chunk, as bits of [`known`].
@@ -335,7 +335,7 @@ pub struct Superchunk {
 #[derive(Debug)]
 pub struct State {
     superchunks: Box<[OnceBox<Superchunk>]>,
-    /// The same regions: every operation looks for one, and this is two loads.
+    /// Those of each superchunk. Every operation looks for one: two loads.
     regions: Box<[OnceBox<Regions>]>,
 }
 
@@ -388,9 +388,10 @@ impl State {
             let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
+            // (Where nobody has looked at a chunk, no region is noted as loadable.)
             let regions = self.regions[n].get().into_iter().flatten();
-            let gone = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
-            gone.for_each(|region| region.set_home_loadable(false));
+            let regions = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
+            regions.for_each(|region| region.set_home_loadable(false));
             if n >= superchunk {
                 state.region_words_allocated.store(false, Ordering::Release);
             }

@@ -32,7 +32,8 @@ use crate::platform::{Copying, Persistence};
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
-/// Bytes of neighbouring pages that are put together before they are copied.
+/// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one side are put to
+/// them all together.)
 const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
 
 impl Engine {
@@ -197,21 +198,22 @@ impl Engine {
                 near = Some((span.region, region));
                 let bytes = span.bytes_of(&part.range());
                 // In one piece, which is usual for long parts: looked at and copied at once.
-                let valid = is_whole_pages(&bytes).then(|| region.valid_side(span.pages.clone()));
-                if let Some(valid) = valid.flatten() {
+                if is_whole_pages(&bytes)
+                    && let Some(valid) = region.valid_side(span.pages.clone())
+                {
                     self.add_to_run(lane, part, &mut run, valid.other(), bytes);
                     self.copy_if_long(lane, part, &mut run, at_once);
                     continue;
                 }
-                for span in span::pages(bytes) {
-                    let free = region.validity(span.page.in_region()).targets();
-                    if span.len() == PAGE && (free.0 == 0 || free.0 == !0) {
-                        let start = span.page.start();
+                for page in span::pages(bytes) {
+                    let free = region.validity(page.page.in_region()).targets();
+                    if page.len() == PAGE && (free.0 == 0 || free.0 == !0) {
+                        let start = page.offset();
                         let (side, piece) = (free.side(0), start..start + PAGE as u64);
                         self.add_to_run(lane, part, &mut run, side, piece);
                         self.copy_if_long(lane, part, &mut run, at_once);
                     } else {
-                        self.copy_span(lane, part, &span, free, &mut run, &mut completed)?;
+                        self.copy_span(lane, part, &page, free, &mut run, &mut completed)?;
                     }
                 }
             }
@@ -220,7 +222,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the run that is about to be, if it is long enough.
+    /// Copies the run that is about to be copied, if it is long enough.
     #[inline]
     fn copy_if_long(
         &self,

@@ -1,7 +1,7 @@
 //! Which atomics, locks and threads does the crate run on? The one module that switches.
 //!
 //! Owns: the names under which everything that threads share is imported. In a normal build they are
-//! those of `std`, `parking_lot` and `crossbeam-utils` and nothing else. Under `--cfg loom` and
+//! those of `std`, `parking_lot`, `crossbeam-utils` and `once_cell` and nothing else. Under `--cfg loom` and
 //! `--cfg shuttle` they are those of the model checkers, in the same shape, so that the schedules of
 //! the real code can be explored. (The idea is crossbeam-epoch's.)
 //!

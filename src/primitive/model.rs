@@ -96,7 +96,8 @@ impl<T> RwLock<T> {
     }
 }
 
-/// As `once_cell::race::OnceBox`, but for who makes a value in vain.
+/// As `once_cell::race::OnceBox`. Here the second of two that make a value waits for the first; there both make
+/// one, and one of them is dropped.
 #[derive(Debug)]
 pub struct OnceBox<T>(OnceLock<Box<T>>);
 

@@ -158,7 +158,9 @@ fn fate(mutant: Mutant) -> Fate {
         | RestNotCopied
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
-        AwayReadAtHome => by(test("atomic_mmap", "what_is_as_usual_is_read_at_once")),
+        AwayReadAtHome | AwayTakenForHome => {
+            by(test("atomic_mmap", "what_is_as_usual_is_read_at_once"))
+        }
         HoleReadAtOnce => by(test("atomic_mmap", "holes_are_not_loaded_at_once")),
         RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
