@@ -29,6 +29,7 @@ use crate::format::entry::{OldBits, Spill, SpilledPage, UNDO_INLINE, Undo, UndoB
 use crate::format::layout;
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, Persistence};
+use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
@@ -150,6 +151,9 @@ impl Engine {
         // The commit point: from here on recovery stores the slices, and no older entry after them.
         unless!(LoggedNoDrainAfterEntry, self.drain(lane));
         unless!(LoggedNotClosed, close());
+        // Orders the closing, plain stores, before the slices, which may be streamed: who has begun to read the slots that
+        // they go over is not to find new bytes in them under words that are open.
+        fence(Ordering::SeqCst);
         for (logged, target) in pages.iter().zip(targets) {
             let mut slices = logged.slices.as_slice();
             for run in Slices(logged.mask).runs() {
