@@ -33,8 +33,8 @@ use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
-/// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one side are put to
-/// them all together.)
+/// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one
+/// side are put to them all together.)
 const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
 
 impl Engine {
@@ -151,8 +151,8 @@ impl Engine {
         // The commit point: from here on recovery stores the slices, and no older entry after them.
         unless!(LoggedNoDrainAfterEntry, self.drain(lane));
         unless!(LoggedNotClosed, close());
-        // Orders the closing, plain stores, before the slices, which may be streamed: who has begun to read the slots that
-        // they go over is not to find new bytes in them under words that are open.
+        // Orders the closing, plain stores, before the slices, which may be streamed: who has begun to read the
+        // slots that they go over is not to find new bytes in them under words that are open.
         fence(Ordering::SeqCst);
         for (logged, target) in pages.iter().zip(targets) {
             let mut slices = logged.slices.as_slice();
