@@ -526,6 +526,25 @@ fn reading_stores_nothing_and_drains_nothing() {
     assert!(trace.is_empty(), "sync has nothing to do: {trace:?}");
 }
 
+/// Who holds a region as a whole looks which of its pages are still named. Those that are stay so: the next flip there
+/// makes the entry void, or a recovery would go by it.
+#[test]
+fn a_write_over_a_region_forgets_no_entry_of_its_other_pages() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Manual);
+    let write = |file: &AtomicMappedFile, page: u64, len: usize| {
+        file.write_at(&vec![1; len], page * PAGE).expect("a write");
+    };
+    // An entry each.
+    write(&traced.file, 40, 64);
+    write(&traced.file, 3, 64);
+    // By the region's lock; one of its pages is named.
+    write(&traced.file, 0, 10 * PAGE as usize);
+    let trace = traced.trace(|file| write(file, 40, 640));
+    let is_void = |what: &What| matches!(what, What::CompareExchange { .. });
+    assert!(trace.iter().any(is_void), "the entry is still there: {:?}", short(&trace));
+}
+
 #[test]
 fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothing_is_away() {
     let Some(ground) = common::dax() else { return };
