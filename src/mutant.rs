@@ -150,6 +150,7 @@ mutants! {
         VouchNotPublished "vouch-not-published": "a vouched flip is not published in DRAM",
     }
     "engine/ways.rs" {
+        LinesToOneSide "lines-to-one-side": "slices of both sides are all copied to the home file",
         FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
         FlipNoDrainAfterWord "flip-no-drain-after-word": "no drain after a flip's word",
         UndoSpillNotWritten "undo-spill-not-written": "the words of a spilled undo entry are not written",
@@ -204,12 +205,12 @@ mutants! {
     }
     "engine/read_in_page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies from the home file what is not valid there",
-        AwayTakenForHome "away-taken-for-home": "a short read copies from the home file although not all of the page is valid there",
+        AwayTakenForHome "away-taken-for-home": "a read within a page copies from the home file although not all of the page is valid there",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
     "engine/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
-        RestNotCopied "rest-not-copied": "slices that are valid on the other side are not copied over",
+        PiecesReadAtHome "pieces-read-at-home": "all slices of a page in pieces are read at home",
     }
     "engine/deploy.rs" {
         DeployDurableSlots "deploy-durable-slots": "deployment goes over durable slots",

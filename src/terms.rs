@@ -115,8 +115,9 @@ pub enum Durability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum DeployPolicy {
-    /// On the first read that finds a page, or many pages, in so many pieces that copying them home pays, and
-    /// for every view (Acumen's lazy deployment, IV-C, with thresholds: see `docs/performance.md`).
+    /// After a read of 64 KiB or more that found its bytes in so many pieces that copying them home pays, and
+    /// for every view (Acumen's lazy deployment, IV-C, with thresholds: see `docs/performance.md`). Shorter reads take
+    /// their bytes from where they lie.
     #[default]
     Lazy,
     /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).

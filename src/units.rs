@@ -36,7 +36,8 @@ const _: () = assert!(CHUNK / PAGE * 8 == PAGE, "one page of slice words describ
 #[inline(always)]
 pub const fn is_in_page(offset: u64, len: usize) -> bool {
     // One comparison for lengths of all kinds.
-    (offset as usize % PAGE).wrapping_add(len).wrapping_sub(1) < PAGE && len <= PAGE
+    debug_assert!(len <= isize::MAX as usize);
+    (offset as usize % PAGE).wrapping_add(len).wrapping_sub(1) < PAGE
 }
 
 /// A page of the home file, counted from its start.

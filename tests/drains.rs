@@ -577,23 +577,46 @@ fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothin
 }
 
 #[test]
-fn a_read_of_a_page_in_many_pieces_deploys_it_once() {
+fn a_short_read_deploys_nothing_in_however_many_pieces_a_page_is() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    let scatter = |file: &AtomicMappedFile| {
-        let mut tx = file.begin();
-        (0..20).for_each(|n| tx.write_at(&[9; 64], n * 128).expect("write"));
-        tx.commit().expect("commit");
+    traced.file.write_at(&[8; 4 * 4096], 0).expect("write");
+    let mut tx = traced.file.begin();
+    (0..32).for_each(|n| tx.write_at(&[9; 64], PAGE + n * 128).expect("write"));
+    tx.commit().expect("commit");
+    let (mut page, mut found) = ([0; 4096], [0; 4 * 4096]);
+    let trace = traced.trace(|file| {
+        file.read_at(&mut page, PAGE).expect("read");
+        file.read_at(&mut found, 0).expect("read");
+    });
+    assert!(trace.is_empty() && page == found[4096..8192], "{trace:?}");
+    let is_in_pieces = |n: usize| (64..128).contains(&n) && n.is_multiple_of(2);
+    let expected = |n: usize| if is_in_pieces(n) { [9; 64] } else { [8; 64] };
+    assert!(found.as_chunks().0.iter().enumerate().all(|(n, slice)| *slice == expected(n)));
+}
+
+/// 64 KiB in two pieces stay as they are, and in three they come home.
+#[test]
+fn a_long_read_deploys_what_is_in_more_pieces_than_one_for_64_kib() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
+    for n in 0..2 {
+        traced.file.write_at(&[n; 65536], 0).expect("write");
+    }
+    let read = |file: &AtomicMappedFile| file.read_at(&mut [0; 65536], 0).expect("read");
+    let slice = |file: &AtomicMappedFile, page: u64| {
+        file.write_at(&[9; 64], page * PAGE + 640).expect("write");
     };
-    let read = |file: &AtomicMappedFile| file.read_at(&mut [0; 4096], 0).expect("read");
-    scatter(&traced.file);
+    slice(&traced.file, 4);
     read(&traced.file);
-    scatter(&traced.file);
     let trace = traced.trace(read);
-    assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
-    check_flip(&mut traced.words, &trace, "lazy");
+    assert!(trace.is_empty(), "all of it, and one slice: {trace:?}");
+    slice(&traced.file, 9);
+    let trace = traced.trace(|file| file.read_at(&mut [0; 65535], 0).expect("read"));
+    assert!(trace.is_empty(), "not a long one: {trace:?}");
     let trace = traced.trace(read);
-    assert!(trace.is_empty(), "{trace:?}");
+    assert_eq!(drains(&trace), 3, "two, and one for the entries: {:?}", short(&trace));
+    assert_eq!(bytes_stored(&trace), (128, 0));
 }
 
 /// Pages on both sides in turn are read in as many pieces. What lies on the other side as a whole stays there.

@@ -9,7 +9,7 @@
 pub mod span;
 
 use crate::mutant::planted;
-use crate::units::SLICES_PER_PAGE;
+use crate::units::{PAGE, SLICE, SLICES_PER_PAGE};
 
 /// A set of slices of one page: bit `n` is slice `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -30,9 +30,15 @@ impl Slices {
         Slices((!0 >> (SLICES_PER_PAGE - (end - first))) << first)
     }
 
+    /// The first `count` slices; all of them where it is zero.
+    #[inline]
+    pub const fn first(count: usize) -> Self {
+        debug_assert!(count <= SLICES_PER_PAGE);
+        Slices(!0 >> (SLICES_PER_PAGE.wrapping_sub(count) % SLICES_PER_PAGE))
+    }
+
     /// The slices that hold the bytes `start..end` of the page.
     pub const fn of_bytes(start: usize, end: usize) -> Self {
-        use crate::units::SLICE;
         if start == end {
             return Slices::NONE;
         }
@@ -62,6 +68,15 @@ impl Slices {
     /// In this one and not in the other.
     pub const fn without(self, other: Self) -> Self {
         Slices(self.0 & !other.0)
+    }
+
+    /// Whether they are all of `first`, which are the first ones of a page, or none, if they are among them. One
+    /// comparison, and not two of which no processor foresees the outcome.
+    #[inline]
+    pub const fn is_all_or_none_of_first(self, first: Self) -> bool {
+        debug_assert!(self.0 & !first.0 == 0 && first.0 & first.0.wrapping_add(1) == 0);
+        // One more than none is 1, one more than all is nothing that counts.
+        self.0.wrapping_add(1) & first.0 <= 1
     }
 
     /// Whether they are neighbours, all in one run.
@@ -165,6 +180,12 @@ impl Validity {
         }
     }
 
+    /// The bits from the slice on that the byte at `offset` of the file lies in.
+    #[inline]
+    pub const fn bits_from(self, offset: u64) -> u64 {
+        self.0 >> (offset as usize % PAGE / SLICE)
+    }
+
     /// Where a flip writes: the slots that are not valid.
     pub const fn targets(self) -> Self {
         Validity(!self.0)
@@ -196,6 +217,19 @@ mod tests {
                 back |= Slices::range(run.start, run.end).0;
             }
             assert_eq!(back, bits);
+        }
+    }
+
+    #[test]
+    fn all_or_none_of_the_first_are_found() {
+        for count in 1..=64 {
+            let first = Slices::first(count);
+            assert_eq!(first.count(), count);
+            for bits in [0, 1, 2, 3, 1 << 63, !0, !1, !0 >> 1, 0xAAAA, first.0 >> 1, first.0 << 1] {
+                let some = Slices(bits).and(first);
+                let expected = some == first || some.is_empty();
+                assert_eq!(some.is_all_or_none_of_first(first), expected, "{some:?} of {count}");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Slices;
 use crate::mutant::planted;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use std::ops::Range;
 
 /// The part of one page that a byte range covers.
@@ -31,6 +31,12 @@ impl PageSpan {
     pub const fn offset(&self) -> u64 {
         self.page.start() + self.start as u64
     }
+}
+
+/// How many slices `len` bytes at `offset` touch, if they lie in one page.
+#[inline]
+pub const fn slices_of(offset: u64, len: usize) -> usize {
+    (offset as usize % SLICE + len).div_ceil(SLICE)
 }
 
 /// The pages that `range` touches, in order. `range` must not be inverted.

@@ -11,10 +11,12 @@ use super::Engine;
 use super::lanes::Lane;
 use super::plan::{Part, RegionPlan, bits};
 use crate::format::layout;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE};
 
 /// Parts of one operation whose lines are asked for ahead: no more than the processor waits for at a time.
 pub(super) const ASKED_PARTS: usize = 16;
+/// Pages whose states share a line.
+const PAGES_OF_A_LINE: usize = 4;
 /// Regions of one operation whose states are asked for ahead.
 const ASKED_REGIONS: usize = 8;
 
@@ -72,6 +74,20 @@ impl Engine {
         file.prefetch_read(at);
     }
 
+    /// Asks for what is known of the pages of the next region, as far as they lie before `end`: they are looked at
+    /// when those of this one have been copied.
+    pub(super) fn ask_for_next_region(&self, region: RegionIndex, end: u64) {
+        let next = RegionIndex(region.0 + 1);
+        let pages = end.saturating_sub(next.start()).div_ceil(PAGE as u64);
+        if pages == 0 {
+            return;
+        }
+        let Some(state) = self.state.touched(next) else { return };
+        for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
+            self.platform.prefetch_own(page);
+        }
+    }
+
     /// Asks for what is known of the pages of an operation. Each lock waits for all stores before it: taken
     /// one after the other, they would each wait for a miss.
     pub(super) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
@@ -81,7 +97,7 @@ impl Engine {
                 // Its pages come while those before are copied.
                 continue;
             }
-            // Four pages share a line.
+            // Four pages share a line, see `PAGES_OF_A_LINE`.
             let mut lines = plan.touched | plan.touched >> 1;
             lines |= lines >> 2;
             for n in bits(lines & 0x1111_1111_1111_1111) {

@@ -100,17 +100,6 @@ impl Engine {
     /// failure of the read, which has its bytes: the next one tries again.
     #[cold]
     pub(super) fn deploy_for_reader(&self, range: Range<u64>) {
-        if self.durable.is_some() {
-            // Who makes a durable point holds pages for as long as a disk takes. No reader waits for it.
-            let is_held = |span: span::PageSpan| {
-                self.state
-                    .touched(span.page.region())
-                    .is_some_and(|region| region.pages[span.page.in_region()].lock.is_held())
-            };
-            if span::pages(range.clone()).any(is_held) {
-                return;
-            }
-        }
         let _next_time_otherwise = self.deploy_pages(range, Pins::Respect, Which::Scattered);
     }
 

@@ -1,144 +1,85 @@
 //! How are bytes gathered that are valid in several places?
 //!
-//! A page that was written in places is valid on the one side here and on the other side there. It is copied
-//! from the side that has more of it as if all of it were valid there, neighbouring pages in one copy, and
-//! then the slices of the other side are copied over that. A few long copies take less time than many short
-//! ones, and a processor that loads ahead has something to load.
+//! Pages that are valid on one side are copied together with their neighbours there. A page that was written in
+//! places is valid on the one side here and on the other side there: each of its slices is copied from its own,
+//! without a branch.
 //!
-//! So slots are copied that are not valid, and may be stored to at this moment. What is copied is a state only
-//! if the caller's versions (or locks) say so afterwards, as with all that is copied here.
+//! What is copied is a state only if the caller's versions (or locks) say so afterwards.
 
 use super::Engine;
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::mutant::planted;
-use crate::units::{ChunkIndex, PageIndex, SLICE};
+use crate::units::{ChunkIndex, SLICE};
 use std::ops::Range;
 
-/// A page that a read finds in more pieces than this is deployed afterwards (policy `Lazy`): the
-/// next read copies one piece. Each piece beyond the first costs a few nanoseconds, a deployment
-/// two drains; see `docs/performance.md`.
-pub(super) const GATHER_AT_MOST: usize = 8;
 /// A long read has so many bytes at least.
-const LONG: usize = 16 << 10;
-/// If a long read finds its bytes in more pieces than one for so many, all that is scattered within a region comes
-/// home afterwards: each piece begins with a miss that nobody has asked for. The writes pay for that which have
-/// scattered it: no byte comes home that was not written since.
-const PIECE: usize = 64 << 10;
+const LONG: usize = 64 << 10;
 
-/// In how many pieces a read has found its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Pieces {
-    /// Those of the page that has most of them.
-    pub of_a_page: usize,
-    /// Altogether.
-    pub all: usize,
-}
-
-impl Pieces {
-    /// Whether it takes less time to bring so many bytes home than to read them like that a few times more.
-    /// `keeps_points`: what comes home is a change then, which the next durable point has to tell of.
-    pub fn are_too_many(self, len: usize, keeps_points: bool) -> bool {
-        let is_scattered = len >= LONG && self.all > 1 + len / PIECE;
-        self.of_a_page > GATHER_AT_MOST || is_scattered && !keeps_points
-    }
-}
-
-/// From where some slices of a page are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Split {
-    /// The side that has more of them, or home. All are copied from there.
-    pub base: Side,
-    /// Those that are valid on the other side, and are copied over that.
-    pub rest: Slices,
-}
-
-impl Split {
-    #[inline]
-    pub fn of(validity: Validity, slices: Slices) -> Split {
-        let (home, reflection) = (validity.at_home(slices), validity.in_reflection(slices));
-        // Counting takes some instructions where the processor's own may not be used.
-        let is_home =
-            reflection.is_empty() || !home.is_empty() && reflection.count() <= home.count();
-        if is_home {
-            Split { base: Side::Home, rest: reflection }
-        } else {
-            Split { base: Side::Reflection, rest: home }
-        }
-    }
-
-    /// How many pieces the slices are in.
-    #[inline]
-    pub fn pieces(self, slices: Slices) -> usize {
-        self.rest.run_count() + slices.without(self.rest).run_count()
-    }
+/// Whether it takes less time to bring `len` bytes home that were read in so many pieces than to read them like
+/// that a few times more (policy `Lazy`). Of a long read alone: each piece begins with a miss, and in short ones as
+/// many are under way as there can be. The writes pay for it which have scattered the bytes: none comes home that was
+/// not written since. See `docs/performance.md`.
+pub(super) fn are_too_many(pieces: usize, len: usize) -> bool {
+    len >= LONG && pieces > 1 + len / LONG
 }
 
 impl Engine {
     /// Copies `range` from the valid slots. What it copies is a state only if the caller's versions (or
     /// locks) say so. Returns in how many pieces the bytes were.
-    pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<Pieces> {
-        let mut pieces = Pieces::default();
-        let mut is_split = false;
-        let mut joined = Joined { engine: self, begin: range.start, to, pending: None, pieces: 0 };
-        for span in span::pages(range.clone()) {
+    pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
+        let mut joined = Joined {
+            engine: self,
+            begin: range.start,
+            to,
+            pending: None,
+            last: (Side::Home, u64::MAX),
+            pieces: 0,
+        };
+        for span in span::pages(range) {
             let region = self.region(span.page.region())?;
             let (validity, slices) = (region.validity(span.page.in_region()), span.slices());
-            let split = Split::of(validity, slices);
             let all = span.offset()..span.offset() + span.len() as u64;
-            if split.rest.is_empty() {
-                if split.base == Side::Home {
+            if validity.are_on_one_side(slices) {
+                let side = validity.side(span.start / SLICE);
+                if side == Side::Home {
                     self.note_loadable(region, span.page.region());
                 }
-                pieces.of_a_page = pieces.of_a_page.max(1);
-                joined.take(split.base, all)?;
+                joined.count(side, &all);
+                joined.take(Source::On(side), all)?;
                 continue;
             }
-            pieces.of_a_page = pieces.of_a_page.max(split.pieces(slices));
             // A page of the reflection file with a valid slot was written, so all of it is allocated.
             if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
                 self.note_loadable(region, span.page.region());
-                is_split = true;
-                pieces.all += split.rest.run_count();
-                joined.take(split.base, all)?;
+                joined.count_both(validity, slices, &all);
+                joined.take(Source::OnBoth(validity), all)?;
             } else {
                 joined.take_valid(validity, &span)?;
             }
         }
         joined.copy()?;
-        pieces.all += joined.pieces;
-        if is_split {
-            for span in span::pages(range.clone()) {
-                let validity = self.region(span.page.region())?.validity(span.page.in_region());
-                let split = Split::of(validity, span.slices());
-                let is_loadable = self.home_is_loadable(ChunkIndex::of(span.offset()))?;
-                // What is found to be otherwise than a moment ago, or cut off, has a new version.
-                let _is_there = is_loadable && self.copy_rest(to, range.start, span.page, split);
-            }
-        }
-        Ok(pieces)
+        Ok(joined.pieces)
     }
 
-    /// Copies what is valid on the other side than the base's over what was copied from there. `to` begins with
-    /// the byte at `offset`, the other side of the page is loadable. False: it was cut off since.
-    pub(super) fn copy_rest(
-        &self,
-        to: &mut [u8],
-        offset: u64,
-        page: PageIndex,
-        split: Split,
-    ) -> bool {
-        if planted!(RestNotCopied) {
-            return true;
-        }
-        let ends_at = offset + to.len() as u64;
-        split.rest.runs().all(|run| {
-            let start = (page.start() + (run.start * SLICE) as u64).max(offset);
-            let end = (page.start() + (run.end * SLICE) as u64).min(ends_at);
-            let (file, at) = self.slot(split.base.other(), start);
-            file.copy_out_in_page(&mut to[(start - offset) as usize..(end - offset) as usize], at)
-        })
+    /// Fills `to`, bytes of one page, from where each slice is valid. The page is loadable on both sides. False: it is
+    /// cut off, or the bytes are not in one page.
+    #[inline(always)]
+    pub(super) fn copy_from_sides(&self, to: &mut [u8], offset: u64, validity: Validity) -> bool {
+        let sides = if planted!(PiecesReadAtHome) { Validity(0) } else { validity };
+        self.slots(offset).copy_out_in_page(to, sides.bits_from(offset))
+    }
+
+    /// Asks for a piece of one page that will be copied soon.
+    #[inline]
+    fn ask_for_piece(&self, source: Source, piece: &Range<u64>) {
+        let sides = match source {
+            Source::On(Side::Home) => 0,
+            Source::On(Side::Reflection) => !0,
+            Source::OnBoth(validity) => validity.bits_from(piece.start),
+        };
+        self.slots(piece.start).prefetch_read(sides, (piece.end - piece.start) as usize);
     }
 
     /// Fills `to` from the slots on `side` of the home bytes at `offset`, within one chunk.
@@ -158,35 +99,61 @@ impl Engine {
     }
 }
 
-/// Copies what is taken one after the other, neighbours on the same side in one.
+/// From where bytes are copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// All from one side.
+    On(Side),
+    /// Those of a page, each slice from where it is valid. Both sides are loadable.
+    OnBoth(Validity),
+}
+
+/// Copies what is taken one after the other, neighbours on the same side in one. What is taken is asked for before
+/// what was taken before it is copied.
 struct Joined<'a> {
     engine: &'a Engine,
     /// Where `to` begins in the file.
     begin: u64,
     to: &'a mut [u8],
-    pending: Option<(Side, Range<u64>)>,
-    /// How many were taken, neighbours on the same side being one.
+    pending: Option<(Source, Range<u64>)>,
+    /// The side of the last piece that was counted, and its end.
+    last: (Side, u64),
+    /// How many there were, neighbours on the same side being one.
     pieces: usize,
 }
 
 impl Joined<'_> {
-    /// Takes a piece of one page from a side.
+    /// Counts a piece of one page.
     #[inline]
-    fn take(&mut self, side: Side, piece: Range<u64>) -> Result<()> {
-        if let Some((pending_side, pending)) = &mut self.pending {
-            let is_neighbour = *pending_side == side && pending.end == piece.start;
+    fn count(&mut self, side: Side, piece: &Range<u64>) {
+        self.pieces += usize::from(self.last != (side, piece.start));
+        self.last = (side, piece.end);
+    }
+
+    /// Counts those of slices on both sides: as one on the side that has more of them, and each one between.
+    fn count_both(&mut self, validity: Validity, slices: Slices, piece: &Range<u64>) {
+        let (home, there) = (validity.at_home(slices), validity.in_reflection(slices));
+        let base = if home.count() >= there.count() { Side::Home } else { Side::Reflection };
+        self.pieces += home.run_count().min(there.run_count());
+        self.count(base, piece);
+    }
+
+    /// Takes a piece of one page.
+    #[inline]
+    fn take(&mut self, source: Source, piece: Range<u64>) -> Result<()> {
+        if let Some((pending_source, pending)) = &mut self.pending {
+            let is_of_a_side = *pending_source == source && matches!(source, Source::On(_));
+            let is_neighbour = is_of_a_side && pending.end == piece.start;
             // A chunk is the unit of what is known about holes, and divides a superchunk.
             let is_in_chunk = ChunkIndex::of(pending.start) == ChunkIndex::of(piece.start);
             if is_neighbour && (is_in_chunk || planted!(ReadJoinsChunks)) {
                 pending.end = piece.end;
                 return Ok(());
             }
-            self.pieces += usize::from(!is_neighbour);
-            self.copy()?;
-        } else {
-            self.pieces += 1;
         }
-        self.pending = Some((side, piece));
+        self.engine.ask_for_piece(source, &piece);
+        self.copy()?;
+        self.pending = Some((source, piece));
         Ok(())
     }
 
@@ -200,37 +167,31 @@ impl Joined<'_> {
             let start = (run.start * SLICE).max(span.start);
             let end = (run.end * SLICE).min(span.end);
             let at = span.page.start();
-            self.take(side, at + start as u64..at + end as u64)?;
+            let piece = at + start as u64..at + end as u64;
+            self.count(side, &piece);
+            self.take(Source::On(side), piece)?;
         }
         Ok(())
     }
 
     /// Copies what was taken last.
     fn copy(&mut self) -> Result<()> {
-        let Some((side, ready)) = self.pending.take() else { return Ok(()) };
+        let Some((source, ready)) = self.pending.take() else { return Ok(()) };
         let into = (ready.start - self.begin) as usize..(ready.end - self.begin) as usize;
-        self.engine.load_slot(side, &mut self.to[into], ready.start)
+        let to = &mut self.to[into];
+        match source {
+            Source::On(side) => self.engine.load_slot(side, to, ready.start),
+            Source::OnBoth(validity) => {
+                // Who is pinned, or holds locks, finds no page cut off.
+                assert!(self.engine.copy_from_sides(to, ready.start, validity));
+                Ok(())
+            }
+        }
     }
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn the_side_that_has_more_is_the_base() {
-        let slices = Slices(0b1111_1111);
-        let split = |word| Split::of(Validity(word), slices);
-        assert_eq!(split(0), Split { base: Side::Home, rest: Slices::NONE });
-        assert_eq!(split(!0), Split { base: Side::Reflection, rest: Slices::NONE });
-        assert_eq!(split(0b1010), Split { base: Side::Home, rest: Slices(0b1010) });
-        assert_eq!(split(0b1111_0110), Split { base: Side::Reflection, rest: Slices(0b1001) });
-        let pieces = [(0, 1), (!0, 1), (0b1010, 5), (0b1111_0110, 4), (0b1, 2), (0b1_1000, 3)];
-        for (word, count) in pieces {
-            assert_eq!(split(word).pieces(slices), count, "{word:b}");
-        }
-    }
-
     /// Random slices of pages here and there, and holes of the home file between them, at all sizes.
     #[test]
     fn whatever_lies_where_it_is_gathered() {

@@ -12,7 +12,7 @@ use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::plan::WordMove;
 use super::read::ReadMark;
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::Slices;
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
@@ -134,7 +134,7 @@ impl Engine {
         }
         match parts {
             [part] if is_whole_slices(part) => {
-                self.copy_whole_slices(lane, part, page, slices, valid.targets());
+                self.copy_lines(lane, part.offset, valid.targets(), part.data);
             }
             _ => self
                 .copy_to_free_slots(lane, parts)
@@ -144,27 +144,6 @@ impl Engine {
         unless!(FlipNotClosed, held.close());
         unless!(FlipNotPublished, publish(region, &change));
         Ok(())
-    }
-
-    /// Copies a part that needs no completion to the slots that are not valid: as
-    /// [`copy_to_free_slots`](Self::copy_to_free_slots), without its cases.
-    #[inline]
-    fn copy_whole_slices(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        page: PageIndex,
-        slices: Slices,
-        free: Validity,
-    ) {
-        for side in [Side::Home, Side::Reflection] {
-            for run in free.on(side, slices).runs() {
-                let offset = page.start() + (run.start * SLICE) as u64;
-                let from = (offset - part.offset) as usize;
-                let (file, at) = self.slot(side, offset);
-                self.store(lane, file, at, &part.data[from..from + run.len() * SLICE]);
-            }
-        }
     }
 }
 

@@ -79,7 +79,7 @@ use crate::mutant::planted;
 use crate::platform::{Platform, barrier, fork};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::registry::Registration;
-use crate::store::MappedFile;
+use crate::store::{MappedFile, Sides};
 use crate::terms::{DeployPolicy, Durability, Medium};
 use crate::thread::Tag;
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
@@ -343,6 +343,15 @@ impl Engine {
             Side::Home => (&self.home, offset),
             Side::Reflection => (&self.reflection, layout::reflection(offset)),
         }
+    }
+
+    /// Both slots of the home bytes at `offset`, the home slot first: bit `n` of a [`Validity`] of the page says which
+    /// one a line goes to, or comes from, as it says which one is valid.
+    ///
+    /// [`Validity`]: crate::bitmap::Validity
+    #[inline]
+    fn slots(&self, offset: u64) -> Sides<'_> {
+        Sides::new([&self.home, &self.reflection], [offset, layout::reflection(offset)])
     }
 
     /// The region's state, made on first touch. Called while pinned and after the range was

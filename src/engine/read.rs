@@ -8,10 +8,9 @@
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 
 use super::Engine;
-use super::gather::Pieces;
+use super::gather::are_too_many;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
-use super::read_in_page::SHORT;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::span;
@@ -46,11 +45,30 @@ impl Engine {
         // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
         // under way at the same time.
         self.home.prefetch_read(offset);
-        let Some(lane) = self.lane_at_hand() else { return self.read_anyhow(to, offset) };
-        if to.len() <= SHORT && self.read_short_at_home(lane, to, offset) {
+        match self.lane_at_hand() {
+            Some(lane) if lane.recent.reads_away() => self.read_away(lane, to, offset),
+            Some(lane) => self.read_home(lane, to, offset),
+            None => self.read_anyhow(to, offset),
+        }
+    }
+
+    /// The same, with the lane [at hand](Self::lane_at_hand), where a page is expected to be at home.
+    // Here and below: what follows is called last, so that nothing has to be kept over a call.
+    #[inline(never)]
+    fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
+        if self.read_at_home(lane, to, offset) {
             return Ok(());
         }
-        if self.read_in_page(lane, to, offset) { Ok(()) } else { self.read_anyhow(to, offset) }
+        self.read_away(lane, to, offset)
+    }
+
+    /// The same, where it may lie on either side.
+    #[inline(never)]
+    fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
+        if self.read_in_page(lane, to, offset) {
+            return Ok(());
+        }
+        self.read_anyhow(to, offset)
     }
 
     /// The same, whatever the range is and whatever is found.
@@ -66,13 +84,14 @@ impl Engine {
         if self.lane_at_hand().is_some_and(|at_hand| self.read_in_page(at_hand, to, offset)) {
             return Ok(());
         }
-        let mut pieces = Pieces::default();
+        let mut pieces = 0;
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 lane.stats.bump(Counter::Reads, 1);
-                let too_many = pieces.are_too_many(to.len(), self.durable.is_some());
-                if too_many && self.policy == DeployPolicy::Lazy {
+                // Where durable points are kept, what comes home is a change that the next one has to tell of.
+                let is_wanted = self.policy == DeployPolicy::Lazy && self.durable.is_none();
+                if is_wanted && are_too_many(pieces, to.len()) {
                     drop(lane);
                     self.deploy_for_reader(offset..offset + to.len() as u64);
                 }
@@ -101,7 +120,7 @@ impl Engine {
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        pieces: &mut Pieces,
+        pieces: &mut usize,
     ) -> Result<bool> {
         let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;

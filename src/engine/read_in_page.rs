@@ -9,125 +9,123 @@
 //! Same steps as there: pin, range, versions, copy, versions.
 
 use super::Engine;
-use super::gather::{GATHER_AT_MOST, Split};
-use super::lanes::Lane;
+use super::lanes::{AtOnce, Lane};
 use super::state::RegionState;
 use super::stats::Counter;
+use crate::bitmap::span::slices_of;
 use crate::bitmap::{Slices, Validity};
 use crate::format::layout;
 use crate::lock::Look;
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, is_in_page};
+use crate::units::{PageIndex, is_in_page};
 use std::hint::select_unpredictable;
 
-/// Bytes of a read that is tried where it is called. Beyond it a copy is a call, and what is kept over a call
-/// is stored and loaded.
-pub(super) const SHORT: usize = 128;
+/// A read of one page that has begun, and is pinned.
+struct Begun<'e> {
+    pinned: AtOnce<'e>,
+    region: &'e RegionState,
+    /// The page's in its region.
+    place: usize,
+    look: Look,
+}
+
+impl Begun<'_> {
+    #[inline(always)]
+    fn validity(&self) -> Validity {
+        self.region.validity(self.place)
+    }
+
+    /// Ends it. Whether what was copied meanwhile is a state.
+    #[inline(always)]
+    fn end(self, lane: &Lane) -> bool {
+        // Orders the copy before the second look: what was copied under a version is looked at
+        // after it was copied.
+        fence(Ordering::Acquire);
+        let is_state = self.look.is_still(&self.region.lock, &self.region.pages[self.place].lock);
+        if is_state {
+            self.pinned.has_read();
+        } else {
+            lane.stats.bump(Counter::ReadRetries, 1);
+        }
+        is_state
+    }
+}
 
 impl Engine {
-    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page and there in few pieces,
-    /// and nobody changes the page. `lane` is the one [at hand](Self::lane_at_hand). False: something is not,
-    /// and `to` is whatever it is.
-    #[inline(never)]
+    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page, and nobody changes it. `lane` is
+    /// the one [at hand](Self::lane_at_hand). False: something is not, and `to` is whatever it is.
+    #[inline(always)]
     pub(super) fn read_in_page(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let asks = lane.recent.reads_away();
-        self.try_read_in_page(lane, to, offset, PAGE, asks, |region, validity, to| {
-            self.copy_valid(lane, region, validity, to, offset)
-        })
+        let Some(begun) = self.begin_in_page(lane, to.len(), offset, asks) else { return false };
+        self.copy_valid(lane, &begun, to, offset) && begun.end(lane)
     }
 
-    /// The same for few bytes of a page that is at home as a whole: what is most frequent, where it is called.
-    #[inline]
-    pub(super) fn read_short_at_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        !lane.recent.reads_away()
-            && self.try_read_in_page(lane, to, offset, SHORT, false, |region, validity, to| {
-                // The page as a whole: then it does not matter which slices they are.
-                (validity == Validity(0) || planted!(AwayTakenForHome))
-                    && (region.home_is_loadable() || planted!(HoleReadAtOnce))
-                    && self.home.copy_out_in_page(to, offset)
-            })
-    }
-
-    /// `asks` for the reflection slot, as the home slot was asked for by the caller. `copy` fills `to` from the
-    /// slots that are valid. False: it did not.
+    /// The same for bytes of a page that is at home as a whole: what is most frequent.
     #[inline(always)]
-    fn try_read_in_page(
-        &self,
-        lane: &Lane,
-        to: &mut [u8],
+    pub(super) fn read_at_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        let Some(begun) = self.begin_in_page(lane, to.len(), offset, false) else { return false };
+        // The page as a whole: then it does not matter which slices they are.
+        (begun.validity() == Validity(0) || planted!(AwayTakenForHome))
+            && (begun.region.home_is_loadable() || planted!(HoleReadAtOnce))
+            && self.home.copy_out_in_page(to, offset)
+            && begun.end(lane)
+    }
+
+    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for the reflection
+    /// slot, as the home slot was asked for by the caller.
+    #[inline(always)]
+    fn begin_in_page<'e>(
+        &'e self,
+        lane: &'e Lane,
+        len: usize,
         offset: u64,
-        most: usize,
         asks: bool,
-        copy: impl FnOnce(&RegionState, Validity, &mut [u8]) -> bool,
-    ) -> bool {
-        if to.len() > most || !is_in_page(offset, to.len()) {
-            return false;
+    ) -> Option<Begun<'e>> {
+        if !is_in_page(offset, len) {
+            return None;
         }
         let pinned = lane.pin_at_once();
         // The last byte, which is in the same page. (Of no bytes it is the one before: they may begin where
         // the file ends.)
-        let last = offset.wrapping_add(to.len() as u64).wrapping_sub(1);
+        let last = offset.wrapping_add(len as u64).wrapping_sub(1);
         if last >= self.len() {
-            return false;
+            return None;
         }
         if asks {
             // Which of the two slots it is will be known when the page's state is here.
             self.reflection.prefetch_read(layout::reflection(offset));
         }
         let page = PageIndex::of(offset);
-        let Some(region) = self.state.touched(page.region()) else { return false };
-        let words = (&region.lock, &region.pages[page.in_region()].lock);
-        let Some(look) = Look::begin(words.0, words.1) else { return false };
-        if !copy(region, region.validity(page.in_region()), to) {
-            return false;
-        }
-        // Orders the copy before the second look: what was copied under a version is looked at
-        // after it was copied.
-        fence(Ordering::Acquire);
-        let is_state = look.is_still(words.0, words.1);
-        if is_state {
-            pinned.has_read();
-        } else {
-            lane.stats.bump(Counter::ReadRetries, 1);
-        }
-        is_state
+        let region = self.state.touched(page.region())?;
+        let place = page.in_region();
+        let look = Look::begin(&region.lock, &region.pages[place].lock)?;
+        Some(Begun { pinned, region, place, look })
     }
 
-    /// Copies from where the bytes are valid. False: they are in so many pieces that their page is to be deployed,
-    /// or they are not to be loaded.
+    /// Copies from where the bytes are valid. False: they are not to be loaded.
     ///
     /// Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is wrong
     /// every other time: then it has begun reads for nothing and begins them again, one by one. So the slot is
     /// selected, not jumped for: that waits for the page's state, and the reads behind it do not.
     #[inline(always)]
-    fn copy_valid(
-        &self,
-        lane: &Lane,
-        region: &RegionState,
-        validity: Validity,
-        to: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let start = offset as usize % PAGE;
-        let slices = Slices::of_bytes(start, start + to.len());
-        let there = validity.in_reflection(slices);
+    fn copy_valid(&self, lane: &Lane, begun: &Begun<'_>, to: &mut [u8], offset: u64) -> bool {
+        let (region, validity) = (begun.region, begun.validity());
+        // (Of no bytes they are one slice or all. Nothing will be loaded.)
+        let slices = Slices::first(slices_of(offset, to.len()));
+        let there = Slices(validity.bits_from(offset)).and(slices);
         lane.recent.note_read(!there.is_empty());
         let is_away = there == slices;
-        if is_away | there.is_empty() {
+        if there.is_all_or_none_of_first(slices) {
             let is_there = is_away && !planted!(AwayReadAtHome);
             let file = select_unpredictable(is_there, &self.reflection, &self.home);
             let at = select_unpredictable(is_there, layout::reflection(offset), offset);
-            // A valid slot of the reflection file was written, so it is allocated. (Of no bytes, nothing is loaded.)
+            // A valid slot of the reflection file was written, so it is allocated.
             let is_loadable = is_away | region.home_is_loadable() | planted!(HoleReadAtOnce);
             return is_loadable && file.copy_out_in_page(to, at);
         }
-        let split = Split::of(validity, slices);
-        let (file, at) = self.slot(split.base, offset);
-        region.home_is_loadable()
-            && split.pieces(slices) <= GATHER_AT_MOST
-            && file.copy_out_in_page(to, at)
-            && self.copy_rest(to, offset, PageIndex::of(offset), split)
+        region.home_is_loadable() && self.copy_from_sides(to, offset, validity)
     }
 }
 
@@ -147,9 +145,7 @@ mod tests {
         let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
         let short = |len: usize, offset: u64| {
             let mut to = vec![0; len];
-            engine
-                .lane_at_hand()
-                .is_some_and(|lane| engine.read_short_at_home(lane, &mut to, offset))
+            engine.lane_at_hand().is_some_and(|lane| engine.read_at_home(lane, &mut to, offset))
         };
         let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
         // Twice: both slots are there, and everything is at home.
@@ -165,11 +161,11 @@ mod tests {
         for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
             let mut read = vec![0; len];
             let lane = engine.lane_at_hand().expect("nothing was published");
-            assert!(engine.read_short_at_home(lane, &mut read, offset));
+            assert!(engine.read_at_home(lane, &mut read, offset));
             assert_eq!(read, data[offset as usize..][..len]);
         }
-        assert!(at_once(4096, 4096) && !short(129, 0));
-        assert_eq!(file.stats().reads, 6, "each is counted");
+        assert!(at_once(4096, 4096) && short(4096, 4096) && !short(4097, 0));
+        assert_eq!(file.stats().reads, 7, "each is counted");
         assert!(!at_once(2, 4095) && !at_once(4097, 0), "two pages");
         assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
         assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
@@ -183,26 +179,28 @@ mod tests {
         let mut read = vec![0; 4096];
         assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
         assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
-        assert!(!short(64, 0), "both slots are asked for now");
+        let asks = engine.lane_at_hand().is_some_and(|lane| lane.recent.reads_away());
+        assert!(asks, "both slots are asked for now");
         assert!(
             !at_once(1, u64::MAX) && !at_once(0, u64::MAX),
             "nor are they where there are none"
         );
-        // In ten pieces at the end, and in eight before.
-        for slice in [2, 4, 6] {
+        // In as many pieces as can be.
+        for slice in (2..64).step_by(2) {
             file.write_at(&[7; 64], 4096 + slice * 64).expect("a write");
             expected[slice as usize * 64..][..64].fill(7);
         }
         file.load::<u8>(0).expect("a read");
-        assert!(in_page(&mut read, 4096) && read == expected, "in eight pieces");
-        file.write_at(&[7; 64], 4096 + 8 * 64).expect("a write");
-        file.load::<u8>(0).expect("a read");
-        assert!(!at_once(4096, 4096) && !at_once(9 * 64, 4096), "to be deployed");
-        assert!(at_once(8 * 64, 4096), "in eight pieces");
-        file.read_at(&mut read, 4096).expect("a read");
-        file.load::<u8>(0).expect("a read");
-        assert!(at_once(4096, 4096), "it was");
+        assert!(in_page(&mut read, 4096) && read == expected, "in 64 pieces");
+        for (start, len) in
+            [(1, 4095), (0, 4095), (65, 200), (63, 2), (100, 20), (128, 640), (70, 58)]
+        {
+            let at_once = in_page(&mut read[..len], 4096 + start as u64);
+            assert!(at_once && read[..len] == expected[start..start + len], "{len} from {start}");
+        }
+        assert_eq!(file.stats().deployments, 0);
         // Most of it on the other side.
+        file.deploy(4096..8192).expect("a deployment");
         file.write_at(&[8; 4032], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
         expected[..4032].fill(8);
@@ -241,7 +239,7 @@ mod tests {
         let at_once = |offset: u64| long_at_once(1, offset);
         let short = |offset: u64| {
             let lane = engine.lane_at_hand().expect("nothing was published");
-            engine.read_short_at_home(lane, &mut [0], offset)
+            engine.read_at_home(lane, &mut [0], offset)
         };
         for _ in 0..2 {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);

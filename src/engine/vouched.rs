@@ -17,7 +17,7 @@ use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::plan::{WordMove, bits};
 use super::stats::Counter;
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::{Slices, Validity};
 use crate::error::Result;
 use crate::format::layout::{self, VOUCH};
 use crate::format::vouch::{Vouch, sum_of};
@@ -138,26 +138,24 @@ impl Engine {
         bytes: &[u8],
     ) {
         let slices = target.slices;
-        if sides.are_on_one_side(slices) && slices.are_one_run() {
+        if slices.are_one_run() {
             let first = slices.0.trailing_zeros() as usize;
             let offset = target.page.start() + (first * SLICE) as u64;
-            let (file, at) = self.slot(sides.side(first), offset);
-            self.store_lines(lane, file, at, bytes);
+            self.copy_lines(lane, offset, sides, bytes);
         } else {
             self.copy_runs(lane, target, sides, bytes);
         }
     }
 
-    /// The same, of slices that are not one run, or not all on one side.
+    /// The same, of slices that are not one run.
     #[cold]
     fn copy_runs(&self, lane: &Lane, target: &Target<'_>, sides: Validity, bytes: &[u8]) {
-        for side in [Side::Home, Side::Reflection] {
-            for run in sides.on(side, target.slices).runs() {
-                let before = target.slices.and(Slices::range(0, run.start)).count();
-                let offset = target.page.start() + (run.start * SLICE) as u64;
-                let (file, at) = self.slot(side, offset);
-                self.store_lines(lane, file, at, &bytes[before * SLICE..][..run.len() * SLICE]);
-            }
+        let mut rest = bytes;
+        for run in target.slices.runs() {
+            let (now, later) = rest.split_at(run.len() * SLICE);
+            let offset = target.page.start() + (run.start * SLICE) as u64;
+            self.copy_lines(lane, offset, sides, now);
+            rest = later;
         }
     }
 

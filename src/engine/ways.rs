@@ -201,6 +201,7 @@ impl Engine {
                 };
                 near = Some((span.region, region));
                 let bytes = span.bytes_of(&part.range());
+                self.ask_for_next_region(span.region, part.range().end);
                 // In one piece, which is usual for long parts: looked at and copied at once.
                 if is_whole_pages(&bytes)
                     && let Some(valid) = region.valid_side(span.pages.clone())
@@ -217,7 +218,7 @@ impl Engine {
                         self.add_to_run(lane, part, &mut run, side, piece);
                         self.copy_if_long(lane, part, &mut run, at_once);
                     } else {
-                        self.copy_span(lane, part, &page, free, &mut run, &mut completed)?;
+                        self.copy_in_sides(lane, part, &page, free, &mut completed)?;
                     }
                 }
             }
@@ -256,35 +257,34 @@ impl Engine {
         }
     }
 
-    fn copy_span(
+    /// Copies what the part has of a page, each slice to its side, completing those at the ends.
+    fn copy_in_sides(
         &self,
         lane: &Lane,
         part: &Part<'_>,
         span: &PageSpan,
         free: Validity,
-        pending: &mut Option<(Side, Range<u64>)>,
         completed: &mut Option<u64>,
     ) -> Result<()> {
-        let mut rest = span.slices();
-        while !rest.is_empty() {
-            let side = free.side(rest.0.trailing_zeros() as usize);
-            let Some(run) = free.on(side, rest).runs().next() else { break };
-            rest = rest.without(Slices::range(run.start, run.end));
-            let mut start = run.start * SLICE;
-            let mut end = run.end * SLICE;
-            let page = span.page.start();
-            if span.start > start || span.end < start + SLICE {
-                self.complete_slice(lane, part, page + start as u64, side, completed)?;
-                start += SLICE;
-            }
-            if start < end && span.end < end {
-                end -= SLICE;
-                self.complete_slice(lane, part, page + end as u64, side, completed)?;
-            }
-            if start < end {
-                let piece = page + start as u64..page + end as u64;
-                self.add_to_run(lane, part, pending, side, piece);
-            }
+        let page = span.page.start();
+        let mut complete = |start: usize| {
+            let side = free.side(start / SLICE);
+            self.complete_slice(lane, part, page + start as u64, side, completed)
+        };
+        let mut start = span.start - span.start % SLICE;
+        let mut end = span.end.next_multiple_of(SLICE);
+        if span.start > start || span.end < start + SLICE {
+            complete(start)?;
+            start += SLICE;
+        }
+        if start < end && span.end < end {
+            end -= SLICE;
+            complete(end)?;
+        }
+        if start < end {
+            let offset = page + start as u64;
+            let from = (offset - part.offset) as usize;
+            self.copy_lines(lane, offset, free, &part.data[from..from + (end - start)]);
         }
         Ok(())
     }
@@ -320,6 +320,17 @@ impl Engine {
         self.store(lane, file, at, &slice);
         *completed = Some(offset);
         Ok(())
+    }
+
+    /// Copies the bytes of neighbouring slices of a page, the first of which begins at `offset`, to the slots that
+    /// `sides` says. The next drain makes them durable.
+    ///
+    /// By no branch for the sides: nobody foresees them where pages were written in places.
+    #[inline(always)]
+    pub(super) fn copy_lines(&self, lane: &Lane, offset: u64, sides: Validity, bytes: &[u8]) {
+        let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
+        self.slots(offset).copy_lines_in(sides.bits_from(offset), bytes);
+        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
     }
 
     /// Stores whole cache lines that the next drain makes durable.

@@ -38,6 +38,7 @@ mod positioned;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod recorder;
+mod sides;
 mod stat;
 mod word;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
@@ -121,6 +122,11 @@ impl Place {
             "{self:?} does not name its address"
         );
         self.ptr
+    }
+
+    /// The place `len` bytes behind it, in the same mapping.
+    fn plus(self, len: usize) -> Place {
+        Place { ptr: self.ptr.wrapping_add(len), offset: self.offset + len as u64, ..self }
     }
 }
 
@@ -255,6 +261,34 @@ impl Platform {
         }
     }
 
+    /// As [`Platform::copy_lines_in`] of at most 64 lines, of which each goes to its own side: line `n` to its place
+    /// behind `to[1]` where bit `n` of `sides` is one, behind `to[0]` where it is zero.
+    ///
+    /// # Safety
+    /// As [`Platform::copy_in`], of each line on its own side. Both of `to` are aligned to lines.
+    #[inline(always)]
+    pub unsafe fn copy_lines_to_sides(&self, to: [Place; 2], sides: u64, from: &[u8]) {
+        match self {
+            // SAFETY: the caller's contract is the same.
+            Platform::Native(native) if !cfg!(shuttle) => unsafe {
+                native.copy_lines_to_sides([to[0].checked(), to[1].checked()], sides, from);
+            },
+            // One run of neighbours after the other; under a scheduler half of each at a time, since no copy is one
+            // step.
+            _ => {
+                for (side, run) in sides::runs(sides, from.len() / 64) {
+                    let mut start = run.start * 64;
+                    for half in sides::steps(run.len() * 64) {
+                        let bytes = &from[start..start + half];
+                        // SAFETY: of these bytes, what the caller vouches for.
+                        unsafe { self.copy_in(to[side].plus(start), bytes, Copying::BySize) }
+                        start += half;
+                    }
+                }
+            }
+        }
+    }
+
     /// Copies from the mapping into a caller's buffer. The bytes may be torn if somebody writes to them
     /// at the same time; the caller finds out afterwards (versions, checksums).
     ///
@@ -271,6 +305,37 @@ impl Platform {
                 Platform::Recording(recorder) => recorder.native().copy_out(to, from),
                 #[cfg(feature = "recorder")]
                 Platform::Simulated(simulated) => simulated.copy_out(to, from),
+            }
+        }
+    }
+
+    /// As [`Platform::copy_out`], of bytes in at most 64 lines, each of which is copied from its own side: the line
+    /// with the first byte from `from[1]` where bit 0 of `sides` is one, from `from[0]` where it is zero, and so on.
+    ///
+    /// # Safety
+    /// As [`Platform::copy_out`], of the bytes of each line on its own side. Both of `from` are at the same distance
+    /// from a line's begin.
+    #[inline(always)]
+    pub unsafe fn copy_out_of_sides(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
+        debug_assert_eq!(from[0].addr() % 64, from[1].addr() % 64);
+        match self {
+            // SAFETY: the caller's contract is the same.
+            Platform::Native(native) if !cfg!(shuttle) => unsafe {
+                native.copy_out_of_sides(to, from, sides);
+            },
+            // As above.
+            _ => {
+                let before = from[0].addr() % 64;
+                for (side, run) in sides::runs(sides, (before + to.len()).div_ceil(64)) {
+                    let mut start = (run.start * 64).saturating_sub(before);
+                    let end = (run.end * 64 - before).min(to.len());
+                    for half in sides::steps(end - start) {
+                        let at = from[side].wrapping_add(start);
+                        // SAFETY: of these bytes, what the caller vouches for.
+                        unsafe { self.copy_out(&mut to[start..start + half], at) }
+                        start += half;
+                    }
+                }
             }
         }
     }
@@ -369,6 +434,19 @@ impl Platform {
     pub unsafe fn prefetch_read(&self, at: *const u8) {
         match self {
             Platform::Native(native) => native.prefetch_read(at),
+            #[cfg(feature = "recorder")]
+            _ => {}
+        }
+    }
+
+    /// Asks for lines, of which at most 64, each ahead of a load from its side, as [`Platform::copy_out_of_sides`].
+    ///
+    /// # Safety
+    /// The lines of both sides are in live mappings.
+    #[inline]
+    pub unsafe fn prefetch_from_sides(&self, from: [*const u8; 2], sides: u64, lines: usize) {
+        match self {
+            Platform::Native(_) => isa::prefetch_from_sides(from, sides, lines),
             #[cfg(feature = "recorder")]
             _ => {}
         }

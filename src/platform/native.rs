@@ -7,7 +7,9 @@
 //! - After `copy_in`, `copy_across` or `fill_zero` with [`Copying::BySize`], a drain by the same thread
 //!   is all that the bytes need to survive what [`Persistence`] names.
 //! - [`Native::plan`] is the only place that decides; the copies execute it and the recorder notes it,
-//!   so a trace cannot tell another story than the machine.
+//!   so a trace cannot tell another story than the machine. (Lines to two sides are streamed by the length of all
+//!   together. A recorder and a simulation copy them run by run, and so decide for each run; where lines are flushed,
+//!   all are streamed either way, and where not, nothing is told apart.)
 //! - Under [`Persistence::Process`] no streamed store is left pending when a copy returns, because no
 //!   drain will follow.
 //!
@@ -15,6 +17,7 @@
 
 use super::isa::{self, Cpu};
 use super::{Copying, Persistence, word};
+use std::hint::select_unpredictable;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -188,6 +191,78 @@ impl Native {
     }
 
     /// # Safety
+    /// As [`super::Platform::copy_lines_to_sides`].
+    #[inline(always)]
+    pub(super) unsafe fn copy_lines_to_sides(&self, to: [*mut u8; 2], sides: u64, from: &[u8]) {
+        let lines = from.len() / LINE;
+        // Whole lines: all are streamed or none, and none is left to be flushed.
+        let is_streamed = isa::FLUSHES
+            && (self.persistence == Persistence::Flush || from.len() >= STREAM_FROM_UNFLUSHED);
+        debug_assert!(to.iter().all(|to| {
+            let plan = self.plan(*to, from.len(), Copying::BySize);
+            plan.streamed.len() == if is_streamed { from.len() } else { 0 }
+                && (is_streamed || !plan.flush_cached || !isa::FLUSHES)
+        }));
+        // SAFETY: the caller vouches for each line on the mapped side, and that they are at most 64, and the slice
+        // for the other side; a Rust slice never overlaps the mapping.
+        unsafe {
+            if !is_streamed {
+                return isa::copy_to_sides(self.cpu, to, sides, from.as_ptr(), lines);
+            }
+            isa::stream_to_sides(self.cpu, to, sides, from.as_ptr(), lines);
+        }
+        if self.persistence == Persistence::Process {
+            // As after every copy: no drain will follow.
+            isa::drain();
+        }
+    }
+
+    /// # Safety
+    /// As [`super::Platform::copy_out_of_sides`].
+    #[inline(always)]
+    pub(super) unsafe fn copy_out_of_sides(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
+        // SAFETY: the slice vouches for the target, the caller for each line on its side; a Rust slice never overlaps
+        // the mapping.
+        unsafe {
+            if (from[0].addr() | to.len()).is_multiple_of(LINE) {
+                // Whole lines, which is usual.
+                isa::copy_from_sides(self.cpu, to.as_mut_ptr(), from, sides, to.len() / LINE);
+            } else {
+                self.copy_out_of_parts(to, from, sides);
+            }
+        }
+    }
+
+    /// The same where the first or the last line is copied in part.
+    ///
+    /// # Safety
+    /// As [`super::Platform::copy_out_of_sides`].
+    #[inline(never)]
+    unsafe fn copy_out_of_parts(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
+        let side = |n: usize| select_unpredictable(sides >> n & 1 == 1, from[1], from[0]);
+        let in_first_line = (from[0].addr().wrapping_neg() % LINE).min(to.len());
+        let first = usize::from(in_first_line > 0);
+        let lines = (to.len() - in_first_line) / LINE;
+        let (head, rest) = to.split_at_mut(in_first_line);
+        let (whole, tail) = rest.split_at_mut(lines * LINE);
+        // SAFETY:
+        // - the three parts follow each other and make up `to`, which the slice vouches for; the first ends with its
+        //   line, so the line after it has the next bit;
+        // - the caller vouches for each line on its side, as far as `to` reaches, and that they are at most 64, so
+        //   that no shift is longer than the word; a Rust slice never overlaps the mapping.
+        unsafe {
+            isa::copy_out(self.cpu, head.as_mut_ptr(), side(0), head.len());
+            let behind = from.map(|side| side.wrapping_add(in_first_line));
+            let rest = if first == 1 { sides >> 1 } else { sides };
+            isa::copy_from_sides(self.cpu, whole.as_mut_ptr(), behind, rest, lines);
+            if !tail.is_empty() {
+                let last = side(first + lines).wrapping_add(in_first_line + lines * LINE);
+                isa::copy_out(self.cpu, tail.as_mut_ptr(), last, tail.len());
+            }
+        }
+    }
+
+    /// # Safety
     /// As [`super::Platform::copy_out`].
     #[inline]
     pub(super) unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
@@ -354,6 +429,54 @@ mod tests {
         } else {
             1
         })
+    }
+
+    /// Lines to two sides and from them, in part at the ends of what is copied out.
+    #[test]
+    fn lines_of_two_sides_match_plain_copies() {
+        let source: Vec<u8> = (0..4096u32).map(|n| (n * 7 % 253) as u8).collect();
+        let mut arenas = [Arena::new(4096 + 128), Arena::new(4096 + 128)];
+        for sides in [0, !0, 1, 1 << 63, 0xAAAA_5555_F00F_1234] {
+            for persistence in ALL {
+                let native = Native::new().with_persistence(persistence);
+                for lines in [0, 1, 2, 31, 32, 64] {
+                    arenas.iter_mut().for_each(Arena::refill);
+                    let to = arenas.each_mut().map(|arena| arena.base());
+                    let data = &source[..lines * LINE];
+                    // SAFETY: 4096 bytes follow each base, which is aligned to lines; at most 64 lines.
+                    unsafe { native.copy_lines_to_sides(to, sides, data) };
+                    native.drain();
+                    for (n, line) in data.chunks(LINE).enumerate() {
+                        let mine = (sides >> n & 1) as usize;
+                        let mut found = [0; LINE];
+                        for side in [mine, 1 - mine] {
+                            // SAFETY: as above.
+                            unsafe {
+                                native.copy_out(&mut found, to[side].wrapping_add(n * LINE));
+                            }
+                            let expected = if side == mine { line } else { &[0xee; LINE] };
+                            assert_eq!(found, expected, "{sides:x} line {n} {persistence:?}");
+                        }
+                    }
+                    let from = to.map(<*mut u8>::cast_const);
+                    for start in [0, 1, 63, 64, 100, 1000] {
+                        for end in [start, start + 1, start + 28, start + 64, start + 700, 4096] {
+                            let end = end.min(data.len()).max(start);
+                            if end > data.len() {
+                                continue;
+                            }
+                            let mut found = vec![0; end - start];
+                            let from = from.map(|from| from.wrapping_add(start));
+                            // SAFETY: as above; both are as far from a line's begin.
+                            unsafe {
+                                native.copy_out_of_sides(&mut found, from, sides >> (start / LINE));
+                            }
+                            assert_eq!(found, data[start..end], "{sides:x} {start}..{end}");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -12,11 +12,14 @@
 //! - A copy into the mapping starts with a release fence and one out of it ends with an acquire fence,
 //!   which gives the order that the x86-64 code has by nature.
 //!
-//! May import: std only.
+//! May import: `sides` only.
 
+use super::sides::runs;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const WORD: usize = 8;
+/// Bytes that are on one side together.
+const LINE: usize = 64;
 
 /// No stores past the cache, no write-back.
 pub const FLUSHES: bool = false;
@@ -125,6 +128,43 @@ pub unsafe fn copy_across(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Copies neighbouring lines of 64 bytes, each to the one of two places that its bit of `sides` says.
+///
+/// # Safety
+/// - For each line, its 64 bytes behind `from` are readable, and do not overlap where they go.
+/// - Its 64 bytes behind its side's place of `to` are in the mapping, as are the aligned words that hold any of them.
+pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const u8, lines: usize) {
+    for (side, run) in runs(sides, lines) {
+        // SAFETY: what the caller vouches for, of the lines of the run.
+        unsafe {
+            let at = run.start * LINE;
+            copy_in(cpu, to[side].add(at), from.add(at), run.len() * LINE);
+        }
+    }
+}
+
+/// Copies neighbouring lines of 64 bytes, each from the one of two places that its bit of `sides` says.
+///
+/// # Safety
+/// - For each line, its 64 bytes behind `to` are writable, and do not overlap where they come from.
+/// - Its 64 bytes behind its side's place of `from` are in the mapping, as are the aligned words that hold any of
+///   them.
+pub unsafe fn copy_from_sides(
+    cpu: Cpu,
+    to: *mut u8,
+    from: [*const u8; 2],
+    sides: u64,
+    lines: usize,
+) {
+    for (side, run) in runs(sides, lines) {
+        // SAFETY: what the caller vouches for, of the lines of the run.
+        unsafe {
+            let at = run.start * LINE;
+            copy_out(cpu, to.add(at), from[side].add(at), run.len() * LINE);
+        }
+    }
+}
+
 /// There is no streaming here, and `native.rs` plans none where `FLUSHES` is false.
 ///
 /// # Safety
@@ -137,6 +177,18 @@ pub unsafe fn stream_lines(_cpu: Cpu, _to: *mut u8, _from: *const u8, _len: usiz
 /// None: it is not called.
 pub unsafe fn stream(_cpu: Cpu, _to: *mut u8, _from: *const u8, _len: usize) {
     unreachable!("no part of a portable copy is streamed")
+}
+
+/// # Safety
+/// None: it is not called.
+pub unsafe fn stream_to_sides(
+    _cpu: Cpu,
+    _to: [*mut u8; 2],
+    _sides: u64,
+    _from: *const u8,
+    _lines: usize,
+) {
+    unreachable!("nothing is streamed here")
 }
 
 /// Stores one word (the processor's byte order).
@@ -165,3 +217,7 @@ pub fn prefetch_write(_cpu: Cpu, _at: *const u8) {}
 /// Nothing: as above.
 #[inline]
 pub fn prefetch_read(_at: *const u8) {}
+
+/// Nothing: as above.
+#[inline]
+pub fn prefetch_from_sides(_from: [*const u8; 2], _sides: u64, _lines: usize) {}

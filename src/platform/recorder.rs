@@ -5,7 +5,8 @@
 //! covered by semantic versioning.
 //!
 //! Invariants:
-//! - Everything is also done for real, by the same code as without a recorder.
+//! - Everything is also done for real, by the same code as without a recorder. (But for lines that go to two sides:
+//!   one run of neighbours after the other, so that each is noted.)
 //! - The trace's order is the order in which things happened: the mutex is held while a thing is done
 //!   and noted. (Loads of words and copies out are not noted and do not wait.)
 //! - An injected failure comes instead of the call, which then is not made.

@@ -16,8 +16,11 @@
 //!
 //! May import: `cpu` only.
 
+mod sides;
+
 pub use super::cpu::Cpu;
 use super::cpu::{FastString, Wide, WriteBackKind};
+pub use sides::{copy_from_sides, copy_to_sides, prefetch_from_sides, stream_to_sides};
 use std::arch::asm;
 
 /// Every side of a copy looks alike to the processor. The portable code tells them apart.
@@ -57,7 +60,7 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     // loads and stores from the front and, overlapping, from the end, and the branch's lower bound
     // makes both fit.
     unsafe {
-        if len > 128 {
+        if len > LINE {
             copy_long(cpu, to, from, len);
         } else if len >= 8 {
             if len <= 16 {
@@ -80,7 +83,7 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
                     a = out(xmm_reg) _, b = out(xmm_reg) _,
                     options(nostack, preserves_flags)
                 );
-            } else if len <= 64 {
+            } else {
                 asm!(
                     "movups {a}, xmmword ptr [{s}]",
                     "movups {b}, xmmword ptr [{s} + 16]",
@@ -95,9 +98,6 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
                     e = out(xmm_reg) _, f = out(xmm_reg) _,
                     options(nostack, preserves_flags)
                 );
-            } else {
-                copy_block(to, from);
-                copy_block(to.add(len - LINE), from.add(len - LINE));
             }
         } else if len >= 4 {
             asm!(
@@ -127,31 +127,7 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies one block of 64 bytes, any alignment.
-///
-/// # Safety
-/// As [`copy`] with `len` 64.
-#[inline(always)]
-unsafe fn copy_block(to: *mut u8, from: *const u8) {
-    // SAFETY: the block touches 64 bytes on both sides, as the caller vouches for.
-    unsafe {
-        asm!(
-            "movups {a}, xmmword ptr [{s}]",
-            "movups {b}, xmmword ptr [{s} + 16]",
-            "movups {e}, xmmword ptr [{s} + 32]",
-            "movups {f}, xmmword ptr [{s} + 48]",
-            "movups xmmword ptr [{d}], {a}",
-            "movups xmmword ptr [{d} + 16], {b}",
-            "movups xmmword ptr [{d} + 32], {e}",
-            "movups xmmword ptr [{d} + 48], {f}",
-            s = in(reg) from, d = in(reg) to,
-            a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// The lengths that `rep movsb` copies.
+/// The lengths that `rep movsb` copies, on a processor without 64-byte registers.
 ///
 /// Measured (EPYC Zen 4, tmpfs, ns, loop against `rep movsb`): a cold read of 512 bytes 128 and 106,
 /// 1 KiB 285 and 163, 2 KiB 415 and 277; a cold store of 1 KiB 194 and 154. Below 512 its start-up
@@ -161,7 +137,72 @@ const STRING: std::ops::RangeInclusive<usize> = 512..=2048;
 
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
+#[inline(always)]
 unsafe fn copy_long(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+    match cpu.wide {
+        // SAFETY: the caller's contract is the same, and the proof says that AVX-512F is there.
+        Some(proof) => unsafe { copy_wide(proof, to, from, len) },
+        // SAFETY: the caller's contract is the same.
+        None => unsafe { copy_long_narrow(cpu, to, from, len) },
+    }
+}
+
+/// By one load and one store a line. Registers 16 and up, as in [`stream_lines_wide`].
+///
+/// # Safety
+/// As [`copy`], and `len` is at least 64.
+#[inline(always)]
+unsafe fn copy_wide(_proof: Wide, to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY:
+    // - the instructions exist: the proof says so;
+    // - `n` is what is left: the loops step over 256 and 64 bytes of it where there are as many, and the last block
+    //   ends where both sides do, and begins at most 64 bytes before that, where `len` is at least as long.
+    unsafe {
+        asm!(
+            "cmp {n}, 256",
+            "jb 3f",
+            "2:",
+            "vmovdqu64 zmm16, zmmword ptr [{s}]",
+            "vmovdqu64 zmm17, zmmword ptr [{s} + 64]",
+            "vmovdqu64 zmm18, zmmword ptr [{s} + 128]",
+            "vmovdqu64 zmm19, zmmword ptr [{s} + 192]",
+            "vmovdqu64 zmmword ptr [{d}], zmm16",
+            "vmovdqu64 zmmword ptr [{d} + 64], zmm17",
+            "vmovdqu64 zmmword ptr [{d} + 128], zmm18",
+            "vmovdqu64 zmmword ptr [{d} + 192], zmm19",
+            "add {s}, 256",
+            "add {d}, 256",
+            "sub {n}, 256",
+            "cmp {n}, 256",
+            "jae 2b",
+            "3:",
+            "cmp {n}, 64",
+            "jb 5f",
+            "4:",
+            "vmovdqu64 zmm16, zmmword ptr [{s}]",
+            "vmovdqu64 zmmword ptr [{d}], zmm16",
+            "add {s}, 64",
+            "add {d}, 64",
+            "sub {n}, 64",
+            "cmp {n}, 64",
+            "jae 4b",
+            "5:",
+            "test {n}, {n}",
+            "jz 6f",
+            "vmovdqu64 zmm16, zmmword ptr [{s} + {n} - 64]",
+            "vmovdqu64 zmmword ptr [{d} + {n} - 64], zmm16",
+            "6:",
+            s = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) len => _,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], and `len` is at least 64.
+#[inline(always)]
+unsafe fn copy_long_narrow(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     match cpu.fast_string {
         Some(proof) if STRING.contains(&len) => {
             // SAFETY: the caller's contract is the same.
@@ -174,22 +215,48 @@ unsafe fn copy_long(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
+#[inline(always)]
 unsafe fn copy_loop(to: *mut u8, from: *const u8, len: usize) {
-    let mut at = 0;
     // SAFETY:
-    // - in the loop `at + 64 < len`, so each block lies inside the caller's range;
-    // - the last block starts at `len - 64`, which does not underflow, and ends at `len`.
+    // - `n` is what is left: the loop steps over 64 bytes of it while there are more than as many, and so does what
+    //   follows, which ends where both sides do: it begins 64 bytes before that, and `len` is at least as long.
     unsafe {
-        while at + LINE < len {
-            copy_block(to.add(at), from.add(at));
-            at += LINE;
-        }
-        copy_block(to.add(len - LINE), from.add(len - LINE));
+        asm!(
+            "cmp {n}, 64",
+            "jbe 3f",
+            "2:",
+            "movups {a}, xmmword ptr [{s}]",
+            "movups {b}, xmmword ptr [{s} + 16]",
+            "movups {e}, xmmword ptr [{s} + 32]",
+            "movups {f}, xmmword ptr [{s} + 48]",
+            "movups xmmword ptr [{d}], {a}",
+            "movups xmmword ptr [{d} + 16], {b}",
+            "movups xmmword ptr [{d} + 32], {e}",
+            "movups xmmword ptr [{d} + 48], {f}",
+            "add {s}, 64",
+            "add {d}, 64",
+            "sub {n}, 64",
+            "cmp {n}, 64",
+            "ja 2b",
+            "3:",
+            "movups {a}, xmmword ptr [{s} + {n} - 64]",
+            "movups {b}, xmmword ptr [{s} + {n} - 48]",
+            "movups {e}, xmmword ptr [{s} + {n} - 32]",
+            "movups {f}, xmmword ptr [{s} + {n} - 16]",
+            "movups xmmword ptr [{d} + {n} - 64], {a}",
+            "movups xmmword ptr [{d} + {n} - 48], {b}",
+            "movups xmmword ptr [{d} + {n} - 32], {e}",
+            "movups xmmword ptr [{d} + {n} - 16], {f}",
+            s = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) len => _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
+            options(nostack)
+        );
     }
 }
 
 /// # Safety
 /// As [`copy`].
+#[inline(always)]
 unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY:
     // - `rep movsb` touches `len` bytes on both sides, as the caller vouches for;
@@ -451,22 +518,26 @@ mod tests {
         }
     }
 
-    /// Both ways of a long copy, on every length near the switch.
+    /// All ways of a long copy, on every length near a switch.
     #[test]
     fn long_copies_agree() {
         let from: Vec<u8> = (0..4096u32).map(|n| (n % 251) as u8).collect();
-        for len in (64..200).chain(500..520).chain(2040..2060) {
+        let check = |len: usize, copy: &dyn Fn(*mut u8, *const u8, usize)| {
             let mut to = vec![0xee; 4096];
-            // SAFETY: both sides hold 4096 bytes, more than 5 + `len`; they are two allocations.
-            unsafe { copy_loop(to.as_mut_ptr().add(5), from.as_ptr(), len) };
+            copy(to[5..].as_mut_ptr(), from.as_ptr(), len);
             assert_eq!(to[5..5 + len], from[..len]);
-            assert!(to[..5].iter().chain(&to[5 + len..]).all(|b| *b == 0xee));
+            assert!(to[..5].iter().chain(&to[5 + len..]).all(|b| *b == 0xee), "{len}");
+        };
+        for len in (64..400).chain(500..520).chain(2040..2060) {
+            // SAFETY: (all three) both sides hold `len` bytes, of two allocations, and `len` is at least 64.
+            check(len, &|to, from, len| unsafe { copy_loop(to, from, len) });
             if let Some(proof) = Cpu::get().fast_string {
-                let mut to = vec![0xee; 4096];
                 // SAFETY: as above.
-                unsafe { copy_string(proof, to.as_mut_ptr().add(5), from.as_ptr(), len) };
-                assert_eq!(to[5..5 + len], from[..len]);
-                assert!(to[..5].iter().chain(&to[5 + len..]).all(|b| *b == 0xee));
+                check(len, &|to, from, len| unsafe { copy_string(proof, to, from, len) });
+            }
+            if let Some(proof) = Cpu::get().wide {
+                // SAFETY: as above, and the proof says that AVX-512F is there.
+                check(len, &|to, from, len| unsafe { copy_wide(proof, to, from, len) });
             }
         }
     }

@@ -8,6 +8,10 @@
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
+mod sides;
+
+pub use sides::Sides;
+
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
 use crate::primitive::{AtomicU64, Ordering};

@@ -156,7 +156,8 @@ fn fate(mutant: Mutant) -> Fate {
         CompletedFromFreeSlot
         | CopyJoinsSuperchunks
         | ReadJoinsChunks
-        | RestNotCopied
+        | LinesToOneSide
+        | PiecesReadAtHome
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
         AwayReadAtHome | AwayTakenForHome => {

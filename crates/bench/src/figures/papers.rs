@@ -63,7 +63,7 @@ pub const CLAIMS: &[Claim] = &[
         slower: "NOVA",
         figure: "mix-1KiB",
         tick: "80 %",
-        fair: "As above; Acumen deploys with the first read, this crate's reads gather and deploy late.",
+        fair: "As above; Acumen deploys with the first read, this crate's reads gather, and only long ones deploy.",
     },
     Claim {
         place: "Acumen, V-A, figure 3",

@@ -864,8 +864,8 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
         vec![
             with(DeployPolicy::Lazy),
             Op::Tx(scattered),
-            Op::Read(40_960, 4096),
-            Op::Read(40_960, 4096),
+            Op::Read(40_960, 80_000),
+            Op::Read(40_960, 80_000),
         ],
     );
     add(

@@ -194,15 +194,9 @@ fn recovered(
         for range in ranges {
             let end = range.end.min(found.len);
             let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
-            let mut rest = &mut bytes[..];
-            let mut at = range.start;
-            // By slices: of a page in pieces also slots are loaded that are not valid, and each word of those
-            // would be chosen, though it does not matter.
-            while !rest.is_empty() {
-                let len = rest.len().min(64 - at as usize % 64);
-                let (slice, others) = rest.split_at_mut(len);
-                result = result.and_then(|()| file.read_at(slice, at));
-                (rest, at) = (others, at + len as u64);
+            // Only words of valid slots are loaded, and those are chosen.
+            if !bytes.is_empty() {
+                result = result.and_then(|()| file.read_at(&mut bytes, range.start));
             }
             found.parts.push(bytes);
         }
