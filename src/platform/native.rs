@@ -26,12 +26,12 @@ const LINE: usize = 64;
 /// From here up a copy is streamed where nothing has to be flushed ([`Persistence::Caches`] and
 /// [`Persistence::Process`]).
 ///
-/// Measured (EPYC Zen 4, tmpfs, ns, cached against streamed and fenced): cold 512 bytes 106 and 109,
-/// 1 KiB 194 and 122, 2 KiB 381 and 161, 4 KiB 558 and 231, 64 KiB 4829 and 2383; but with the lines
-/// in the cache 1 KiB 18 and 121, 2 KiB 35 and 156, 4 KiB 71 and 226. Streaming also leaves the data
-/// outside the cache for the next reader. At 2 KiB what a cold copy gains (220) is twice what a hot
-/// one loses (121); a fenced drain without streamed stores before it is nearly free, so `Caches` does
-/// not move the point.
+/// Measured (EPYC Zen 4, tmpfs, ns, cached by four stores a line, against streamed and fenced): cold
+/// 512 bytes 106 and 109, 1 KiB 194 and 122, 2 KiB 381 and 161, 4 KiB 558 and 231, 64 KiB 4829 and
+/// 2383; but with the lines in the cache 1 KiB 18 and 121, 2 KiB 35 and 156, 4 KiB 71 and 226.
+/// Streaming also leaves the data outside the cache for the next reader. At 2 KiB what a cold copy gains
+/// (220) is twice what a hot one loses (121); a fenced drain without streamed stores before it is nearly
+/// free, so `Caches` does not move the point.
 ///
 /// Under [`Persistence::Flush`] there is no threshold: streamed beats cached and flushed at every size,
 /// hot or cold (cold: 8 bytes 97 and 156, 64 bytes 97 and 155, 512 bytes 109 and 212, 4 KiB 231 and
