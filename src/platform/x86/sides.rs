@@ -11,16 +11,16 @@
 use super::{Cpu, LINE};
 use std::arch::asm;
 
-/// One step for each line: `{side}` becomes the place of the line's side, then the moves follow, which find the
+/// One step for each line: `{side}` becomes the place of the line's side, then the steps follow, which find the
 /// line `{n}` bytes behind their places.
 macro_rules! for_each_line {
-    (($sides:ident, $zero:expr, $one:expr, $lines:ident), [$($moves:literal),*], $($operands:tt)*) => {
+    (($sides:ident, $zero:expr, $one:expr, $lines:ident), [$($steps:expr),*], $($operands:tt)*) => {
         asm!(
             "2:",
             "mov {side}, {zero}",
             "shr {sides}, 1",
             "cmovc {side}, {one}",
-            $($moves,)*
+            $($steps,)*
             "add {n}, 64",
             "cmp {n}, {end}",
             "jb 2b",
@@ -29,6 +29,38 @@ macro_rules! for_each_line {
             $($operands)*
             options(nostack)
         )
+    };
+}
+
+/// Copies each line: one of `from` and `to` is "side", its place on its side, and the other one is "whole", the place in
+/// `$whole`, where all lines follow each other. `by` the wide store if the processor has it, else by the narrow one.
+macro_rules! copy_each_line {
+    ($cpu:ident, $lines:tt, from $from:literal, to $to:literal, by $wide:literal or $narrow:literal, $whole:expr) => {
+        match $cpu.wide {
+            Some(_proof) => for_each_line!(
+                $lines,
+                [
+                    concat!("vmovdqu64 zmm16, zmmword ptr [{", $from, "} + {n}]"),
+                    concat!($wide, " zmmword ptr [{", $to, "} + {n}], zmm16")
+                ],
+                whole = in(reg) $whole, out("zmm16") _,
+            ),
+            None => for_each_line!(
+                $lines,
+                [
+                    concat!("movups {a}, xmmword ptr [{", $from, "} + {n}]"),
+                    concat!("movups {b}, xmmword ptr [{", $from, "} + {n} + 16]"),
+                    concat!("movups {e}, xmmword ptr [{", $from, "} + {n} + 32]"),
+                    concat!("movups {f}, xmmword ptr [{", $from, "} + {n} + 48]"),
+                    concat!($narrow, " xmmword ptr [{", $to, "} + {n}], {a}"),
+                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 16], {b}"),
+                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 32], {e}"),
+                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 48], {f}")
+                ],
+                whole = in(reg) $whole,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
+            ),
+        }
     };
 }
 
@@ -52,31 +84,13 @@ pub unsafe fn stream_to_sides(
     // SAFETY:
     // - the loop goes once for each line, upwards from 0, and touches its 64 bytes behind `from` and behind one of
     //   `to`, which the caller vouches for;
-    // - the wide instructions exist: the proof says so;
+    // - the wide instructions exist where they are taken: the proof says so;
     // - both targets are 64-aligned, and the steps keep that, which vmovntdq and movntdq demand.
     unsafe {
-        match cpu.wide {
-            Some(_proof) => for_each_line!(
-                (sides, to[0], to[1], lines),
-                ["vmovdqu64 zmm16, zmmword ptr [{s} + {n}]", "vmovntdq zmmword ptr [{side} + {n}], zmm16"],
-                s = in(reg) from, out("zmm16") _,
-            ),
-            None => for_each_line!(
-                (sides, to[0], to[1], lines),
-                [
-                    "movups {a}, xmmword ptr [{s} + {n}]",
-                    "movups {b}, xmmword ptr [{s} + {n} + 16]",
-                    "movups {e}, xmmword ptr [{s} + {n} + 32]",
-                    "movups {f}, xmmword ptr [{s} + {n} + 48]",
-                    "movntdq xmmword ptr [{side} + {n}], {a}",
-                    "movntdq xmmword ptr [{side} + {n} + 16], {b}",
-                    "movntdq xmmword ptr [{side} + {n} + 32], {e}",
-                    "movntdq xmmword ptr [{side} + {n} + 48], {f}"
-                ],
-                s = in(reg) from,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
-            ),
-        }
+        copy_each_line!(
+            cpu, (sides, to[0], to[1], lines),
+            from "whole", to "side", by "vmovntdq" or "movntdq", from
+        );
     }
 }
 
@@ -91,33 +105,12 @@ pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const
     if lines == 0 {
         return;
     }
-    // SAFETY:
-    // - the loop goes once for each line, upwards from 0, and touches its 64 bytes behind `from` and behind one of
-    //   `to`, which the caller vouches for;
-    // - the wide instructions exist: the proof says so.
+    // SAFETY: as in `stream_to_sides`; these stores demand no alignment.
     unsafe {
-        match cpu.wide {
-            Some(_proof) => for_each_line!(
-                (sides, to[0], to[1], lines),
-                ["vmovdqu64 zmm16, zmmword ptr [{s} + {n}]", "vmovdqu64 zmmword ptr [{side} + {n}], zmm16"],
-                s = in(reg) from, out("zmm16") _,
-            ),
-            None => for_each_line!(
-                (sides, to[0], to[1], lines),
-                [
-                    "movups {a}, xmmword ptr [{s} + {n}]",
-                    "movups {b}, xmmword ptr [{s} + {n} + 16]",
-                    "movups {e}, xmmword ptr [{s} + {n} + 32]",
-                    "movups {f}, xmmword ptr [{s} + {n} + 48]",
-                    "movups xmmword ptr [{side} + {n}], {a}",
-                    "movups xmmword ptr [{side} + {n} + 16], {b}",
-                    "movups xmmword ptr [{side} + {n} + 32], {e}",
-                    "movups xmmword ptr [{side} + {n} + 48], {f}"
-                ],
-                s = in(reg) from,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
-            ),
-        }
+        copy_each_line!(
+            cpu, (sides, to[0], to[1], lines),
+            from "whole", to "side", by "vmovdqu64" or "movups", from
+        );
     }
 }
 
@@ -138,33 +131,12 @@ pub unsafe fn copy_from_sides(
     if lines == 0 {
         return;
     }
-    // SAFETY:
-    // - the loop goes once for each line, upwards from 0, and touches its 64 bytes behind `to` and behind one of
-    //   `from`, which the caller vouches for;
-    // - the wide instructions exist: the proof says so.
+    // SAFETY: as in `copy_to_sides`, with the two changed about.
     unsafe {
-        match cpu.wide {
-            Some(_proof) => for_each_line!(
-                (sides, from[0], from[1], lines),
-                ["vmovdqu64 zmm16, zmmword ptr [{side} + {n}]", "vmovdqu64 zmmword ptr [{d} + {n}], zmm16"],
-                d = in(reg) to, out("zmm16") _,
-            ),
-            None => for_each_line!(
-                (sides, from[0], from[1], lines),
-                [
-                    "movups {a}, xmmword ptr [{side} + {n}]",
-                    "movups {b}, xmmword ptr [{side} + {n} + 16]",
-                    "movups {e}, xmmword ptr [{side} + {n} + 32]",
-                    "movups {f}, xmmword ptr [{side} + {n} + 48]",
-                    "movups xmmword ptr [{d} + {n}], {a}",
-                    "movups xmmword ptr [{d} + {n} + 16], {b}",
-                    "movups xmmword ptr [{d} + {n} + 32], {e}",
-                    "movups xmmword ptr [{d} + {n} + 48], {f}"
-                ],
-                d = in(reg) to,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
-            ),
-        }
+        copy_each_line!(
+            cpu, (sides, from[0], from[1], lines),
+            from "side", to "whole", by "vmovdqu64" or "movups", to
+        );
     }
 }
 
