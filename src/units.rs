@@ -35,7 +35,7 @@ const _: () = assert!(CHUNK / PAGE * 8 == PAGE, "one page of slice words describ
 /// does nothing to them either way.
 #[inline(always)]
 pub const fn is_in_page(offset: u64, len: usize) -> bool {
-    // One comparison for lengths of all kinds.
+    // One comparison, for the length of any slice: with those nothing wraps around but one byte less than none.
     debug_assert!(len <= isize::MAX as usize);
     (offset as usize % PAGE).wrapping_add(len).wrapping_sub(1) < PAGE
 }

@@ -7,7 +7,7 @@
 //! What is copied is a state only if the caller's versions (or locks) say so afterwards.
 
 use super::Engine;
-use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::span::{self, PageSpan, slices_of};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::mutant::planted;
@@ -46,14 +46,12 @@ impl Engine {
                 if side == Side::Home {
                     self.note_loadable(region, span.page.region());
                 }
-                joined.count(side, &all);
                 joined.take(Source::On(side), all)?;
                 continue;
             }
             // A page of the reflection file with a valid slot was written, so all of it is allocated.
             if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
                 self.note_loadable(region, span.page.region());
-                joined.count_both(validity, slices, &all);
                 joined.take(Source::OnBoth(validity), all)?;
             } else {
                 joined.take_valid(validity, &span)?;
@@ -123,24 +121,30 @@ struct Joined<'a> {
 }
 
 impl Joined<'_> {
-    /// Counts a piece of one page.
+    /// Counts a piece of one page; of slices on both sides as one on the side that has more of them, and each one
+    /// between.
     #[inline]
-    fn count(&mut self, side: Side, piece: &Range<u64>) {
-        self.pieces += usize::from(self.last != (side, piece.start));
+    fn count(&mut self, source: Source, piece: &Range<u64>) {
+        let (side, between) = match source {
+            Source::On(side) => (side, 0),
+            Source::OnBoth(validity) => {
+                let slices =
+                    Slices::first(slices_of(piece.start, (piece.end - piece.start) as usize));
+                let there = Slices(validity.bits_from(piece.start)).and(slices);
+                let home = slices.without(there);
+                let most =
+                    if home.count() >= there.count() { Side::Home } else { Side::Reflection };
+                (most, home.run_count().min(there.run_count()))
+            }
+        };
+        self.pieces += between + usize::from(self.last != (side, piece.start));
         self.last = (side, piece.end);
-    }
-
-    /// Counts those of slices on both sides: as one on the side that has more of them, and each one between.
-    fn count_both(&mut self, validity: Validity, slices: Slices, piece: &Range<u64>) {
-        let (home, there) = (validity.at_home(slices), validity.in_reflection(slices));
-        let base = if home.count() >= there.count() { Side::Home } else { Side::Reflection };
-        self.pieces += home.run_count().min(there.run_count());
-        self.count(base, piece);
     }
 
     /// Takes a piece of one page.
     #[inline]
     fn take(&mut self, source: Source, piece: Range<u64>) -> Result<()> {
+        self.count(source, &piece);
         if let Some((pending_source, pending)) = &mut self.pending {
             let is_of_a_side = *pending_source == source && matches!(source, Source::On(_));
             let is_neighbour = is_of_a_side && pending.end == piece.start;
@@ -167,9 +171,7 @@ impl Joined<'_> {
             let start = (run.start * SLICE).max(span.start);
             let end = (run.end * SLICE).min(span.end);
             let at = span.page.start();
-            let piece = at + start as u64..at + end as u64;
-            self.count(side, &piece);
-            self.take(Source::On(side), piece)?;
+            self.take(Source::On(side), at + start as u64..at + end as u64)?;
         }
         Ok(())
     }
