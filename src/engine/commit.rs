@@ -33,14 +33,12 @@ impl Engine {
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let part = Part { offset, data };
-        if data.len() >= PAGE {
-            if self.write_whole_pages(&part) {
-                return Ok(());
-            }
-        } else if let Some(result) = self.write_small(&part) {
-            return result;
-        }
-        self.commit(&[part], &[])
+        let is_done = if data.len() >= PAGE {
+            self.write_whole_pages(&part)
+        } else {
+            self.write_small(&part)
+        };
+        if is_done { Ok(()) } else { self.commit(&[part], &[]) }
     }
 
     /// As [`commit`](Self::commit), counted as a transaction.

@@ -42,33 +42,13 @@ impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
     #[inline]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
-        // under way at the same time.
         self.home.prefetch_read(offset);
-        match self.lane_at_hand() {
+        let is_done = match self.lane_at_hand() {
             Some(lane) if lane.recent.reads_away() => self.read_away(lane, to, offset),
             Some(lane) => self.read_home(lane, to, offset),
-            None => self.read_anyhow(to, offset),
-        }
-    }
-
-    /// The same, with the lane [at hand](Self::lane_at_hand), where a page is expected to be at home.
-    // Here and below: what follows is called last, so that nothing has to be kept over a call.
-    #[inline(never)]
-    fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
-        if self.read_at_home(lane, to, offset) {
-            return Ok(());
-        }
-        self.read_away(lane, to, offset)
-    }
-
-    /// The same, where it may lie on either side.
-    #[inline(never)]
-    fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
-        if self.read_in_page(lane, to, offset) {
-            return Ok(());
-        }
-        self.read_anyhow(to, offset)
+            None => false,
+        };
+        if is_done { Ok(()) } else { self.read_anyhow(to, offset) }
     }
 
     /// The same, whatever the range is and whatever is found.
@@ -81,7 +61,7 @@ impl Engine {
         after_own_writes();
         let lane = self.lane();
         // Perhaps nothing was in the way but what the thread has written before.
-        if self.lane_at_hand().is_some_and(|at_hand| self.read_in_page(at_hand, to, offset)) {
+        if self.lane_at_hand().is_some_and(|at_hand| self.read_away(at_hand, to, offset)) {
             return Ok(());
         }
         let mut pieces = 0;

@@ -53,18 +53,11 @@ impl Begun<'_> {
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page, and nobody changes it. `lane` is
-    /// the one [at hand](Self::lane_at_hand). False: something is not, and `to` is whatever it is.
-    #[inline(always)]
-    pub(super) fn read_in_page(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let asks = lane.recent.reads_away();
-        let Some(begun) = self.begin_in_page(lane, to.len(), offset, asks) else { return false };
-        self.copy_valid(lane, &begun, to, offset) && begun.end(lane)
-    }
-
-    /// The same for bytes of a page that is at home as a whole: what is most frequent.
-    #[inline(always)]
-    pub(super) fn read_at_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page that is at home as a whole, and
+    /// nobody changes it. What is most frequent. `lane` is the one [at hand](Self::lane_at_hand). False: something is
+    /// not, and `to` is whatever it is.
+    #[inline(never)]
+    pub(super) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let Some(begun) = self.begin_in_page(lane, to.len(), offset, false) else { return false };
         // The page as a whole: then it does not matter which slices they are.
         (begun.validity() == Validity(0) || planted!(AwayTakenForHome))
@@ -73,8 +66,34 @@ impl Engine {
             && begun.end(lane)
     }
 
-    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for the reflection
-    /// slot, as the home slot was asked for by the caller.
+    /// The same, where the bytes may lie on either side, or on both.
+    #[inline(never)]
+    pub(super) fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        let Some(begun) = self.begin_in_page(lane, to.len(), offset, true) else { return false };
+        let validity = begun.validity();
+        // (Of no bytes they are one slice or all. Nothing will be loaded.)
+        let slices = Slices::first(slices_of(offset, to.len()));
+        let there = Slices(validity.bits_from(offset)).and(slices);
+        lane.recent.note_read(!there.is_empty());
+        let is_copied = if there.is_all_or_none_of_first(slices) {
+            // Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is
+            // wrong every other time: then it has begun reads for nothing and begins them again, one by one. So the
+            // slot is selected, not jumped for: that waits for the page's state, and the reads behind it do not.
+            let is_away = there == slices;
+            let is_there = is_away && !planted!(AwayReadAtHome);
+            let file = select_unpredictable(is_there, &self.reflection, &self.home);
+            let at = select_unpredictable(is_there, layout::reflection(offset), offset);
+            // A valid slot of the reflection file was written, so it is allocated.
+            let is_loadable = is_away | begun.region.home_is_loadable() | planted!(HoleReadAtOnce);
+            is_loadable && file.copy_out_in_page(to, at)
+        } else {
+            begun.region.home_is_loadable() && self.copy_from_sides(to, offset, validity)
+        };
+        is_copied && begun.end(lane)
+    }
+
+    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for both slots, since
+    /// which one it is will be known when the page's state is here.
     #[inline(always)]
     fn begin_in_page<'e>(
         &'e self,
@@ -94,7 +113,6 @@ impl Engine {
             return None;
         }
         if asks {
-            // Which of the two slots it is will be known when the page's state is here.
             self.reflection.prefetch_read(layout::reflection(offset));
         }
         let page = PageIndex::of(offset);
@@ -102,30 +120,6 @@ impl Engine {
         let place = page.in_region();
         let look = Look::begin(&region.lock, &region.pages[place].lock)?;
         Some(Begun { pinned, region, place, look })
-    }
-
-    /// Copies from where the bytes are valid. False: they are not to be loaded.
-    ///
-    /// Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is wrong
-    /// every other time: then it has begun reads for nothing and begins them again, one by one. So the slot is
-    /// selected, not jumped for: that waits for the page's state, and the reads behind it do not.
-    #[inline(always)]
-    fn copy_valid(&self, lane: &Lane, begun: &Begun<'_>, to: &mut [u8], offset: u64) -> bool {
-        let (region, validity) = (begun.region, begun.validity());
-        // (Of no bytes they are one slice or all. Nothing will be loaded.)
-        let slices = Slices::first(slices_of(offset, to.len()));
-        let there = Slices(validity.bits_from(offset)).and(slices);
-        lane.recent.note_read(!there.is_empty());
-        let is_away = there == slices;
-        if there.is_all_or_none_of_first(slices) {
-            let is_there = is_away && !planted!(AwayReadAtHome);
-            let file = select_unpredictable(is_there, &self.reflection, &self.home);
-            let at = select_unpredictable(is_there, layout::reflection(offset), offset);
-            // A valid slot of the reflection file was written, so it is allocated.
-            let is_loadable = is_away | region.home_is_loadable() | planted!(HoleReadAtOnce);
-            return is_loadable && file.copy_out_in_page(to, at);
-        }
-        region.home_is_loadable() && self.copy_from_sides(to, offset, validity)
     }
 }
 
@@ -140,12 +134,12 @@ mod tests {
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let engine = file.engine();
         let in_page = |to: &mut [u8], offset: u64| {
-            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, to, offset))
+            engine.lane_at_hand().is_some_and(|lane| engine.read_away(lane, to, offset))
         };
         let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
         let short = |len: usize, offset: u64| {
             let mut to = vec![0; len];
-            engine.lane_at_hand().is_some_and(|lane| engine.read_at_home(lane, &mut to, offset))
+            engine.lane_at_hand().is_some_and(|lane| engine.read_home(lane, &mut to, offset))
         };
         let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
         // Twice: both slots are there, and everything is at home.
@@ -161,7 +155,7 @@ mod tests {
         for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
             let mut read = vec![0; len];
             let lane = engine.lane_at_hand().expect("nothing was published");
-            assert!(engine.read_at_home(lane, &mut read, offset));
+            assert!(engine.read_home(lane, &mut read, offset));
             assert_eq!(read, data[offset as usize..][..len]);
         }
         assert!(at_once(4096, 4096) && short(4096, 4096) && !short(4097, 0));
@@ -234,12 +228,12 @@ mod tests {
         let engine = file.engine();
         let long_at_once = |len: usize, offset: u64| {
             let mut to = vec![0; len];
-            engine.lane_at_hand().is_some_and(|lane| engine.read_in_page(lane, &mut to, offset))
+            engine.lane_at_hand().is_some_and(|lane| engine.read_away(lane, &mut to, offset))
         };
         let at_once = |offset: u64| long_at_once(1, offset);
         let short = |offset: u64| {
             let lane = engine.lane_at_hand().expect("nothing was published");
-            engine.read_at_home(lane, &mut [0], offset)
+            engine.read_home(lane, &mut [0], offset)
         };
         for _ in 0..2 {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);

@@ -5,46 +5,39 @@
 //! miss that was not hidden. May import `units`.
 
 use crate::units::PageIndex;
-use std::hint::select_unpredictable;
 // Not modelled: no decision that could be seen depends on it.
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// About as many pages as the processor's second-level TLB holds, with both slots of each, their words and
 /// what DRAM knows of them.
 const TAGS: usize = 512;
 
-/// So many reads within a page after one that found bytes away from home ask for both slots.
-const READS: u8 = 16;
-
 /// What was done lately.
 #[derive(Debug)]
 pub struct Recent {
     written: [AtomicU16; TAGS],
-    /// Reads that still ask for both slots.
-    asks_left: AtomicU8,
+    /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
+    away: AtomicU16,
 }
 
 impl Recent {
     /// Nothing yet.
     pub fn new() -> Self {
-        Recent { written: [const { AtomicU16::new(0) }; TAGS], asks_left: AtomicU8::new(0) }
+        Recent { written: [const { AtomicU16::new(0) }; TAGS], away: AtomicU16::new(0) }
     }
 
     /// Whether a read is to expect its bytes in either slot.
     #[inline]
     pub fn reads_away(&self) -> bool {
-        self.asks_left.load(Ordering::Relaxed) != 0
+        self.away.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes whether a read has found bytes away from home.
+    /// Notes whether a read has found bytes away from home. (Without a branch: where some are away, nobody foresees
+    /// which.)
     #[inline]
     pub fn note_read(&self, away: bool) {
-        let left = self.asks_left.load(Ordering::Relaxed);
-        // Whether this one is away is not to be foreseen where some are, and whether some are is.
-        if away | (left != 0) {
-            let left = select_unpredictable(away, READS, left.saturating_sub(1));
-            self.asks_left.store(left, Ordering::Relaxed);
-        }
+        self.away
+            .store(self.away.load(Ordering::Relaxed) << 1 | u16::from(away), Ordering::Relaxed);
     }
 
     /// Whether the page is among those that were written. From now on it is.
@@ -78,7 +71,7 @@ mod tests {
         recent.note_read(false);
         assert!(!recent.reads_away());
         recent.note_read(true);
-        for _ in 0..READS {
+        for _ in 0..16 {
             assert!(recent.reads_away());
             recent.note_read(false);
         }

@@ -9,13 +9,13 @@
 
 use super::Engine;
 use super::commit::{Part, publish};
+use super::in_page::is_whole_slices;
 use super::lanes::InUse;
 use super::live::Target;
 use super::plan::WordMove;
 use super::stats::Counter;
 use super::vouched::{COMPLETED_AT_MOST, Draft, SLICES, VOUCHED_AT_MOST};
 use crate::bitmap::Slices;
-use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::{Held, lock_page};
@@ -45,82 +45,101 @@ impl Small {
     }
 }
 
-/// Whether what the draft supposes of the page is true. Under the page's lock.
-#[inline(always)]
-fn is_still_right(draft: &Draft, target: &Target<'_>) -> bool {
-    draft.valid == target.region.validity(target.page.in_region())
-        || planted!(DraftNotLookedAtAgain)
+/// What is the same for all small writes of a kind. Each kind has a function of its own, which keeps no values for the
+/// others: what does not fit the registers is stored, and while the drain of the operation before is waited for, there
+/// is room for some sixty stores.
+trait Kind {
+    /// Whether an entry vouches for it.
+    const IS_VOUCHED: bool;
+    /// Whether it covers its slices from end to end.
+    const IS_WHOLE: bool;
+}
+
+struct Of<const IS_VOUCHED: bool, const IS_WHOLE: bool>;
+
+impl<const IS_VOUCHED: bool, const IS_WHOLE: bool> Kind for Of<IS_VOUCHED, IS_WHOLE> {
+    const IS_VOUCHED: bool = IS_VOUCHED;
+    const IS_WHOLE: bool = IS_WHOLE;
 }
 
 impl Engine {
-    /// Writes a part that lies within a page, if there is nothing unusual about it. `None`: not done, and nothing
-    /// was stored.
+    /// Writes a part that lies within a page, if there is nothing unusual about it. False: it is not done, and nothing
+    /// has happened.
     #[inline]
-    pub(super) fn write_small(&self, part: &Part<'_>) -> Option<Result<()>> {
-        if self.small == Small::General || !self.is_usable() {
-            return None;
+    pub(super) fn write_small(&self, part: &Part<'_>) -> bool {
+        let is_whole = is_whole_slices(part);
+        match self.small {
+            Small::General => false,
+            Small::Vouched if part.data.len() <= VOUCHED_AT_MOST => match is_whole {
+                true => self.write_small_of::<Of<true, true>>(part),
+                false => self.write_small_of::<Of<true, false>>(part),
+            },
+            Small::Vouched | Small::Flip => match is_whole {
+                true => self.write_small_of::<Of<false, true>>(part),
+                false => self.write_small_of::<Of<false, false>>(part),
+            },
         }
+    }
+
+    #[inline(never)]
+    fn write_small_of<K: Kind>(&self, part: &Part<'_>) -> bool {
         let &Part { offset, data } = part;
-        let ends_at = offset.checked_add(data.len() as u64)?;
         let start = offset as usize % PAGE;
         let end = start + data.len();
-        let is_whole = (offset | data.len() as u64).is_multiple_of(SLICE as u64);
         let is_of_our_shape =
-            !data.is_empty() && end <= PAGE && (is_whole || data.len() <= COMPLETED_AT_MOST);
-        if ends_at > self.len() || !is_of_our_shape {
-            return None;
+            !data.is_empty() && end <= PAGE && (K::IS_WHOLE || data.len() <= COMPLETED_AT_MOST);
+        let ends_at = offset.wrapping_add(data.len() as u64);
+        if !is_of_our_shape || ends_at < offset || ends_at > self.len() || !self.is_usable() {
+            return false;
         }
         // As early as can be, so that it is within what the processor looks ahead while it waits for the drain of
         // the operation before: requests for what will be missed.
         let page = PageIndex::of(offset);
         let lane = self.lane();
-        let is_little = data.len() <= VOUCHED_AT_MOST;
         let is_cold = !lane.recent.has(page);
         if is_cold {
-            self.ask_for_small(offset, data.len(), is_whole, is_little);
+            self.ask_for_small::<K>(offset, data.len());
         }
-        let region = self.state.touched(page.region())?;
+        let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
+        let state = &region.pages[place];
         if is_cold {
-            self.platform.prefetch_own(&region.pages[place]);
+            self.platform.prefetch_own(state);
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(region.named(place));
         }
-        let slices = Slices::of_bytes(start, end);
-        let is_vouched = self.small == Small::Vouched && is_little;
-        if is_vouched && (!lane.is_private() || !lane.is_allocated()) {
-            return None;
+        if K::IS_VOUCHED && (!lane.is_private() || !lane.is_allocated()) {
+            return false;
         }
-        let state = &region.pages[place];
-        let target = Target { page, region, slices };
+        let target = Target { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the operation before. What is computed here is computed
         // meanwhile; under the lock it is seen whether it was right.
-        let draft = (is_vouched && is_whole)
+        let draft = (K::IS_VOUCHED && K::IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !region.is_pinned(place)
             && self.all_is_allocated(page.region(), true)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
-            && if is_vouched {
+            && if K::IS_VOUCHED {
                 !self.another_lane_names(&lane, &target)
             } else {
                 region.lanes(place) == 0 || !self.is_named(region, page)
             };
         if !is_usual {
-            return None;
+            return false;
         }
         let word = WordId::Slice(page);
-        let change = WordMove { word, mask: slices.0, alone: true, old: state.slice_word() };
-        if !is_whole {
-            return Some(self.flip_completed(&lane, &target, &change, held, part));
+        let change = WordMove { word, mask: target.slices.0, alone: true, old: state.slice_word() };
+        if !K::IS_WHOLE {
+            return self.flip_completed::<K>(&lane, &target, &change, held, part);
         }
+        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         match &draft {
             Some(draft) => self.commit_by_vouched_flip(&lane, &target, &change, held, data, draft),
             None => self.flip_at_once(&lane, &target, &change, held, data),
         }
-        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
-        Some(Ok(()))
+        true
     }
 
     /// Flips the target's slices to `bytes`, which are all of them, by a flip that nothing vouches for.
@@ -140,33 +159,36 @@ impl Engine {
         unless!(SmallNotPublished, publish(target.region, change));
     }
 
-    /// Writes a little part that covers some of the target's slices in part.
+    /// Writes a little part that covers some of the target's slices in part. False: what is around it could not be
+    /// read.
     #[inline(never)]
-    fn flip_completed(
+    fn flip_completed<K: Kind>(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordMove,
         held: Held<'_>,
         part: &Part<'_>,
-    ) -> Result<()> {
+    ) -> bool {
         let parts = std::slice::from_ref(part);
-        if self.small == Small::Vouched {
-            self.vouch_for_parts(lane, target, change, held, parts)?;
+        let mut room = [0; SLICES * SLICE];
+        let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
+        if K::IS_VOUCHED {
+            let valid = target.region.validity(target.page.in_region());
+            let draft = self.draft(lane, target, valid, bytes);
+            self.commit_by_vouched_flip(lane, target, change, held, bytes, &draft);
         } else {
             // Where drains cost nothing.
-            let mut room = [0; SLICES * SLICE];
-            let bytes = self.complete(target, parts, &mut room)?;
             self.flip_at_once(lane, target, change, held, bytes);
         }
         lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
-        Ok(())
+        true
     }
 
     /// Asks for what a small write will touch in the files.
     #[inline(always)]
-    fn ask_for_small(&self, start: u64, len: usize, is_whole: bool, is_little: bool) {
-        if is_whole && self.small == Small::Vouched {
+    fn ask_for_small<K: Kind>(&self, start: u64, len: usize) {
+        if K::IS_WHOLE && (K::IS_VOUCHED || self.small == Small::Vouched) {
             // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
             // is written: a line that is streamed to must not be in the cache. One beside will do.
             self.ask_for_slots(start ^ (PAGE / 2) as u64);
@@ -178,9 +200,16 @@ impl Engine {
                 self.ask_for_slots(last);
             }
         }
-        // The word of a flip that nothing vouches for is streamed to.
-        if is_little {
+        // The word of a flip that nothing vouches for is streamed to, where streaming pays.
+        if K::IS_VOUCHED || len <= VOUCHED_AT_MOST {
             self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
         }
     }
+}
+
+/// Whether what the draft supposes of the page is true. Under the page's lock.
+#[inline(always)]
+fn is_still_right(draft: &Draft, target: &Target<'_>) -> bool {
+    draft.valid == target.region.validity(target.page.in_region())
+        || planted!(DraftNotLookedAtAgain)
 }

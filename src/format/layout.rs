@@ -118,8 +118,8 @@ pub const fn region_word(region: RegionIndex) -> u64 {
 
 /// Where the reflection slot of the home byte at `offset` is.
 pub const fn reflection(offset: u64) -> u64 {
-    let n = offset / SUPERCHUNK as u64;
-    superchunk(n as usize) + SUPERCHUNK_META + offset % SUPERCHUNK as u64
+    // Of each superchunk what is known of it lies before its reflection pages.
+    superchunk(0) + SUPERCHUNK_META + offset + offset / SUPERCHUNK as u64 * SUPERCHUNK_META
 }
 
 /// Where `lane` begins.

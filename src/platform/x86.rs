@@ -60,7 +60,7 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     // loads and stores from the front and, overlapping, from the end, and the branch's lower bound
     // makes both fit.
     unsafe {
-        if len > LINE {
+        if len >= LINE {
             copy_long(cpu, to, from, len);
         } else if len >= 8 {
             if len <= 16 {
@@ -152,7 +152,46 @@ unsafe fn copy_long(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
 #[inline(always)]
-unsafe fn copy_wide(_proof: Wide, to: *mut u8, from: *const u8, len: usize) {
+unsafe fn copy_wide(proof: Wide, to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY:
+    // - the instructions exist: the proof says so;
+    // - as in `copy_by_size`: from the front and, overlapping, from the end, and the branch's lower bound makes
+    //   both fit.
+    unsafe {
+        if len <= 2 * LINE {
+            asm!(
+                "vmovdqu64 zmm16, zmmword ptr [{s}]",
+                "vmovdqu64 zmm17, zmmword ptr [{s} + {n} - 64]",
+                "vmovdqu64 zmmword ptr [{d}], zmm16",
+                "vmovdqu64 zmmword ptr [{d} + {n} - 64], zmm17",
+                s = in(reg) from, d = in(reg) to, n = in(reg) len,
+                out("zmm16") _, out("zmm17") _,
+                options(nostack, preserves_flags)
+            );
+        } else if len <= 4 * LINE {
+            asm!(
+                "vmovdqu64 zmm16, zmmword ptr [{s}]",
+                "vmovdqu64 zmm17, zmmword ptr [{s} + 64]",
+                "vmovdqu64 zmm18, zmmword ptr [{s} + {n} - 128]",
+                "vmovdqu64 zmm19, zmmword ptr [{s} + {n} - 64]",
+                "vmovdqu64 zmmword ptr [{d}], zmm16",
+                "vmovdqu64 zmmword ptr [{d} + 64], zmm17",
+                "vmovdqu64 zmmword ptr [{d} + {n} - 128], zmm18",
+                "vmovdqu64 zmmword ptr [{d} + {n} - 64], zmm19",
+                s = in(reg) from, d = in(reg) to, n = in(reg) len,
+                out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+                options(nostack, preserves_flags)
+            );
+        } else {
+            copy_wide_loop(proof, to, from, len);
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy_wide`].
+#[inline(always)]
+unsafe fn copy_wide_loop(_proof: Wide, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY:
     // - the instructions exist: the proof says so;
     // - `n` is what is left: the loops step over 256 and 64 bytes of it where there are as many, and the last block
