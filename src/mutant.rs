@@ -296,6 +296,8 @@ mutants! {
         RegionMirrorStored "region-mirror-stored": "the mirror of a region word is not changed in one step",
         NamedPageNotNoted "named-page-not-noted": "a region does not know which of its pages entries name",
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
+        AlikeNotForgotten "alike-not-forgotten": "a region takes its slice words for the same after one has changed",
+        AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region whose pages are on one side takes their slice words for the same",
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {

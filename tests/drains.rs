@@ -492,6 +492,15 @@ fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same()
     let steps: Vec<What> = trace.iter().filter(|what| !is_call(what)).cloned().collect();
     check_flip(&mut traced.words, &steps, "spilled");
     assert_eq!(bytes_stored(&trace).0, pages * 64);
+    // The old words of all pages (24 bytes each) are there before the first drain.
+    let spilled = steps.iter().take_while(|what| !matches!(what, What::Drain));
+    let spilled = spilled.filter_map(|what| match what {
+        What::Copy { file, offset, bytes, .. } if target(*file, *offset) == Target::LogArea => {
+            Some(bytes.len() as u64)
+        }
+        _ => None,
+    });
+    assert_eq!(spilled.sum::<u64>(), pages * 24);
 }
 
 #[test]

@@ -83,6 +83,10 @@ impl Engine {
             return;
         }
         let Some(state) = self.state.touched(next) else { return };
+        if state.are_alike() {
+            // Pages that are written whole are not looked at.
+            return;
+        }
         for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
             self.platform.prefetch_own(page);
         }
@@ -93,8 +97,8 @@ impl Engine {
     pub(super) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
         for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
             self.platform.prefetch_own(&plan.state.lock);
-            if nth > 0 && plan.is_exclusive() {
-                // Its pages come while those before are copied.
+            if plan.is_exclusive() && (nth > 0 || plan.state.are_alike()) {
+                // Its pages come while those before are copied, or are not looked at, unless somebody has locked some.
                 continue;
             }
             // Four pages share a line, see `PAGES_OF_A_LINE`.

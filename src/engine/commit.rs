@@ -32,13 +32,17 @@ impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        let part = Part { offset, data };
-        let is_done = if data.len() >= PAGE {
-            self.write_whole_pages(&part)
+        if data.len() >= PAGE {
+            self.write_whole_pages(data, offset)
         } else {
-            self.write_small(&part)
-        };
-        if is_done { Ok(()) } else { self.commit(&[part], &[]) }
+            self.write_small(data, offset)
+        }
+    }
+
+    /// The same, whatever the range is and whatever is found.
+    #[inline(never)]
+    pub(super) fn write_anyhow(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.commit(&[Part { offset, data }], &[])
     }
 
     /// As [`commit`](Self::commit), counted as a transaction.
@@ -349,10 +353,12 @@ impl Engine {
 }
 
 /// Changes the mirror as the word on the medium was changed. The page or region is closed.
+// Inlined, here and in what else a small write calls: what is handed to a function by reference is stored.
+#[inline(always)]
 pub(super) fn publish(region: &RegionState, change: &WordMove) {
     match change.word {
         WordId::Slice(page) => {
-            region.pages[page.in_region()].set_slice_word(change.old ^ change.mask);
+            region.set_slice_word(page.in_region(), change.old ^ change.mask);
         }
         WordId::Region(_) if change.alone => region.flip_region_bits_alone(change.mask),
         WordId::Region(_) => region.flip_region_bits(change.mask),

@@ -164,7 +164,7 @@ impl Engine {
         unless!(DeployNoDrainAfterWords, self.drain(lane));
         unless!(DeployNotClosed, held.iter().for_each(Held::close));
         for (&n, change) in pages.iter().zip(&moves) {
-            region.pages[n].set_slice_word(change.old ^ change.mask);
+            region.set_slice_word(n, change.old ^ change.mask);
         }
         lane.stats.bump(Counter::Deployments, pages.len() as u64);
         Ok(pages.len() as u64)

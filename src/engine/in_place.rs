@@ -124,7 +124,7 @@ impl Engine {
                 let place = page.page.in_region();
                 let word = region.pages[place].slice_word() & !page.flips | page.flipped;
                 self.reflection.store_word_through(layout::slice_word(page.page), word);
-                region.pages[place].set_slice_word(word);
+                region.set_slice_word(place, word);
             }
         }
         // Orders bytes and words before the end of the entry, for the compiler.

@@ -179,6 +179,7 @@ impl Lane {
         self.allocated.store(true, Ordering::Relaxed);
     }
 
+    #[inline(always)]
     fn take_sequence(sequence: &AtomicU64) -> Sequence {
         let taken = Sequence::from_bits(sequence.load(Ordering::Relaxed));
         unless!(SequenceStands, sequence.store(taken.next().bits(), Ordering::Relaxed));

@@ -40,6 +40,7 @@ pub(super) struct Target<'e> {
 }
 
 impl Target<'_> {
+    #[inline(always)]
     fn lanes(&self) -> u64 {
         self.region.lanes(self.page.in_region())
     }
@@ -145,8 +146,9 @@ impl Engine {
     }
 
     /// Flushes the slice word of `page`, without waiting.
+    #[inline]
     pub(super) fn flush_word(&self, page: PageIndex) {
-        self.reflection.flush(layout::slice_word(page), 8);
+        self.reflection.flush_word(layout::slice_word(page));
     }
 
     /// Flushes the words that the lane's entries before `end` vouch for, without waiting: with the next

@@ -211,7 +211,7 @@ fn flip(by_region_word: bool, looks_again: bool) {
             if by_region_word {
                 region.flip_region_bits(1);
             } else {
-                region.pages[0].set_slice_word(1);
+                region.set_slice_word(0, 1);
             }
         }
     });
@@ -261,13 +261,13 @@ fn deployment(closes: bool) {
                 if closes {
                     held.close();
                 }
-                region.pages[0].set_slice_word(0);
+                region.set_slice_word(0, 0);
             }
             let held = lock();
             let free = region.validity(0).targets().side(0);
             slots.iter().for_each(|word| word.of(free).store(1, Ordering::Relaxed));
             held.close();
-            region.pages[0].set_slice_word(1);
+            region.set_slice_word(0, 1);
         }
     });
     let read = || {

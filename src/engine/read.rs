@@ -42,6 +42,8 @@ impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
     #[inline]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
+        // under way at the same time.
         self.home.prefetch_read(offset);
         let is_done = match self.lane_at_hand() {
             Some(lane) if lane.recent.reads_away() => self.read_away(lane, to, offset),
@@ -60,7 +62,7 @@ impl Engine {
         }
         after_own_writes();
         let lane = self.lane();
-        // Perhaps nothing was in the way but what the thread has written before.
+        // Perhaps nothing was in the way but what the thread has written before, or that the page is not at home.
         if self.lane_at_hand().is_some_and(|at_hand| self.read_away(at_hand, to, offset)) {
             return Ok(());
         }

@@ -69,7 +69,8 @@ impl Engine {
     /// The same, where the bytes may lie on either side, or on both.
     #[inline(never)]
     pub(super) fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let Some(begun) = self.begin_in_page(lane, to.len(), offset, true) else { return false };
+        let asks = lane.recent.reads_away();
+        let Some(begun) = self.begin_in_page(lane, to.len(), offset, asks) else { return false };
         let validity = begun.validity();
         // (Of no bytes they are one slice or all. Nothing will be loaded.)
         let slices = Slices::first(slices_of(offset, to.len()));
@@ -92,8 +93,8 @@ impl Engine {
         is_copied && begun.end(lane)
     }
 
-    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for both slots, since
-    /// which one it is will be known when the page's state is here.
+    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for the reflection
+    /// slot, as the home slot was asked for by the caller: which one it is will be known when the page's state is here.
     #[inline(always)]
     fn begin_in_page<'e>(
         &'e self,

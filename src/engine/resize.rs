@@ -175,7 +175,7 @@ impl Engine {
             unless!(CutRegionMirrorStays, region.flip_region_bits(region.region_word() & mask));
             unless!(
                 CutSliceMirrorsStay,
-                region.pages[from..].iter().for_each(|page| page.set_slice_word(0))
+                (from..PAGES_PER_REGION).for_each(|n| region.set_slice_word(n, 0))
             );
             (from..PAGES_PER_REGION).for_each(|n| region.set_durable(n, Validity(0)));
         }

@@ -16,6 +16,7 @@ use super::plan::WordMove;
 use super::stats::Counter;
 use super::vouched::{COMPLETED_AT_MOST, Draft, SLICES, VOUCHED_AT_MOST};
 use crate::bitmap::Slices;
+use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::{Held, lock_page};
@@ -45,49 +46,51 @@ impl Small {
     }
 }
 
-/// What is the same for all small writes of a kind. Each kind has a function of its own, which keeps no values for the
-/// others: what does not fit the registers is stored, and while the drain of the operation before is waited for, there
-/// is room for some sixty stores.
-trait Kind {
-    /// Whether an entry vouches for it.
-    const IS_VOUCHED: bool;
-    /// Whether it covers its slices from end to end.
-    const IS_WHOLE: bool;
-}
-
-struct Of<const IS_VOUCHED: bool, const IS_WHOLE: bool>;
-
-impl<const IS_VOUCHED: bool, const IS_WHOLE: bool> Kind for Of<IS_VOUCHED, IS_WHOLE> {
-    const IS_VOUCHED: bool = IS_VOUCHED;
-    const IS_WHOLE: bool = IS_WHOLE;
-}
-
 impl Engine {
-    /// Writes a part that lies within a page, if there is nothing unusual about it. False: it is not done, and nothing
-    /// has happened.
+    /// Writes `data`, which is shorter than a page.
+    // Here and below: what follows is called last, so that nothing has to be kept over a call.
     #[inline]
-    pub(super) fn write_small(&self, part: &Part<'_>) -> bool {
-        let is_whole = is_whole_slices(part);
-        match self.small {
-            Small::General => false,
-            Small::Vouched if part.data.len() <= VOUCHED_AT_MOST => match is_whole {
-                true => self.write_small_of::<Of<true, true>>(part),
-                false => self.write_small_of::<Of<true, false>>(part),
-            },
-            Small::Vouched | Small::Flip => match is_whole {
-                true => self.write_small_of::<Of<false, true>>(part),
-                false => self.write_small_of::<Of<false, false>>(part),
-            },
+    pub(super) fn write_small(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.small == Small::General {
+            return self.write_anyhow(data, offset);
+        }
+        let is_vouched = self.small == Small::Vouched && data.len() <= VOUCHED_AT_MOST;
+        match (is_vouched, is_whole_slices(&Part { offset, data })) {
+            (true, true) => self.write_small_of::<true, true>(data, offset),
+            (true, false) => self.write_small_of::<true, false>(data, offset),
+            (false, true) => self.write_small_of::<false, true>(data, offset),
+            (false, false) => self.write_small_of::<false, false>(data, offset),
         }
     }
 
+    /// Writes `data`, by an entry that vouches for it if it `IS_VOUCHED`; it `IS_WHOLE` if it covers its slices from end
+    /// to end.
+    // Each kind has a function of its own, which keeps no values for the others: what does not fit the registers is
+    // stored, and behind a drain there is room for some sixty stores.
     #[inline(never)]
-    fn write_small_of<K: Kind>(&self, part: &Part<'_>) -> bool {
-        let &Part { offset, data } = part;
+    fn write_small_of<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+        &self,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<()> {
+        if self.try_small::<IS_VOUCHED, IS_WHOLE>(data, offset) {
+            return Ok(());
+        }
+        self.write_anyhow(data, offset)
+    }
+
+    /// Writes `data`, if it lies within a page and there is nothing unusual about it. False: it is not done, and
+    /// nothing has happened.
+    #[inline(always)]
+    fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+        &self,
+        data: &[u8],
+        offset: u64,
+    ) -> bool {
         let start = offset as usize % PAGE;
         let end = start + data.len();
         let is_of_our_shape =
-            !data.is_empty() && end <= PAGE && (K::IS_WHOLE || data.len() <= COMPLETED_AT_MOST);
+            !data.is_empty() && end <= PAGE && (IS_WHOLE || data.len() <= COMPLETED_AT_MOST);
         let ends_at = offset.wrapping_add(data.len() as u64);
         if !is_of_our_shape || ends_at < offset || ends_at > self.len() || !self.is_usable() {
             return false;
@@ -98,7 +101,7 @@ impl Engine {
         let lane = self.lane();
         let is_cold = !lane.recent.has(page);
         if is_cold {
-            self.ask_for_small::<K>(offset, data.len());
+            self.ask_for_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
@@ -108,20 +111,20 @@ impl Engine {
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(region.named(place));
         }
-        if K::IS_VOUCHED && (!lane.is_private() || !lane.is_allocated()) {
+        if IS_VOUCHED && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
         let target = Target { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the operation before. What is computed here is computed
         // meanwhile; under the lock it is seen whether it was right.
-        let draft = (K::IS_VOUCHED && K::IS_WHOLE)
+        let draft = (IS_VOUCHED && IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !region.is_pinned(place)
             && self.all_is_allocated(page.region(), true)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
-            && if K::IS_VOUCHED {
+            && if IS_VOUCHED {
                 !self.another_lane_names(&lane, &target)
             } else {
                 region.lanes(place) == 0 || !self.is_named(region, page)
@@ -131,8 +134,9 @@ impl Engine {
         }
         let word = WordId::Slice(page);
         let change = WordMove { word, mask: target.slices.0, alone: true, old: state.slice_word() };
-        if !K::IS_WHOLE {
-            return self.flip_completed::<K>(&lane, &target, &change, held, part);
+        if !IS_WHOLE {
+            let part = Part { offset, data };
+            return self.flip_completed::<IS_VOUCHED>(&lane, &target, &change, held, &part);
         }
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         match &draft {
@@ -162,7 +166,7 @@ impl Engine {
     /// Writes a little part that covers some of the target's slices in part. False: what is around it could not be
     /// read.
     #[inline(never)]
-    fn flip_completed<K: Kind>(
+    fn flip_completed<const IS_VOUCHED: bool>(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
@@ -171,14 +175,14 @@ impl Engine {
         part: &Part<'_>,
     ) -> bool {
         let parts = std::slice::from_ref(part);
-        let mut room = [0; SLICES * SLICE];
-        let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
-        if K::IS_VOUCHED {
-            let valid = target.region.validity(target.page.in_region());
-            let draft = self.draft(lane, target, valid, bytes);
-            self.commit_by_vouched_flip(lane, target, change, held, bytes, &draft);
+        if IS_VOUCHED {
+            if self.vouch_for_parts(lane, target, change, held, parts).is_err() {
+                return false;
+            }
         } else {
             // Where drains cost nothing.
+            let mut room = [0; SLICES * SLICE];
+            let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
             self.flip_at_once(lane, target, change, held, bytes);
         }
         lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
@@ -187,8 +191,8 @@ impl Engine {
 
     /// Asks for what a small write will touch in the files.
     #[inline(always)]
-    fn ask_for_small<K: Kind>(&self, start: u64, len: usize) {
-        if K::IS_WHOLE && (K::IS_VOUCHED || self.small == Small::Vouched) {
+    fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(&self, start: u64, len: usize) {
+        if IS_WHOLE && (IS_VOUCHED || self.small == Small::Vouched) {
             // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
             // is written: a line that is streamed to must not be in the cache. One beside will do.
             self.ask_for_slots(start ^ (PAGE / 2) as u64);
@@ -201,7 +205,7 @@ impl Engine {
             }
         }
         // The word of a flip that nothing vouches for is streamed to, where streaming pays.
-        if K::IS_VOUCHED || len <= VOUCHED_AT_MOST {
+        if IS_VOUCHED || len <= VOUCHED_AT_MOST {
             self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
         }
     }

@@ -48,6 +48,9 @@ pub struct RegionState {
     /// Whether the home file's bytes may be loaded through the mapping. What is known of the chunk,
     /// where a read looks anyway.
     home_loadable: AtomicBool,
+    /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
+    /// before a slice word changes.
+    alike: AtomicU8,
     /// The pages.
     pub pages: [PageState; PAGES_PER_REGION],
     /// Private lanes whose live entries may name a page: bit = lane. Changed under the page's
@@ -69,12 +72,16 @@ impl PageState {
     pub fn slice_word(&self) -> u64 {
         self.slice_word.load(Ordering::Relaxed)
     }
+}
 
-    /// Changes the mirror. While the page (or its region) is held and closed.
-    #[inline]
-    pub fn set_slice_word(&self, word: u64) {
-        self.slice_word.store(word, Ordering::Relaxed);
-    }
+/// What is known of a region's slice words without a look at each.
+mod alike {
+    /// Nothing.
+    pub const UNKNOWN: u8 = 0;
+    /// They are all zero.
+    pub const ZEROS: u8 = 1;
+    /// They are all ones.
+    pub const ONES: u8 = 2;
 }
 
 impl RegionState {
@@ -93,6 +100,7 @@ impl RegionState {
             durable: durable
                 .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
             home_loadable: AtomicBool::new(false),
+            alike: AtomicU8::new(alike::UNKNOWN),
             pages: std::array::from_fn(|n| PageState {
                 lock: LockWord::new(),
                 slice_word: AtomicU64::new(slice_words[n]),
@@ -148,9 +156,60 @@ impl RegionState {
         Validity::new(self.pages[n].slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
     }
 
+    /// Changes the mirror of the slice word of page `n`. While the page (or the region) is held and closed.
+    #[inline(always)]
+    pub fn set_slice_word(&self, n: usize, word: u64) {
+        if self.are_alike() && !planted!(AlikeNotForgotten) {
+            // Before the word. By several holders of pages at the same time, if need be.
+            self.alike.store(alike::UNKNOWN, Ordering::Relaxed);
+        }
+        self.pages[n].slice_word.store(word, Ordering::Relaxed);
+    }
+
+    /// Whether all slice words are known to be the same.
+    #[inline]
+    pub fn are_alike(&self) -> bool {
+        self.alike.load(Ordering::Relaxed) != alike::UNKNOWN
+    }
+
+    /// The side on which all slices of the pages are valid, if it is one. For who holds the pages; who asks for all of
+    /// them holds the region as a whole, and the next one need not look at each.
+    #[inline]
+    pub fn find_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let side = self.valid_side(pages.clone());
+        if pages.len() == PAGES_PER_REGION && !self.are_alike() {
+            debug_assert!(self.lock.is_held(), "no page is held alone");
+            let known = match (side, self.region_word()) {
+                (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
+                (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,
+                (Some(_), _) if planted!(AlikeUnderAnyRegionWord) => alike::ZEROS,
+                _ => alike::UNKNOWN,
+            };
+            self.alike.store(known, Ordering::Relaxed);
+        }
+        side
+    }
+
     /// The side on which all slices of the pages are valid, if it is one.
     #[inline]
     pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let slice_word = match self.alike.load(Ordering::Relaxed) {
+            alike::ZEROS => 0,
+            alike::ONES => !0,
+            _ => return self.look_for_valid_side(pages),
+        };
+        // Then it is as the bits of the region's word are, if those are the same.
+        let mask = Slices::range(pages.start, pages.end).0;
+        let bits = self.region_word() & mask;
+        match Validity::new(slice_word, bits != 0).0 {
+            _ if bits != 0 && bits != mask => None,
+            0 => Some(Side::Home),
+            _ => Some(Side::Reflection),
+        }
+    }
+
+    #[inline]
+    fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let (mut none, mut all) = (0, !0);
         for n in pages {
             let valid = self.validity(n).0;
@@ -350,7 +409,7 @@ impl State {
     }
 
     /// The superchunk `n`, made on first touch.
-    #[inline]
+    #[inline(always)]
     pub fn superchunk(&self, n: usize) -> &Superchunk {
         match self.superchunks[n].get() {
             Some(superchunk) => superchunk,

@@ -20,7 +20,7 @@ use super::stats::Counter;
 use crate::bitmap::{Slices, Validity};
 use crate::error::Result;
 use crate::format::layout::{self, VOUCH};
-use crate::format::vouch::{Vouch, sum_of};
+use crate::format::vouch::Vouch;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
@@ -38,7 +38,7 @@ pub(super) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 pub(super) struct Draft {
     /// Where the page's slices are valid, as far as was known.
     pub valid: Validity,
-    line: [u8; VOUCH],
+    line: [u64; VOUCH / 8],
 }
 
 impl Engine {
@@ -67,9 +67,9 @@ impl Engine {
         bytes: &[u8],
     ) -> Draft {
         let (sequence, slices) = (lane.upcoming(), target.slices.0);
-        let (sides, sum) = (valid.targets().0 & slices, sum_of(bytes));
-        let line = Vouch { sequence, page: target.page, slices, sides, sum }
-            .encode(self.ring_seeds[usize::from(lane.index().0)]);
+        let seed = self.ring_seeds[usize::from(lane.index().0)];
+        let (sides, sum) = (valid.targets().0 & slices, seed.sum_of(bytes));
+        let line = Vouch { sequence, page: target.page, slices, sides, sum }.words(seed);
         Draft { valid, line }
     }
 
@@ -91,8 +91,10 @@ impl Engine {
         self.copy_slices(lane, target, draft.valid.targets(), bytes);
         let sequence = lane.next_vouch();
         let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
-        self.store_lines(lane, &self.reflection, layout::vouch(lane.index(), place), &draft.line);
-        // Long before the ring comes round: recovery knows by the lane's newest number that this was done.
+        self.reflection.store_line(layout::vouch(lane.index(), place), draft.line);
+        lane.stats.bump(Counter::BytesWritten, VOUCH as u64);
+        // Long before the ring comes round: recovery knows by the lane's newest number that this was done. (Not before
+        // the lock was taken: a locked instruction would wait for it.)
         let flushes = sequence.ends_batch();
         debug_assert!(lane.keeps_batches(sequence), "a batch was not flushed");
         if flushes {
@@ -123,7 +125,7 @@ impl Engine {
 
     /// Through the cache, so that whoever holds the page's lock next may flush it. Not past it: such a store
     /// could arrive after that of the next holder.
-    #[inline]
+    #[inline(always)]
     fn store_vouched_word(&self, target: &Target<'_>, change: &WordMove) {
         self.reflection.store_word(layout::slice_word(target.page), change.old ^ change.mask);
     }

@@ -41,6 +41,7 @@ impl Engine {
     // ---- flip: two drains ------------------------------------------------------------------
 
     /// Makes the slots valid that the caller has just copied to, by storing one word.
+    #[inline(always)]
     pub(super) fn commit_by_flip(&self, lane: &Lane, change: &WordMove) {
         // Orders the data, and the clearing of live entries that name its slots, before the word
         // that makes the slots valid.
@@ -103,6 +104,7 @@ impl Engine {
         lane.stats.bump(Counter::BytesWritten, SLICE as u64);
     }
 
+    #[inline(always)]
     pub(super) fn store_moved_word(&self, lane: &Lane, change: &WordMove) {
         let at = match change.word {
             WordId::Slice(page) => layout::slice_word(page),
@@ -167,7 +169,7 @@ impl Engine {
             let word = valid.slice_word(target.region.region_bit(place));
             self.reflection.store_word_through(layout::slice_word(logged.page), word);
             // The mirror as well: the words are closed, and the operation is committed.
-            target.region.pages[place].set_slice_word(word);
+            target.region.set_slice_word(place, word);
             lane.stats.bump(Counter::BytesWritten, SLICE as u64);
         }
         // Orders slices and words before the end of the entry: nothing replays them after it.
@@ -204,7 +206,7 @@ impl Engine {
                 self.ask_for_next_region(span.region, part.range().end);
                 // In one piece, which is usual for long parts: looked at and copied at once.
                 if is_whole_pages(&bytes)
-                    && let Some(valid) = region.valid_side(span.pages.clone())
+                    && let Some(valid) = region.find_valid_side(span.pages.clone())
                 {
                     self.add_to_run(lane, part, &mut run, valid.other(), bytes);
                     self.copy_if_long(lane, part, &mut run, at_once);
@@ -331,19 +333,6 @@ impl Engine {
         let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
         self.slots(offset).copy_lines_in(sides.bits_from(offset), bytes);
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
-    }
-
-    /// Stores whole cache lines that the next drain makes durable.
-    #[inline(always)]
-    pub(super) fn store_lines(
-        &self,
-        lane: &Lane,
-        file: &crate::store::MappedFile,
-        at: u64,
-        lines: &[u8],
-    ) {
-        file.copy_lines_in(at, lines);
-        lane.stats.bump(Counter::BytesWritten, lines.len() as u64);
     }
 
     /// Stores bytes that the next drain makes durable.

@@ -12,11 +12,12 @@
 //! May import what `commit` may.
 
 use super::Engine;
-use super::commit::{Part, publish};
+use super::commit::publish;
 use super::plan::{self, PAGES_FOR_REGION_LOCK, WordMove, bits};
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::{Side, Slices};
+use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::lock_page;
@@ -31,18 +32,27 @@ use std::ops::Range;
 const PAGES_OF_TRANSLATIONS: usize = 8;
 
 impl Engine {
-    /// Writes a part that is one whole page, or so many of one region that the region is locked. `false`: it
-    /// is not, or something about it is unusual; nothing has happened.
+    /// Writes `data`, which is as long as a page or longer.
     // Not inlined: a large frame is many stores, and those wait behind the last operation's.
     #[inline(never)]
-    pub(super) fn write_whole_pages(&self, part: &Part<'_>) -> bool {
-        let page = PageIndex::of(part.offset);
-        let (first, count) = (page.in_region(), part.data.len() / PAGE);
-        let is_whole = part.offset.is_multiple_of(PAGE as u64)
-            && part.data.len().is_multiple_of(PAGE)
+    pub(super) fn write_whole_pages(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.try_whole_pages(data, offset) {
+            return Ok(());
+        }
+        self.write_anyhow(data, offset)
+    }
+
+    /// Writes `data` that is one whole page, or so many of one region that the region is locked. `false`: it
+    /// is not, or something about it is unusual; nothing has happened.
+    #[inline(always)]
+    fn try_whole_pages(&self, data: &[u8], offset: u64) -> bool {
+        let page = PageIndex::of(offset);
+        let (first, count) = (page.in_region(), data.len() / PAGE);
+        let is_whole = offset.is_multiple_of(PAGE as u64)
+            && data.len().is_multiple_of(PAGE)
             && first + count <= PAGES_PER_REGION
             && (count == 1 || count >= PAGES_FOR_REGION_LOCK as usize);
-        let end = part.offset.saturating_add(part.data.len() as u64);
+        let end = offset.saturating_add(data.len() as u64);
         // Where durable points are kept, a slot that is not valid may belong to one.
         if !is_whole
             || self.durable.is_some()
@@ -53,11 +63,11 @@ impl Engine {
             return false;
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
-        self.ask_for_whole(region, part.offset, first, count);
+        self.ask_for_whole(region, offset, first, count);
         let pages = first..first + count;
         let Some(valid) = region.valid_side(pages.clone()) else { return false };
         let free = valid.other();
-        let (file, at) = self.slot(free, part.offset);
+        let (file, at) = self.slot(free, offset);
         let lane = self.lane();
 
         let held = if count == 1 {
@@ -66,12 +76,13 @@ impl Engine {
             plan::lock_whole_region(region)
         };
         if end > self.len() && !planted!(LengthNotCheckedAgain)
-            || region.valid_side(pages.clone()) != Some(valid) && !planted!(WholeNotLookedAtAgain)
+            || region.find_valid_side(pages.clone()) != Some(valid)
+                && !planted!(WholeNotLookedAtAgain)
             || !self.is_usual(region, page, pages.clone(), free)
         {
             return false;
         }
-        file.copy_in(at, part.data, Copying::BySize);
+        file.copy_in(at, data, Copying::BySize);
         let (word, mask, old) = if count == 1 {
             (WordId::Slice(page), Slices::ALL.0, region.pages[first].slice_word())
         } else {
@@ -82,8 +93,8 @@ impl Engine {
         self.commit_by_flip(&lane, &change);
         unless!(WholeNotClosed, held.close());
         unless!(WholeNotPublished, publish(region, &change));
-        lane.stats.bump(Counter::BytesWritten, part.data.len() as u64);
-        lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
+        lane.stats.bump(Counter::BytesWritten, data.len() as u64);
+        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         true
     }
 
@@ -135,7 +146,7 @@ impl Engine {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use crate::lock::lock_page;
-    use crate::units::{PAGE, RegionIndex};
+    use crate::units::{PAGE, REGION, RegionIndex};
     use crate::{AtomicMappedFile, Medium};
     use std::time::Duration;
 
@@ -155,10 +166,64 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             held.close();
             // As who flips the page does it, for DRAM.
-            region.pages[0].set_slice_word(!region.pages[0].slice_word());
+            region.set_slice_word(0, !region.pages[0].slice_word());
         });
         let mut found = [0; PAGE];
         file.read_at(&mut found, 0).expect("a read");
         assert_eq!(found, [5; PAGE]);
+    }
+
+    /// One region, and what its bytes are after writes of so many pages, each with its number.
+    fn region_after(writes: &[(usize, usize)]) -> (AtomicMappedFile, Vec<u8>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(1 << 18).medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        let mut expected = vec![0; REGION];
+        for (n, &(first, count)) in writes.iter().enumerate() {
+            let range = first * PAGE..(first + count) * PAGE;
+            expected[range.clone()].fill(n as u8 + 1);
+            file.write_at(&expected[range.clone()], range.start as u64).expect("a write");
+        }
+        (file, expected, folder)
+    }
+
+    fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
+        let mut found = vec![0; expected.len()];
+        file.read_at(&mut found, 0).expect("a read");
+        found == expected
+    }
+
+    #[test]
+    fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
+        let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
+        let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+        assert!(region.are_alike(), "who held all of it has looked");
+        file.write_at(&[7; 64], 4096).expect("a write");
+        assert!(!region.are_alike());
+        for n in 10..14 {
+            let expected = vec![n; REGION];
+            file.write_at(&expected, 0).expect("a write");
+            assert!(is_whole(&file, &expected), "{n}");
+        }
+        assert!(!region.are_alike(), "page 1 has a word of its own");
+        file.deploy(0..REGION as u64).expect("a deployment");
+        file.write_at(&vec![20; REGION], 0).expect("a write");
+        assert!(is_whole(&file, &[20; REGION]));
+        // What is on both sides, and what is cut off.
+        file.write_at(&[21; PAGE], 8192).expect("a write");
+        file.set_len(PAGE as u64).expect("shorter");
+        file.set_len(REGION as u64).expect("longer");
+        let mut expected = vec![0; REGION];
+        expected[..PAGE].fill(20);
+        assert!(is_whole(&file, &expected));
+        file.write_at(&vec![22; REGION], 0).expect("a write");
+        assert!(is_whole(&file, &[22; REGION]));
+    }
+
+    /// All pages can be on one side by words that differ: some by their own, some by the region's.
+    #[test]
+    fn pages_on_one_side_are_not_alike_for_that() {
+        let (file, expected, _folder) = region_after(&[(0, 1), (1, 63), (0, 64), (1, 63), (0, 64)]);
+        assert!(is_whole(&file, &expected));
     }
 }

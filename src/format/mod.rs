@@ -4,7 +4,7 @@
 //! home file's mark (what they say). The byte diagram is in `docs/format.md`; `src/golden.rs` keeps
 //! diagram, constants and encoders in step. Invariants: decoding never panics and never trusts a field
 //! before its checksum and range were checked, so that untrusted bytes become trusted types here and
-//! nowhere else. May import `units` and `bitmap`.
+//! nowhere else. May import `units`, `bitmap` and `sum`.
 
 pub mod entry;
 pub mod journal;

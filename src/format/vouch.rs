@@ -24,7 +24,7 @@
 use super::entry::{Seed, Sequence};
 use super::layout::{MAX_LEN, VOUCH};
 use crate::mutant::planted;
-use crate::sum;
+use crate::sum::{self, Crc};
 use crate::units::{LaneIndex, PAGE, PageIndex};
 
 const VOUCHES: u64 = 1 << KIND;
@@ -45,20 +45,31 @@ pub struct RingSeed {
     /// What their checksums differ by from those that begin with nothing: the latter are the faster ones.
     difference: u32,
     tag: u16,
+    crc: Option<Crc>,
 }
 
 impl Seed {
     /// The seed of the ring of `lane`.
     pub fn ring(self, lane: LaneIndex) -> RingSeed {
-        RingSeed { difference: self.place(lane, 0).difference::<SAID>(), tag: self.tag() }
+        RingSeed {
+            difference: self.place(lane, 0).difference::<SAID>(),
+            tag: self.tag(),
+            crc: Crc::get(),
+        }
     }
 }
 
 impl RingSeed {
     /// The checksum of what a line says.
-    #[inline]
-    fn sum(self, said: &[u8; SAID]) -> u32 {
-        sum::crc32c(said) ^ self.difference
+    #[inline(always)]
+    fn sum(self, said: [u64; SAID / 8]) -> u32 {
+        sum::of_words(self.crc, said) ^ self.difference
+    }
+
+    /// The checksum of the slices that an entry is about: [`sum_of`], by the instruction where there is one.
+    #[inline(always)]
+    pub fn sum_of(self, slices: &[u8]) -> u32 {
+        sum::of_few(self.crc, slices)
     }
 }
 
@@ -114,20 +125,23 @@ pub fn sum_of(slices: &[u8]) -> u32 {
 }
 
 impl Vouch {
-    /// The line.
-    #[inline]
-    pub fn encode(&self, seed: RingSeed) -> [u8; VOUCH] {
+    /// The line, as words that are stored least significant byte first. (Not as bytes: who put a line together in
+    /// memory would load it in larger pieces than it was stored in, and wait for that.)
+    #[inline(always)]
+    pub fn words(&self, seed: RingSeed) -> [u64; VOUCH / 8] {
         debug_assert!(self.slices != 0 && self.sides & !self.slices == 0);
         let number = number(seed, self.sequence);
-        let page = self.page.0 << 32;
+        let (page, sum) = (self.page.0 << 32, u64::from(self.sum));
+        let checksum = seed.sum([number, page, self.slices, self.sides, sum]);
+        let page = page | u64::from(checksum);
+        [number | VOUCHES, page, self.slices, self.sides, sum, 0, 0, 0]
+    }
+
+    /// The line.
+    #[cfg(any(test, feature = "recorder"))]
+    pub fn encode(&self, seed: RingSeed) -> [u8; VOUCH] {
         let mut bytes = [0; VOUCH];
-        let words = [number, page, self.slices, self.sides, u64::from(self.sum)];
-        bytes[..SAID].copy_from_slice(words.map(u64::to_le_bytes).as_flattened());
-        let mut said = [0; SAID];
-        said.copy_from_slice(&bytes[..SAID]);
-        let sum = u64::from(seed.sum(&said));
-        bytes[..8].copy_from_slice(&(number | VOUCHES).to_le_bytes());
-        bytes[8..16].copy_from_slice(&(page | sum).to_le_bytes());
+        bytes.copy_from_slice(self.words(seed).map(u64::to_le_bytes).as_flattened());
         bytes
     }
 
@@ -170,11 +184,13 @@ impl Vouch {
 /// Of a line, but for the checksum and the kind.
 #[inline]
 fn checksum(seed: RingSeed, bytes: &[u8; VOUCH]) -> u32 {
-    let mut said = [0; SAID];
-    said.copy_from_slice(&bytes[..SAID]);
-    said[(KIND / 8) as usize] = 0;
-    said[8..12].fill(0);
-    seed.sum(&said)
+    let mut said = [0; SAID / 8];
+    for (word, bytes) in said.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    said[0] &= !KIND_MASK;
+    said[1] &= !u64::from(u32::MAX);
+    seed.sum(said)
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ pub fn close_before_looking(held: &[Held<'_>]) {
 }
 
 /// Takes a page's word, under its region's.
-#[inline]
+#[inline(always)]
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     match try_lock_page(region, page) {
         Some(held) => held,
@@ -201,7 +201,7 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
     if !announce(region) || !try_hold(page) {
         return None;

@@ -20,6 +20,17 @@ pub struct Wide(());
 #[derive(Clone, Copy, Debug)]
 pub struct FastString(());
 
+/// Proof that there is an instruction for CRC-32C (SSE4.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Crc(());
+
+impl Crc {
+    /// The proof, if there is one.
+    pub fn get() -> Option<Crc> {
+        is_x86_feature_detected!("sse4.2").then_some(Crc(()))
+    }
+}
+
 /// Proof that the contained write-back instruction exists.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteBack(WriteBackKind);
@@ -105,6 +116,7 @@ mod tests {
         assert_eq!(cpu.write_back.kind() == WriteBackKind::Clwb, has("clwb"));
         assert_eq!(cpu.wide.is_some(), has("avx512f"));
         assert_eq!(cpu.fast_string.is_some(), has("erms"));
+        assert_eq!(Crc::get().is_some(), has("sse4_2"));
         // Of every 64-bit AMD the kernel says so, whatever CPUID does (QEMU's emulation is one).
         assert!(!cpu.prefetch_write || has("3dnowprefetch"));
     }

@@ -56,6 +56,7 @@ use linux as sys;
 
 pub use file::File;
 pub use file_system::FileSystem;
+pub use isa::Crc;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
 pub use native::{Native, STREAM_FROM_UNFLUSHED};
@@ -246,23 +247,28 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::copy_in`] with [`Copying::BySize`], of whole cache lines.
+    /// As [`Platform::copy_in`] with [`Copying::BySize`], of one cache line, of which the words are at hand: the first
+    /// one lies first, each least significant byte first.
     ///
     /// # Safety
-    /// As [`Platform::copy_in`].
+    /// As [`Platform::copy_in`] of 64 bytes, and `to` is aligned to as many.
     #[inline(always)]
-    pub unsafe fn copy_lines_in(&self, to: Place, from: &[u8]) {
+    pub unsafe fn store_line(&self, to: Place, line: [u64; 8]) {
+        yield_point();
         match self {
             // SAFETY: the caller's contract is the same.
-            Platform::Native(native) => unsafe { native.copy_lines_in(to.checked(), from) },
+            Platform::Native(native) => unsafe { native.store_line(to.checked(), line) },
             #[cfg(feature = "recorder")]
-            // SAFETY: the caller's contract is the same.
-            _ => unsafe { self.copy_in(to, from, Copying::BySize) },
+            _ => {
+                let bytes = line.map(u64::to_le_bytes);
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
+            }
         }
     }
 
-    /// As [`Platform::copy_lines_in`] of at most 64 lines, of which each goes to its own side: line `n` to its place
-    /// behind `to[1]` where bit `n` of `sides` is one, behind `to[0]` where it is zero.
+    /// As [`Platform::copy_in`] with [`Copying::BySize`], of at most 64 cache lines, of which each goes to its own
+    /// side: line `n` to its place behind `to[1]` where bit `n` of `sides` is one, behind `to[0]` where it is zero.
     ///
     /// # Safety
     /// As [`Platform::copy_in`], of each line on its own side. Both of `to` are aligned to lines.
@@ -395,6 +401,21 @@ impl Platform {
                 #[cfg(feature = "recorder")]
                 Platform::Simulated(simulated) => simulated.flush(at, len),
             }
+        }
+    }
+
+    /// As [`Platform::flush`] of a word, which is in one line.
+    ///
+    /// # Safety
+    /// The word is in a live mapping, and aligned.
+    #[inline(always)]
+    pub unsafe fn flush_word(&self, at: Place) {
+        match self {
+            // SAFETY: the caller's contract is the same.
+            Platform::Native(native) => unsafe { native.flush_word(at.checked()) },
+            #[cfg(feature = "recorder")]
+            // SAFETY: the caller's contract is the same.
+            _ => unsafe { self.flush(at, 8) },
         }
     }
 

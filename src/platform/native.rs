@@ -177,17 +177,16 @@ impl Native {
     }
 
     /// # Safety
-    /// As [`super::Platform::copy_lines_in`].
+    /// As [`super::Platform::store_line`].
     #[inline(always)]
-    pub(super) unsafe fn copy_lines_in(&self, to: *mut u8, from: &[u8]) {
+    pub(super) unsafe fn store_line(&self, to: *mut u8, line: [u64; 8]) {
         if isa::FLUSHES && self.persistence == Persistence::Flush {
-            // No plan is needed.
-            // SAFETY: the caller vouches for the range on the mapped side, and that it is of whole lines, and the
-            // slice for the other; a Rust slice never overlaps the mapping.
-            return unsafe { isa::stream_lines(self.cpu, to, from.as_ptr(), from.len()) };
+            // SAFETY: the caller's contract is the same.
+            return unsafe { isa::stream_line(to, line) };
         }
+        let bytes = line.map(u64::to_le_bytes);
         // SAFETY: the caller's contract is the same.
-        unsafe { self.copy_in(to, from, Copying::BySize) }
+        unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
     }
 
     /// # Safety
@@ -338,6 +337,16 @@ impl Native {
         }
     }
 
+    /// # Safety
+    /// As [`super::Platform::flush_word`].
+    #[inline(always)]
+    pub(super) unsafe fn flush_word(&self, at: *const u8) {
+        if self.persistence == Persistence::Flush {
+            // SAFETY: the caller's contract is the same.
+            unsafe { isa::write_back_line(self.cpu, at) }
+        }
+    }
+
     #[inline]
     pub(super) fn drain(&self) {
         match self.persistence {
@@ -429,6 +438,27 @@ mod tests {
         } else {
             1
         })
+    }
+
+    #[test]
+    fn a_line_of_words_is_stored_as_its_bytes_are() {
+        let words: [u64; 8] =
+            std::array::from_fn(|n| 0x0123_4567_89AB_CDEF_u64.rotate_left(n as u32));
+        let bytes = words.map(u64::to_le_bytes);
+        let mut arena = Arena::new(4 * LINE);
+        for persistence in ALL {
+            arena.refill();
+            let native = Native::new().with_persistence(persistence);
+            let at = arena.base().wrapping_add(LINE);
+            // SAFETY: four lines follow the base, which is aligned to lines.
+            unsafe { native.store_line(at, words) };
+            native.drain();
+            let mut found = [0; 3 * LINE];
+            // SAFETY: as above.
+            unsafe { native.copy_out(&mut found, arena.base()) };
+            assert_eq!(found[LINE..2 * LINE], *bytes.as_flattened(), "{persistence:?}");
+            assert!(found[..LINE].iter().chain(&found[2 * LINE..]).all(|byte| *byte == 0xee));
+        }
     }
 
     /// Lines to two sides and from them, in part at the ends of what is copied out.

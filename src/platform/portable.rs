@@ -35,6 +35,22 @@ impl Cpu {
     }
 }
 
+/// There is no instruction for CRC-32C that this code knows of.
+#[derive(Clone, Copy, Debug)]
+pub enum Crc {}
+
+impl Crc {
+    /// None.
+    pub fn get() -> Option<Crc> {
+        None
+    }
+
+    /// Of what cannot be.
+    pub fn of_words(self, _words: impl IntoIterator<Item = u64>) -> u32 {
+        match self {}
+    }
+}
+
 /// The atomic word that holds the byte at `at`.
 ///
 /// # Safety
@@ -169,7 +185,7 @@ pub unsafe fn copy_from_sides(
 ///
 /// # Safety
 /// None; the signature is that of the x86-64 code.
-pub unsafe fn stream_lines(_cpu: Cpu, _to: *mut u8, _from: *const u8, _len: usize) {
+pub unsafe fn stream_line(_to: *mut u8, _line: [u64; 8]) {
     unreachable!("nothing is streamed here")
 }
 
@@ -205,6 +221,12 @@ pub unsafe fn stream_word(to: *mut u8, value: u64) {
 /// # Safety
 /// None; the signature is that of the x86-64 code.
 pub unsafe fn write_back(_cpu: Cpu, _at: *const u8, _len: usize) {}
+
+/// As [`write_back`].
+///
+/// # Safety
+/// None.
+pub unsafe fn write_back_line(_cpu: Cpu, _at: *const u8) {}
 
 /// Orders everything before against everything after, for other threads.
 pub fn drain() {

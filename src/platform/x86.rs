@@ -1,7 +1,7 @@
-//! How are bytes moved, written back and drained on x86-64?
+//! How are bytes moved, written back, drained and summed up on x86-64?
 //!
 //! Owns: every instruction that touches mapped memory on this architecture, except the atomic word
-//! operations (`word.rs`). The instructions are inline assembly because the other side of a mapping
+//! operations (`word.rs`), and the one for checksums. The instructions are inline assembly because the other side of a mapping
 //! is not the compiler's: another thread (an optimistic reader), another process or the kernel may
 //! touch the bytes at any time. An assembly block that is opaque to the compiler means just what the
 //! processor does; a Rust copy would be a data race.
@@ -18,10 +18,29 @@
 
 mod sides;
 
-pub use super::cpu::Cpu;
+pub use super::cpu::{Cpu, Crc};
 use super::cpu::{FastString, Wide, WriteBackKind};
 pub use sides::{copy_from_sides, copy_to_sides, prefetch_from_sides, stream_to_sides};
 use std::arch::asm;
+
+impl Crc {
+    /// The CRC-32C of the words, least significant byte first.
+    #[inline(always)]
+    pub fn of_words(self, words: impl IntoIterator<Item = u64>) -> u32 {
+        let mut sum = u64::from(u32::MAX);
+        for word in words {
+            // SAFETY: registers only, and the instruction is there: `self` says so.
+            unsafe {
+                asm!(
+                    "crc32 {sum}, {word}",
+                    sum = inout(reg) sum, word = in(reg) word,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+        }
+        !(sum as u32)
+    }
+}
 
 /// Every side of a copy looks alike to the processor. The portable code tells them apart.
 pub use self::{copy as copy_in, copy as copy_across};
@@ -309,6 +328,35 @@ unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usi
     }
 }
 
+/// Stores a line past the cache, word by word: they fill one write-combining buffer. Unordered until a drain.
+///
+/// # Safety
+/// `to` is writable for 64 bytes and aligned to as many.
+#[inline(always)]
+pub unsafe fn stream_line(to: *mut u8, line: [u64; LINE / 8]) {
+    debug_assert!(to.addr().is_multiple_of(LINE));
+    let [a, b, c, d, e, f, g, h] = line;
+    // SAFETY: all eight words lie in the 64 bytes that the caller vouches for.
+    unsafe {
+        asm!(
+            "movnti qword ptr [{to}], {a}",
+            "movnti qword ptr [{to} + 8], {b}",
+            "movnti qword ptr [{to} + 16], {c}",
+            "movnti qword ptr [{to} + 24], {d}",
+            to = in(reg) to, a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d,
+            options(nostack, preserves_flags)
+        );
+        asm!(
+            "movnti qword ptr [{to} + 32], {a}",
+            "movnti qword ptr [{to} + 40], {b}",
+            "movnti qword ptr [{to} + 48], {c}",
+            "movnti qword ptr [{to} + 56], {d}",
+            to = in(reg) to, a = in(reg) e, b = in(reg) f, c = in(reg) g, d = in(reg) h,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Copies past the cache: whole lines by the widest store there is, words at the two ends. Unordered
 /// until a drain.
 ///
@@ -354,7 +402,7 @@ unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`]; `to` is aligned to 64 and `len` is a multiple of 64.
 #[inline]
-pub unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(to.addr().is_multiple_of(LINE) && len.is_multiple_of(LINE));
     match cpu.wide {
         // SAFETY: the caller's contract is the same, and the proof says that the processor and the
@@ -466,27 +514,35 @@ pub unsafe fn stream_word(to: *mut u8, value: u64) {
 /// The bytes are in mapped memory.
 #[inline]
 pub unsafe fn write_back(cpu: Cpu, at: *const u8, len: usize) {
-    let proof = cpu.write_back;
     if len == 0 {
         return;
     }
     let first = at.map_addr(|a| a & !(LINE - 1));
     let lines = (at.addr() - first.addr() + len).div_ceil(LINE);
     for n in 0..lines {
-        let line = first.wrapping_add(n * LINE);
-        // SAFETY: the line holds at least one of the caller's bytes, so it is mapped; the proof says
-        // that the instruction exists. None of them changes memory contents.
-        unsafe {
-            match proof.kind() {
-                WriteBackKind::Clwb => {
-                    asm!("clwb [{0}]", in(reg) line, options(nostack, preserves_flags));
-                }
-                WriteBackKind::ClflushOpt => {
-                    asm!("clflushopt [{0}]", in(reg) line, options(nostack, preserves_flags));
-                }
-                WriteBackKind::Clflush => {
-                    asm!("clflush [{0}]", in(reg) line, options(nostack, preserves_flags));
-                }
+        // SAFETY: the line holds at least one of the caller's bytes, so it is mapped.
+        unsafe { write_back_line(cpu, first.wrapping_add(n * LINE)) }
+    }
+}
+
+/// Starts the write-back of the line that holds the byte at `at`. Unordered until a drain.
+///
+/// # Safety
+/// The byte is in mapped memory.
+#[inline(always)]
+pub unsafe fn write_back_line(cpu: Cpu, at: *const u8) {
+    // SAFETY: the byte is mapped, as the caller says; the proof says that the instruction exists. None of them changes
+    // memory contents.
+    unsafe {
+        match cpu.write_back.kind() {
+            WriteBackKind::Clwb => {
+                asm!("clwb [{0}]", in(reg) at, options(nostack, preserves_flags));
+            }
+            WriteBackKind::ClflushOpt => {
+                asm!("clflushopt [{0}]", in(reg) at, options(nostack, preserves_flags));
+            }
+            WriteBackKind::Clflush => {
+                asm!("clflush [{0}]", in(reg) at, options(nostack, preserves_flags));
             }
         }
     }

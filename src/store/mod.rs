@@ -126,18 +126,14 @@ impl MappedFile {
         self.copy_in_at_once(offset, from, how);
     }
 
-    /// Copies whole lines to `offset`, as [`Copying::BySize`] does.
+    /// Stores a line, of which the words are at hand, to `offset`, as [`Copying::BySize`] does.
     #[inline(always)]
-    pub fn copy_lines_in(&self, offset: u64, from: &[u8]) {
-        debug_assert!((offset as usize | from.len()).is_multiple_of(64));
-        #[cfg(shuttle)]
-        return self.copy_in(offset, from, Copying::BySize);
-        #[cfg(not(shuttle))]
-        {
-            let to = self.place(offset, from.len());
-            // SAFETY: as in `copy_in_at_once`.
-            unsafe { self.platform.copy_lines_in(to, from) }
-        }
+    pub fn store_line(&self, offset: u64, line: [u64; 8]) {
+        assert!(offset.is_multiple_of(64));
+        // Nobody but recovery reads more of it than a word: one step will do under a scheduler.
+        let to = self.place(offset, 64);
+        // SAFETY: `to` begins 64 mapped and backed bytes (`place`), aligned to as many: mappings begin at a page.
+        unsafe { self.platform.store_line(to, line) }
     }
 
     #[inline]
@@ -226,6 +222,14 @@ impl MappedFile {
         unsafe { self.platform.flush(at, len) }
     }
 
+    /// Writes back the cache line of a word, without waiting.
+    #[inline(always)]
+    pub fn flush_word(&self, offset: u64) {
+        let at = self.word(offset);
+        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
+        unsafe { self.platform.flush_word(at) }
+    }
+
     /// Asks for the line at `offset` ahead of a store to it. Anywhere: what is cut off meanwhile, or was never
     /// there, is not asked for.
     #[inline]
@@ -270,7 +274,7 @@ impl MappedFile {
     }
 
     /// Stores a word through the cache, and does not flush it.
-    #[inline]
+    #[inline(always)]
     pub fn store_word(&self, offset: u64, value: u64) {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).

@@ -26,7 +26,7 @@ impl<'f> Sides<'f> {
     }
 
     /// Copies whole lines of one page, each to its side: line `n` to the file of bit `n` of `sides`. As
-    /// [`MappedFile::copy_lines_in`]. Panics if they are anything else.
+    /// [`MappedFile::copy_in`] by size. Panics if they are anything else.
     #[inline(always)]
     pub fn copy_lines_in(&self, sides: u64, from: &[u8]) {
         let are_lines = (self.at[0] as usize | from.len()).is_multiple_of(LINE);

@@ -126,8 +126,9 @@ fn fate(mutant: Mutant) -> Fate {
         }
         DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
         SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
-        | UndoEndsBeforeWords | UndoSpillNotWritten | LoggedNotEnded | NoClear | FlipNoClear
-        | DeployNoClear | CloseSettlesNothing => by_any(&IMAGES),
+        | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
+        | CloseSettlesNothing => by_any(&IMAGES),
+        UndoSpillNotWritten => by(test("drains", "a_transaction_whose_words_do_not_fit_a_lane")),
         DraftNotLookedAtAgain => by(test("held", "what_was_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
         NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | SettleNoFlush
@@ -169,6 +170,8 @@ fn fate(mutant: Mutant) -> Fate {
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
+        AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
+        AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),
         WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
 
         // ---- space ----------------------------------------------------------------------------------
