@@ -12,6 +12,8 @@
 use crate::primitive;
 use crate::units::LaneIndex;
 use std::cell::Cell;
+// Of one thread alone, and no model's object.
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file's number, and in the lowest bit whether the thread has published something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,12 +48,27 @@ impl Tag {
 }
 
 struct Last {
-    tag: Cell<u64>,
+    // An atomic for one reason: it is stored as it is loaded, all eight bytes. Of a cell the compiler sets the lowest
+    // bit by a store of one byte; who loads the word next has to wait until that has left the processor, behind the
+    // drain of the operation.
+    tag: AtomicU64,
     lane: Cell<LaneIndex>,
 }
 
+impl Last {
+    #[inline(always)]
+    fn tag(&self) -> u64 {
+        self.tag.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_tag(&self, tag: u64) {
+        self.tag.store(tag, Ordering::Relaxed);
+    }
+}
+
 primitive::local! {
-    static LAST: Last = Last { tag: Cell::new(Tag::NONE.0), lane: Cell::new(LaneIndex(0)) };
+    static LAST: Last = Last { tag: AtomicU64::new(Tag::NONE.0), lane: Cell::new(LaneIndex(0)) };
 }
 
 // A thread that is ending remembers nothing, and each of these says so.
@@ -60,43 +77,42 @@ primitive::local! {
 /// nothing, either.
 #[inline(always)]
 pub fn lane_by_tag(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
-    LAST.try_with(|last| (last.tag.get() == tag().0).then(|| last.lane.get())).ok()?
+    LAST.try_with(|last| (last.tag() == tag().0).then(|| last.lane.get())).ok()?
 }
 
 /// The thread's lane of `file`, if that is the file that it worked on last.
 #[inline]
 pub fn lane_of(file: u64) -> Option<LaneIndex> {
-    LAST.try_with(|last| Tag(last.tag.get()).is_of(file).then(|| last.lane.get())).ok()?
+    LAST.try_with(|last| Tag(last.tag()).is_of(file).then(|| last.lane.get())).ok()?
 }
 
 /// From now on the thread works on `file`, where it has that lane.
 pub fn remember(file: u64, lane: LaneIndex) {
     let _not_at_its_end = LAST.try_with(|last| {
-        last.tag.set(Tag::of(file).0 | last.tag.get() & PUBLISHED);
+        last.set_tag(Tag::of(file).0 | last.tag() & PUBLISHED);
         last.lane.set(lane);
     });
 }
 
 /// The thread's lane may be another's soon, or the process is another one: it has none.
 pub fn forget() {
-    let _not_at_its_end =
-        LAST.try_with(|last| last.tag.set(Tag::NONE.0 | last.tag.get() & PUBLISHED));
+    let _not_at_its_end = LAST.try_with(|last| last.set_tag(Tag::NONE.0 | last.tag() & PUBLISHED));
 }
 
 /// Notes that the thread has published something by a plain store.
 #[inline]
 pub fn note_published() {
-    let _not_at_its_end = LAST.try_with(|last| last.tag.set(last.tag.get() | PUBLISHED));
+    let _not_at_its_end = LAST.try_with(|last| last.set_tag(last.tag() | PUBLISHED));
 }
 
 /// Whether the thread has published something since this was asked last, or may have.
 #[inline]
 pub fn take_published() -> bool {
     LAST.try_with(|last| {
-        let tag = last.tag.get();
+        let tag = last.tag();
         let published = tag & PUBLISHED != 0;
         if published {
-            last.tag.set(tag & !PUBLISHED);
+            last.set_tag(tag & !PUBLISHED);
         }
         published
     })
