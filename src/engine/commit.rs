@@ -13,7 +13,7 @@ use super::lanes::InUse;
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
-use super::plan::{self, RegionPlan, WordMove};
+use super::plan::{self, Plans, RegionPlan, WordMove};
 use super::read::ReadMark;
 use super::state::RegionState;
 use super::stats::Counter;
@@ -129,11 +129,12 @@ impl Engine {
         parts: &[Part<'_>],
         marks: &[ReadMark],
     ) -> Result<()> {
-        let plans = {
+        let mut plans = Plans::new();
+        {
             let _pinned = lane.pin();
             self.check_parts(parts)?;
-            plan::plan_writes(parts, |index| self.region(index))?
-        };
+            plan::plan_writes(&mut plans, parts, |index| self.region(index))?;
+        }
         self.ask_for_states(&plans);
         let held = plan::lock_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);

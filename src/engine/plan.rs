@@ -105,13 +105,15 @@ pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
 }
 
-/// The plans of an operation that writes `parts`, which are sorted and do not overlap. `region`
-/// finds a region's state.
+/// Puts the plans of an operation that writes `parts`, which are sorted and do not overlap, into `plans`, which are
+/// none. `region` finds a region's state.
+// Not returned: who moves what was just stored piece by piece loads it in larger pieces, and waits until all of it has
+// left the processor, behind the drain of the operation before.
 pub(super) fn plan_writes<'e, E>(
+    plans: &mut Plans<'e>,
     parts: &[Part<'_>],
     region: impl Fn(RegionIndex) -> Result<&'e RegionState, E>,
-) -> Result<Plans<'e>, E> {
-    let mut plans = Plans::new();
+) -> Result<(), E> {
     for part in parts {
         for span in span::regions(part.range()) {
             let known = plans.last().is_some_and(|last| last.index == span.region);
@@ -127,7 +129,7 @@ pub(super) fn plan_writes<'e, E>(
             plan.whole |= whole_pages(start, end);
         }
     }
-    Ok(plans)
+    Ok(())
 }
 
 /// The pages that `start..end`, within one region, covers from end to end.
@@ -214,8 +216,9 @@ mod tests {
         let data = vec![0; 4 * REGION];
         let parts: Vec<Part<'_>> =
             parts.iter().map(|&(offset, len)| Part { offset, data: &data[..len] }).collect();
-        let plans =
-            plan_writes(&parts, |r| Ok::<_, ()>(&regions[r.0 as usize])).expect("infallible");
+        let mut plans = Plans::new();
+        plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
+            .expect("infallible");
         check(&plans, &word_moves(&plans, &parts));
     }
 
