@@ -71,7 +71,7 @@ mod tests {
         recent.note_read(false);
         assert!(!recent.reads_away());
         recent.note_read(true);
-        for _ in 0..16 {
+        for _ in 0..u16::BITS {
             assert!(recent.reads_away());
             recent.note_read(false);
         }

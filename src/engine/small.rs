@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Writes `data`, if it lies within a page and there is nothing unusual about it. False: it is not done, and
-    /// nothing has happened.
+    /// nothing was stored.
     #[inline(always)]
     fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,

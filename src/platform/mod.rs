@@ -385,11 +385,12 @@ impl Platform {
         }
     }
 
-    /// Starts the write-back of every cache line that the range touches. Unordered; a drain by the same
-    /// thread completes it. Nothing happens unless [`Persistence::Flush`] asks for it.
+    /// As [`Platform::flush_word`] of every cache line that the range touches. For tests and benchmarks: the engine
+    /// flushes words.
     ///
     /// # Safety
     /// The range is in a live mapping.
+    #[cfg(any(feature = "raw", feature = "recorder"))]
     #[inline]
     pub unsafe fn flush(&self, at: Place, len: usize) {
         // SAFETY: the caller's contract is the same.
@@ -404,7 +405,8 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::flush`] of a word, which is in one line.
+    /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread completes it. Nothing happens
+    /// unless [`Persistence::Flush`] asks for it.
     ///
     /// # Safety
     /// The word is in a live mapping, and aligned.

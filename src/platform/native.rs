@@ -329,6 +329,7 @@ impl Native {
 
     /// # Safety
     /// As [`super::Platform::flush`].
+    #[cfg(any(feature = "raw", feature = "recorder"))]
     #[inline]
     pub(super) unsafe fn flush(&self, at: *const u8, len: usize) {
         if self.persistence == Persistence::Flush {

@@ -214,7 +214,8 @@ impl MappedFile {
         unsafe { self.platform.fill_zero(to, len) }
     }
 
-    /// Writes back every cache line of the range, without waiting.
+    /// Writes back every cache line of the range, without waiting. For benchmarks.
+    #[cfg(feature = "raw")]
     #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         let at = self.place(offset, len);
@@ -287,7 +288,7 @@ impl MappedFile {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
         unsafe { self.platform.xor_word(at, mask) };
-        unless!(RegionWordNotFlushed, self.flush(offset, 8));
+        unless!(RegionWordNotFlushed, self.flush_word(offset));
     }
 
     /// Replaces a word by `new` if it is `old`, in one atomic step, and writes the line back
@@ -299,7 +300,7 @@ impl MappedFile {
         if planted!(ClearFlushedIfDone) && found.is_err() {
             return;
         }
-        unless!(ClearNotFlushed, self.flush(offset, 8));
+        unless!(ClearNotFlushed, self.flush_word(offset));
     }
 
     /// The address of `len` bytes at `offset`. Reading through it is the caller's `unsafe`.
