@@ -9,7 +9,7 @@
 use super::Engine;
 use super::ask::ASKED_PARTS;
 use super::deploy::{Pins, Which};
-use super::lanes::InUse;
+use super::lanes::{Gate, InUse};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
@@ -47,14 +47,16 @@ impl Engine {
 
     /// As [`commit`](Self::commit), counted as a transaction.
     pub fn commit_transaction(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
-        let result = self.commit(parts, marks);
-        let counter = match &result {
-            Ok(()) => Counter::Transactions,
-            Err(error) if error.is_conflict() => Counter::Conflicts,
-            Err(_) => return result,
-        };
-        self.lane().stats.bump(counter, 1);
-        result
+        // No result is handed through: who moves one loads more of it than was just stored, and waits until that has
+        // left the processor, behind the last drain.
+        if let Err(error) = self.commit(parts, marks) {
+            if error.is_conflict() {
+                self.lane().stats.bump(Counter::Conflicts, 1);
+            }
+            return Err(error);
+        }
+        self.lane().stats.bump(Counter::Transactions, 1);
+        Ok(())
     }
 
     /// Writes all parts in one operation, unless something of `marks` has changed. The parts are
@@ -104,10 +106,9 @@ impl Engine {
         // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
         // other one.
         let lane = self.lane();
-        // Several pieces may lie on both sides of a new end and not at it: `set_len` waits. Taken
-        // before the gate is passed: who holds it for writing may shut the gate.
-        let _no_resizing = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
-            .then(|| self.resizing.read());
+        // Several pieces may lie on both sides of a new end and not at it: a shrink waits.
+        let _no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
+            .then(|| self.lanes.enter(Gate::Length, &lane));
         if in_page {
             for part in parts.iter().take(ASKED_PARTS) {
                 self.ask_for_lines(&lane, part);
@@ -115,7 +116,7 @@ impl Engine {
         } else {
             self.ask_for_ends(&lane, parts);
         }
-        let _inside = self.durable.is_some().then(|| self.lanes.enter(&lane));
+        let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
         if in_page {
             self.commit_in_page(&lane, page, parts, marks)
         } else {

@@ -5,7 +5,7 @@
 //! stored moves one page, so a crash finds each page deployed or not, with the same bytes.
 
 use super::Engine;
-use super::lanes::Lane;
+use super::lanes::{Gate, Lane};
 use super::le_word;
 use super::live::Target;
 use super::plan::{self, RegionPlan, WordMove};
@@ -88,7 +88,7 @@ impl Engine {
             if is_as_good || plan.pages().all(stays) {
                 continue;
             }
-            let _inside = self.durable.is_some().then(|| self.lanes.enter(&lane));
+            let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_held(&lane, &plan, &held, pins)?;

@@ -18,7 +18,7 @@
 
 use super::Engine;
 use super::journal::Journal;
-use super::lanes::Lane;
+use super::lanes::{Gate, Lane};
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::{Slices, Validity};
@@ -242,7 +242,7 @@ impl Engine {
     fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
         // Nobody is in the middle of an operation, so the pages that have changed are known, and what
         // they hold is one state.
-        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut());
+        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
             unfinished: Unfinished { engine: self, is_over: false },

@@ -77,8 +77,8 @@ pub struct Lane {
     pinned: AtomicU64,
     /// Odd while it is pinned by a read that is tried once. Half of it is how many of those there were.
     at_once: AtomicU64,
-    /// Whether the lane's thread is inside the gate.
-    inside: AtomicBool,
+    /// Whether the lane's thread is inside each gate.
+    inside: [AtomicBool; GATES],
     /// What the lane's threads did lately.
     pub recent: Recent,
     /// What the lane's threads did.
@@ -131,7 +131,7 @@ impl Lane {
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             pinned: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
-            inside: AtomicBool::new(false),
+            inside: std::array::from_fn(|_| AtomicBool::new(false)),
             recent: Recent::new(),
             stats: Block::new(),
         }
@@ -295,11 +295,23 @@ fn place(sequence: Sequence) -> usize {
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Box<[CachePadded<Lane>; LANE_COUNT]>,
-    /// Nobody passes the gate.
-    shut: CachePadded<AtomicBool>,
+    /// Of each gate: nobody passes it.
+    shut: CachePadded<[AtomicBool; GATES]>,
 }
 
-/// A thread that changes words is inside the gate while this lives.
+/// What operations pass, and whoever must not come in the middle of one shuts for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// For the cut of a durable point. Passed by whoever changes words of a file that keeps such points.
+    Cut,
+    /// For a shorter length. Passed, before the other one, by whoever writes several pieces, which may lie on both
+    /// sides of a new end and not at it.
+    Length,
+}
+
+const GATES: usize = 2;
+
+/// A thread is inside a gate while this lives.
 pub struct Inside<'a>(&'a AtomicBool);
 
 impl Drop for Inside<'_> {
@@ -310,7 +322,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// While this lives nobody is inside the gate.
+/// While this lives nobody is inside a gate.
 pub struct Shut<'a>(&'a AtomicBool);
 
 impl Drop for Shut<'_> {
@@ -408,42 +420,45 @@ impl Lanes {
     pub fn new() -> Self {
         Lanes {
             lanes: primitive::many(|| CachePadded::new(Lane::new())),
-            shut: CachePadded::new(AtomicBool::new(false)),
+            shut: CachePadded::new(std::array::from_fn(|_| AtomicBool::new(false))),
         }
     }
 
     /// Passes the gate, and waits while it is shut. Two plain stores, see `platform::barrier`.
     #[inline]
-    pub fn enter<'a>(&self, lane: &'a Lane) -> Inside<'a> {
+    pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> Inside<'a> {
+        let (inside, shut) = (&lane.inside[gate as usize], &self.shut[gate as usize]);
         let mut patience = Patience::new();
         loop {
-            debug_assert!(!lane.inside.load(Ordering::Relaxed), "the gate is passed once");
-            lane.inside.store(true, Ordering::Relaxed);
+            debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
+            inside.store(true, Ordering::Relaxed);
             // Orders the mark before the look: who shuts the gate and then finds no mark knows
             // that this thread will see that it is shut.
             barrier::light();
-            if !self.shut.load(Ordering::Acquire) {
-                return Inside(&lane.inside);
+            if !shut.load(Ordering::Acquire) {
+                return Inside(inside);
             }
-            lane.inside.store(false, Ordering::Release);
-            while self.shut.load(Ordering::Acquire) {
+            inside.store(false, Ordering::Release);
+            while shut.load(Ordering::Acquire) {
                 patience.wait();
             }
         }
     }
 
-    /// Shuts the gate and waits until nobody is inside. One at a time, and not from inside.
-    pub fn shut(&self) -> Shut<'_> {
-        self.shut.store(true, Ordering::Relaxed);
+    /// Shuts the gate and waits until nobody is inside. One at a time, not from inside, and while nothing is held
+    /// that somebody inside may wait for.
+    pub fn shut(&self, gate: Gate) -> Shut<'_> {
+        let shut = &self.shut[gate as usize];
+        shut.store(true, Ordering::Relaxed);
         // Orders the mark before the looks at the lanes.
         barrier::heavy();
         for lane in self.all() {
             let mut patience = Patience::new();
-            while lane.inside.load(Ordering::Acquire) {
+            while lane.inside[gate as usize].load(Ordering::Acquire) {
                 patience.wait();
             }
         }
-        Shut(&self.shut)
+        Shut(shut)
     }
 
     /// Every lane.

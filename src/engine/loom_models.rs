@@ -1,6 +1,6 @@
 //! Every execution of small programs over lanes, page states and what is known of allocations.
 
-use super::lanes::{LaneKeeper, Lanes, next_file_number};
+use super::lanes::{Gate, LaneKeeper, Lanes, next_file_number};
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
 use crate::bitmap::Side;
@@ -150,13 +150,13 @@ fn operation_against_cut(passes_the_gate: bool) {
         let (keeper, steps) = (Arc::clone(&keeper), Arc::clone(&steps));
         move || {
             let lane = keeper.lanes.mine(file, &weak);
-            let _inside = passes_the_gate.then(|| keeper.lanes.enter(&lane));
+            let _inside = passes_the_gate.then(|| keeper.lanes.enter(Gate::Cut, &lane));
             steps[0].store(1, Ordering::Relaxed);
             steps[1].store(1, Ordering::Relaxed);
         }
     });
     {
-        let _shut = keeper.lanes.shut();
+        let _shut = keeper.lanes.shut(Gate::Cut);
         let [first, second] = [0, 1].map(|n: usize| steps[n].load(Ordering::Relaxed));
         assert_eq!(first, second, "the cut goes through an operation");
     }

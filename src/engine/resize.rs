@@ -8,7 +8,7 @@
 
 use super::Engine;
 use super::clean_up;
-use super::lanes::Lane;
+use super::lanes::{Gate, Lane};
 use super::plan;
 use super::state::RegionState;
 use crate::bitmap::Validity;
@@ -102,9 +102,10 @@ impl Engine {
         if self.touched_past(new).any(pinned) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
-        // Who writes to both sides of the new end in one piece holds this lock: it is done before
-        // anybody sees the new length, or finds it. Who does so in several pieces reads `resizing`.
+        // Who writes to both sides of the new end is done before anybody sees the new length, or finds it. In one
+        // piece, it holds the boundary's lock; in several, it is inside the gate, where it may wait for that lock.
         let boundary = self.touch_boundary(lane, new)?;
+        let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.shut(Gate::Length));
         let held = (!planted!(ShrinkBoundaryNotLocked)).then(|| plan::lock_whole_region(boundary));
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point, before anybody sees the new length. What is still written past the new
@@ -112,7 +113,7 @@ impl Engine {
         // `old`: there is something to clean up.
         unless!(ShrinkLengthNotDrained, self.drain(lane));
         self.publish_len(new);
-        drop(held);
+        drop((held, gate));
         if let Some(durable) = &self.durable {
             // What is cut off belongs to the last durable point: first a new one, without it. And the
             // cut is durable before the next: that may grow the file again, over zeroes.

@@ -297,7 +297,9 @@ fn fate(mutant: Mutant) -> Fate {
             test("threads", "the_length_changes"),
             test("regressions", "a_write_over_a_view_that_races_with_set_len"),
         ]),
-        PartsWhileResizing => by(test("windows", "a_write_in_pieces_on_both_sides")),
+        PartsWhileResizing | LengthGateOpen => {
+            by(test("windows", "a_write_in_pieces_on_both_sides"))
+        }
         ShrinkBoundaryNotLocked => by(test("windows", "a_write_in_one_piece_over_the_new_end")),
         NoWaitForPinned | ReadUnpinned => by_any(&[
             test("windows", "nothing_is_cut_off_under_who_reads"),
