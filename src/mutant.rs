@@ -233,7 +233,7 @@ mutants! {
     }
     "engine/resize.rs" {
         ShrinkNoPoint "shrink-no-point": "a shrink cuts off what the last durable point has",
-        ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned and parts are written",
+        ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         NoCatchingUp "no-catching-up": "a clean-up that failed is not caught up with",
         GrowHighWaterNotRaised "grow-high-water-not-raised": "growing does not raise the high-water mark",
         GrowHighWaterNotDrained "grow-high-water-not-drained": "no drain between the high-water mark and the files' lengths",
@@ -245,6 +245,7 @@ mutants! {
         ShrinkUnderView "shrink-under-view": "a view's bytes are cut off",
         LengthGateOpen "length-gate-open": "the length becomes shorter while several pieces are written",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "the region that the new end cuts is not locked",
+        ShrinkBoundaryNotClosed "shrink-boundary-not-closed": "the region that the new end cuts keeps its version",
         ShrinkLengthNotDrained "shrink-length-not-drained": "no drain after the length word of a shrink",
         CutNoWaitForTouches "cut-no-wait-for-touches": "a shrink does not wait for who looked at the old length",
         CutNotLocked "cut-not-locked": "the regions that are cut off are not locked",

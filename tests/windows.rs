@@ -273,6 +273,37 @@ fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
     }
 }
 
+/// The same in the page that the new end cuts in two, of which the first part stays. Between the new length and
+/// the clean-up past it there was a moment in which it could commit; found by a reviewer.
+#[test]
+fn what_was_read_of_the_page_that_is_cut_is_a_conflict() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        let short = REGION + 100;
+        // In one piece and in two: the one holds no more than its page, the other passes a gate.
+        let [mut one, mut two] = [file.begin(), file.begin()];
+        for tx in [&mut one, &mut two] {
+            let _zero: u64 = tx.load(short + 100).expect("load");
+            tx.write_at(&[1; 64], 0).expect("write");
+        }
+        two.write_at(&[1; 64], PAGE).expect("write");
+        std::thread::scope(|scope| {
+            // Keeps the clean-up waiting: it is pinned.
+            let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, 6 * CHUNK, 100));
+            let shrink = scope.spawn(|| file.set_len(short).expect("shrink"));
+            if reader.happens(|| file.len() == short) {
+                for tx in [one, two] {
+                    let is_conflict = tx.commit().is_err_and(|e| e.is_conflict());
+                    assert!(is_conflict, "{}: committed", ground.medium);
+                }
+            }
+            let _either_way = reader.goes_on();
+            shrink.join().expect("no panic");
+        });
+    }
+}
+
 /// Who has looked at the length and then reads the words of a region for the first time must not have
 /// read what the cut is about to zero.
 #[test]

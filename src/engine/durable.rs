@@ -5,7 +5,7 @@
 //! death of the process, and the *durable* words, believed after a loss of power. `sync` makes the first
 //! the second, in three steps:
 //!
-//! 1. **The cut.** The gate is shut for a moment: nobody is in the middle of an operation. The pages
+//! 1. **The cut.** The gate of cuts is shut for a moment: nobody is in the middle of an operation. The pages
 //!    that have changed are locked, and the gate opens. Their writers wait from here on; readers, and
 //!    writers of other pages, go on.
 //! 2. **The record**, which a loss of power goes back to from the moment on at which it is durable. Small:

@@ -304,12 +304,12 @@ pub struct Lanes {
 pub enum Gate {
     /// For the cut of a durable point. Passed by whoever changes words of a file that keeps such points.
     Cut,
-    /// For a shorter length. Passed, before the other one, by whoever writes several pieces, which may lie on both
-    /// sides of a new end and not at it.
+    /// For a shorter length. Passed, before the other one, by whoever writes several pieces in several pages, which
+    /// may lie on both sides of a new end and not at it.
     Length,
 }
 
-const GATES: usize = 2;
+const GATES: usize = Gate::Length as usize + 1;
 
 /// A thread is inside a gate while this lives.
 pub struct Inside<'a>(&'a AtomicBool);
@@ -448,8 +448,8 @@ impl Lanes {
     /// Shuts the gate and waits until nobody is inside. One at a time, not from inside, and while nothing is held
     /// that somebody inside may wait for.
     pub fn shut(&self, gate: Gate) -> Shut<'_> {
-        let shut = &self.shut[gate as usize];
-        shut.store(true, Ordering::Relaxed);
+        let shut = Shut(&self.shut[gate as usize]);
+        shut.0.store(true, Ordering::Relaxed);
         // Orders the mark before the looks at the lanes.
         barrier::heavy();
         for lane in self.all() {
@@ -458,7 +458,7 @@ impl Lanes {
                 patience.wait();
             }
         }
-        Shut(shut)
+        shut
     }
 
     /// Every lane.

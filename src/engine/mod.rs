@@ -141,7 +141,8 @@ pub(crate) struct Engine {
     registrations: Mutex<Option<[Registration; 2]>>,
     fresh: bool,
     /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
-    /// for a view or makes a durable point. Taken before any page's or region's lock.
+    /// for a view or makes a durable point. Taken before any page's or region's lock, and by nobody inside a
+    /// gate: whoever shuts one may hold it.
     resizing: RwLock<()>,
     /// While a shrink looks for pins and cuts off: for who pins without `resizing`.
     cutting: AtomicBool,

@@ -112,6 +112,9 @@ impl Engine {
         // end by who had checked the old one is cut off below. The high-water mark still says
         // `old`: there is something to clean up.
         unless!(ShrinkLengthNotDrained, self.drain(lane));
+        // A transaction may have read bytes that are gone now, of the page that the new end cuts in two. It must not
+        // commit any more when the new length is seen. (Whole pages past the end are found out by the length.)
+        unless!(ShrinkBoundaryNotClosed, held.iter().for_each(Held::close));
         self.publish_len(new);
         drop((held, gate));
         if let Some(durable) = &self.durable {

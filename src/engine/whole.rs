@@ -7,7 +7,7 @@
 //! one of the operation before, until the first store of this one. Taking a lock waits for that end. So
 //! everything is found out before, from what can be seen without the lock, while the processor would wait
 //! anyway; under the lock it is only looked whether that still holds. Where it does not, and where anything
-//! is unusual, nothing has happened, and the write goes the way of all others.
+//! is unusual, nothing was stored, and the write goes the way of all others.
 //!
 //! May import what `commit` may.
 
@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// Writes `data` that is one whole page, or so many of one region that the region is locked. `false`: it
-    /// is not, or something about it is unusual; nothing has happened.
+    /// is not, or something about it is unusual; nothing was stored.
     #[inline(always)]
     fn try_whole_pages(&self, data: &[u8], offset: u64) -> bool {
         let page = PageIndex::of(offset);

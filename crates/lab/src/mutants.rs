@@ -300,6 +300,7 @@ fn fate(mutant: Mutant) -> Fate {
         PartsWhileResizing | LengthGateOpen => {
             by(test("windows", "a_write_in_pieces_on_both_sides"))
         }
+        ShrinkBoundaryNotClosed => by(test("windows", "what_was_read_of_the_page_that_is_cut")),
         ShrinkBoundaryNotLocked => by(test("windows", "a_write_in_one_piece_over_the_new_end")),
         NoWaitForPinned | ReadUnpinned => by_any(&[
             test("windows", "nothing_is_cut_off_under_who_reads"),
