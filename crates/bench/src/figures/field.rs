@@ -5,7 +5,7 @@
 
 use super::limits;
 use crate::scratch::Scratch;
-use crate::subject::{Kind, Subject};
+use crate::subject::{Kind, Subject, touch_parts};
 use crate::{baselines, ours, peers};
 use indicatif::ProgressBar;
 use std::io;
@@ -102,7 +102,7 @@ impl Field {
 }
 
 /// Writes everything three times: in large pieces, so that whatever has two places for a page has used
-/// both, and in pages.
+/// both, and in pages; and parts of each page.
 pub fn touch(subject: &dyn Subject, len: u64) {
     for (pass, piece) in [64 << 10, 64 << 10, 4096].into_iter().enumerate() {
         let data = vec![pass as u8; piece];
@@ -111,4 +111,5 @@ pub fn touch(subject: &dyn Subject, len: u64) {
             subject.sync();
         }
     }
+    touch_parts(subject, len);
 }

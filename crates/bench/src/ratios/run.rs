@@ -13,7 +13,7 @@ use crate::measure::{Effort, Series, Turn, ratio, take_turns};
 use crate::offsets::{Offsets, Order};
 use crate::ours::Ours;
 use crate::scratch::Scratch;
-use crate::subject::{Kind, Part, Subject};
+use crate::subject::{Kind, Part, Subject, touch_parts};
 use atomic_mmap::Medium;
 use std::hint::black_box;
 use std::io;
@@ -365,8 +365,10 @@ pub fn baselines(
     let (mut worst_write, mut worst_mix) = (Worst::default(), Worst::default());
     for kind in baselines::ALL {
         let theirs = open_in(scratch, kind)?;
-        touch_all(&*theirs, FILE_BESIDE);
-        touch_all(&ours, FILE_BESIDE);
+        for subject in [&*theirs, &ours] {
+            touch_all(subject, FILE_BESIDE);
+            touch_parts(subject, FILE_BESIDE);
+        }
         for &len in sizes {
             for order in [Order::Random, Order::Sequential] {
                 let value = mix(&effort, &ours, &*theirs, len, order, 0);
