@@ -106,8 +106,7 @@ impl Engine {
         // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
         // other one.
         let lane = self.lane();
-        // Several pieces may lie on both sides of a new end and not at it: a shrink waits. (The gate of cuts comes
-        // second: who shuts it may wait for who is inside this one, and not the other way round.)
+        // Several pieces may lie on both sides of a new end and not at it: a shrink waits.
         let _no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
             .then(|| self.lanes.enter(Gate::Length, &lane));
         if in_page {

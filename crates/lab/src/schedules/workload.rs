@@ -174,6 +174,28 @@ impl Actor {
         });
     }
 
+    /// In two pieces, of which one may be cut off: then neither is there.
+    fn write_to_a_word_and_the_tail(&self) {
+        let id = self.id();
+        let operation = Operation {
+            name: format!("write #{id} to a word and the tail"),
+            writes: covered(LAST + 64, 8).map(|(n, _)| (n, id)).collect(),
+            ..Operation::default()
+        };
+        self.note(operation, |operation| {
+            let mut tx = self.file.begin();
+            let written = tx
+                .write_at(&id.to_le_bytes(), LAST + 64)
+                .and_then(|()| tx.write_at(&[1; 8], (PAGES + 1) * PAGE + 64))
+                .and_then(|()| tx.commit());
+            match written {
+                Ok(()) => {}
+                Err(Error::OutOfRange { .. }) => operation.writes.clear(),
+                Err(error) => panic!("a write: {error}"),
+            }
+        });
+    }
+
     fn read_the_tail(&self) {
         let name = "read the tail".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
@@ -216,9 +238,10 @@ impl Actor {
                 1 => self.deploy(),
                 _ => self.write(LAST, 400),
             },
-            Role::Tail => match self.rng.u32(0..4) {
+            Role::Tail => match self.rng.u32(0..5) {
                 0 => self.write(LAST + 64, 8),
                 1 => self.read_the_tail(),
+                2 => self.write_to_a_word_and_the_tail(),
                 _ => self.write_to_the_tail(),
             },
             Role::Length => self.set_len(),
