@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(ratio(&a, &b), 2.0);
     }
 
-    /// A first turn that took 1.5 ms for page faults once made all turns those of 128 operations.
+    /// A first turn that was slow once made all turns those of a hundred operations or so.
     #[test]
     fn what_is_slow_once_makes_no_turn_short() {
         let effort = Effort { rounds: 1, warm_up: 0, turn: Duration::from_millis(50) };
