@@ -37,6 +37,8 @@ const WORDS: [u64; 10] = [
     LAST + PAGE,
     LAST + PAGE + 64,
 ];
+/// In a page that `set_len` may cut off.
+const TAIL: u64 = (PAGES + 1) * PAGE + 64;
 /// Images of the machine's copy that are recovered for each schedule.
 const IMAGES: u64 = 2;
 /// Stack of a modelled thread.
@@ -135,8 +137,8 @@ impl Actor {
             let result = act(&mut tx, &mut seen).and_then(|()| tx.commit());
             match result {
                 Ok(()) => operation.reads = seen,
-                // It did nothing, and what it read it has to forget.
-                Err(error) if error.is_conflict() => operation.writes.clear(),
+                // It did nothing, and what it read it has to forget. Of two pieces one may have been cut off.
+                Err(Error::Conflict { .. } | Error::OutOfRange { .. }) => operation.writes.clear(),
                 Err(error) => panic!("a transaction: {error}"),
             }
         });
@@ -167,30 +169,8 @@ impl Actor {
     fn write_to_the_tail(&self) {
         let name = "write to the tail".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
-            match self.file.write_at(&[1; 8], (PAGES + 1) * PAGE + 64) {
+            match self.file.write_at(&[1; 8], TAIL) {
                 Ok(()) | Err(Error::OutOfRange { .. }) => {}
-                Err(error) => panic!("a write: {error}"),
-            }
-        });
-    }
-
-    /// In two pieces, of which one may be cut off: then neither is there.
-    fn write_to_a_word_and_the_tail(&self) {
-        let id = self.id();
-        let operation = Operation {
-            name: format!("write #{id} to a word and the tail"),
-            writes: covered(LAST + 64, 8).map(|(n, _)| (n, id)).collect(),
-            ..Operation::default()
-        };
-        self.note(operation, |operation| {
-            let mut tx = self.file.begin();
-            let written = tx
-                .write_at(&id.to_le_bytes(), LAST + 64)
-                .and_then(|()| tx.write_at(&[1; 8], (PAGES + 1) * PAGE + 64))
-                .and_then(|()| tx.commit());
-            match written {
-                Ok(()) => {}
-                Err(Error::OutOfRange { .. }) => operation.writes.clear(),
                 Err(error) => panic!("a write: {error}"),
             }
         });
@@ -241,7 +221,7 @@ impl Actor {
             Role::Tail => match self.rng.u32(0..5) {
                 0 => self.write(LAST + 64, 8),
                 1 => self.read_the_tail(),
-                2 => self.write_to_a_word_and_the_tail(),
+                2 => self.transaction(&[], &[LAST + 64, TAIL]),
                 _ => self.write_to_the_tail(),
             },
             Role::Length => self.set_len(),
