@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `goals` | which names and which goals? |
 //! | `run` | how is each measured? |
+//! | `halves` | how much more do two threads get done than one? |
 //! | `limit` | what does the hardware do at best? |
 //! | `child` | how does somebody die who was writing? |
 //! | `heap` | how much of the heap is in use? |
 
 pub mod child;
 pub mod goals;
+mod halves;
 pub mod heap;
 pub(crate) mod limit;
 pub(crate) mod run;

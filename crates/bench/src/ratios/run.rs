@@ -3,10 +3,11 @@
 //! Everybody's file has [`FILE`] bytes, so that neither the data nor what is known of it fits the caches.
 //! Each group begins with all pages of all slots touched. What was written is read back at its end.
 //!
-//! May import `measure`, `subject`, `memory`, `offsets`, `scratch`, `ours`, `baselines`.
+//! May import `halves`, `measure`, `subject`, `memory`, `offsets`, `scratch`, `ours`, `baselines`.
 
 use super::Found;
 use super::child::{self, End};
+use super::halves::in_two_halves;
 use super::limit::Limit;
 use crate::baselines;
 use crate::measure::{Effort, Series, Turn, ratio, take_turns};
@@ -272,61 +273,21 @@ pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
     let ours = Ours::open(&folder, FILE, Medium::Dax)?;
     touch_all(&ours, FILE);
     let limit = Limit::open(&folder, FILE)?;
-    let [one, two] = in_two_halves(effort, |data, at| ours.write(data, at));
-    let [bare_one, bare_two] = in_two_halves(effort, |data, at| limit.copy_two_drains(data, at));
-    let bare = 2.0 * ratio(&bare_one, &bare_two);
+    let whole = vec![0; 1 << 20];
+    (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
+    let mine = in_two_halves(effort, FILE, 4 * KIB, |data, at| ours.write(data, at));
+    let bare = in_two_halves(effort, FILE, 4 * KIB, |data, at| limit.copy_two_drains(data, at));
     let told = format!(
-        "{:.0} ns one, {:.0} ns two; bare copies {bare:.2}",
-        one.median(),
-        two.median() / 2.0
+        "{:.0} ns one, {:.0} ns two; bare copies {:.2}; rounds on one core, left out: {}, {}",
+        mine.one.median(),
+        mine.two.median(),
+        bare.gain(),
+        mine.on_one_core,
+        bare.on_one_core
     );
-    found.add("scaling_2_threads_disjoint_4KiB", 2.0 * ratio(&one, &two), &told);
-    found.add_detail("scaling_2_threads_two_drains_4KiB", bare);
+    found.add("scaling_2_threads_disjoint_4KiB", mine.gain(), &told);
+    found.add_detail("scaling_2_threads_two_drains_4KiB", bare.gain());
     Ok(())
-}
-
-/// Writes of 4 KiB by one thread and by two at a time.
-fn in_two_halves(effort: &Effort, write: impl Fn(&[u8], u64) + Sync) -> [Series; 2] {
-    let data = vec![0x66; 4 * KIB];
-    let half = |which: u64, round: usize, count: usize| {
-        let all =
-            Offsets::new(Order::Random, FILE / 2, data.len(), 4096, which * FILE / 2, round as u64);
-        // `plus` makes the room smaller by as much: the second half ends where the file ends.
-        let all = if which == 0 {
-            all
-        } else {
-            Offsets::new(Order::Random, FILE, data.len(), 4096, FILE / 2, round as u64)
-        };
-        all.take(count).for_each(|at| write(&data, at));
-    };
-    // The second thread is there all the time: what a start costs is no part of a turn.
-    let (ask, asked) = std::sync::mpsc::channel::<(usize, usize)>();
-    let (say, said) = std::sync::mpsc::channel::<()>();
-    let series = std::thread::scope(|s| {
-        let half = &half;
-        s.spawn(move || {
-            while let Ok((round, count)) = asked.recv() {
-                half(1, round, count);
-                if say.send(()).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut turns: [Turn<'_>; 2] = [
-            Box::new(|round, count| half(0, round, count)),
-            Box::new(|round, count| {
-                ask.send((round, count)).expect("the other thread is there");
-                half(0, round, count);
-                said.recv().expect("the other thread is there");
-            }),
-        ];
-        let longer = Effort { turn: effort.turn * 4, ..*effort };
-        let series = take_turns(&longer, 64, &mut turns);
-        drop(turns);
-        drop(ask);
-        series
-    });
-    two(series)
 }
 
 /// Bytes written for each byte asked for.
