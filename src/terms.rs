@@ -115,9 +115,11 @@ pub enum Durability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum DeployPolicy {
-    /// After a read of 64 KiB or more that found its bytes in so many pieces that copying them home pays, and
-    /// for every view (Acumen's lazy deployment, IV-C, with thresholds: see `docs/performance.md`). Shorter reads take
-    /// their bytes from where they lie.
+    /// When reads have lost about as much time as it takes: a page after some 32 reads that found it elsewhere, by
+    /// threads that write nothing meanwhile and with no write of the page in between; what a read of 64 KiB or more
+    /// has found in too many pieces at once; and for every view (Acumen's lazy deployment, IV-C, with thresholds: see
+    /// `docs/performance.md`). Other reads take their bytes from where they lie. A read takes no space: to a hole
+    /// nothing comes home.
     #[default]
     Lazy,
     /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).

@@ -96,13 +96,6 @@ impl Engine {
         Ok(deployed)
     }
 
-    /// Deployment on behalf of a reader that found its pages in many pieces. What goes wrong is no
-    /// failure of the read, which has its bytes: the next one tries again.
-    #[cold]
-    pub(super) fn deploy_for_reader(&self, range: Range<u64>) {
-        let _next_time_otherwise = self.deploy_pages(range, Pins::Respect, Which::Scattered);
-    }
-
     /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
     fn deploy_held(
         &self,

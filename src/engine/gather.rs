@@ -14,17 +14,6 @@ use crate::mutant::planted;
 use crate::units::{ChunkIndex, SLICE};
 use std::ops::Range;
 
-/// A long read has so many bytes at least.
-const LONG: usize = 64 << 10;
-
-/// Whether it takes less time to bring `len` bytes home that were read in so many pieces than to read them like
-/// that a few times more (policy `Lazy`). Of a long read alone: each piece begins with a miss, and in short ones as
-/// many are under way as there can be. The writes pay for it which have scattered the bytes: none comes home that was
-/// not written since. See `docs/performance.md`.
-pub(super) fn are_too_many(pieces: usize, len: usize) -> bool {
-    len >= LONG && pieces > 1 + len / LONG
-}
-
 impl Engine {
     /// Copies `range` from the valid slots. What it copies is a state only if the caller's versions (or
     /// locks) say so. Returns in how many pieces the bytes were.

@@ -16,7 +16,7 @@
 //! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, `thread`, and the fences of `platform`.
 
 use super::recent::Recent;
-use super::stats::{Block, Stats};
+use super::stats::{Block, Counter, Stats};
 use crate::format::entry::Sequence;
 #[cfg(not(loom))]
 use crate::format::layout::{LANE_COUNT, PRIVATE_LANES, RING};
@@ -60,29 +60,30 @@ struct Record {
     slices: AtomicU64,
 }
 
-/// One lane.
+/// One lane. What every operation stores to comes first, in one cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lane {
-    taken: AtomicBool,
-    allocated: AtomicBool,
-    /// What the entries of the ring are about: page index + 1; 0 = they name nothing. Apart from the
-    /// rest, so that a look for a page reads few lines.
-    pages: [AtomicU64; RING],
-    records: [Record; RING],
+    /// Odd while it is pinned by a read that is tried once. Half of it is how many of those there were.
+    at_once: AtomicU64,
+    /// Odd while the lane's thread is pinned.
+    pinned: AtomicU64,
     vouch_sequence: AtomicU64,
     /// Number of the first entry whose word may not be durable by itself.
     unsettled_from: AtomicU64,
     undo_sequence: AtomicU64,
-    /// Odd while the lane's thread is pinned.
-    pinned: AtomicU64,
-    /// Odd while it is pinned by a read that is tried once. Half of it is how many of those there were.
-    at_once: AtomicU64,
+    taken: AtomicBool,
+    allocated: AtomicBool,
     /// Whether the lane's thread is inside each gate.
     inside: [AtomicBool; GATES],
     /// What the lane's threads did lately.
     pub recent: Recent,
     /// What the lane's threads did.
     pub stats: Block,
+    /// What the entries of the ring are about: page index + 1; 0 = they name nothing. Apart from the
+    /// rest, so that a look for a page reads few lines.
+    pages: [AtomicU64; RING],
+    records: [Record; RING],
 }
 
 /// A lane's thread is pinned while this lives: `Lanes::wait_for_pinned` waits for it.
@@ -103,6 +104,12 @@ pub struct AtOnce<'a> {
 }
 
 impl AtOnce<'_> {
+    /// How many such reads the lane's threads have done before.
+    #[inline(always)]
+    pub fn number(&self) -> u64 {
+        self.count / 2
+    }
+
     /// The read has its bytes, and is counted.
     #[inline]
     pub fn has_read(mut self) {
@@ -166,6 +173,11 @@ impl Lane {
     /// Reads that were done at once.
     pub fn reads_at_once(&self) -> u64 {
         self.at_once.load(Ordering::Relaxed) / 2
+    }
+
+    /// Reads that were done.
+    pub fn reads(&self) -> u64 {
+        self.stats.get(Counter::Reads) + self.reads_at_once()
     }
 
     /// Whether the lane's bytes are known to be allocated.

@@ -22,6 +22,7 @@
 //! | `vouched` | how does a flip commit with one drain? |
 //! | `live` | which live entries stand in the way, and how are they made void? |
 //! | `deploy` | how do slices come home? |
+//! | `come_home` | when does a reader bring home what it has found elsewhere? |
 //! | `pin_in_page` | how does a view pin its bytes, if they lie in one page? |
 //! | `resize` | how does the length change? |
 //! | `clean_up` | what lies past the length? |
@@ -40,6 +41,7 @@ mod ask;
 mod background;
 pub(crate) mod clean_up;
 mod close;
+mod come_home;
 pub(crate) mod commit;
 mod deploy;
 pub(crate) mod durable;

@@ -8,7 +8,7 @@
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 
 use super::Engine;
-use super::gather::are_too_many;
+use super::come_home::is_counted;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
 use super::state::RegionState;
@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
-use crate::terms::{DeployPolicy, Medium};
+use crate::terms::Medium;
 use crate::units::PageIndex;
 use std::ops::Range;
 
@@ -60,8 +60,11 @@ impl Engine {
         if to.len() >= ASK_AHEAD && self.medium == Medium::PageCache {
             self.ask_ahead(offset, to.len() as u64);
         }
-        after_own_writes();
+        let has_written = after_own_writes();
         let lane = self.lane();
+        if has_written {
+            lane.recent.note_write(lane.reads());
+        }
         // Perhaps nothing was in the way but what the thread has written before, or that the page is not at home.
         if self.lane_at_hand().is_some_and(|at_hand| self.read_away(at_hand, to, offset)) {
             return Ok(());
@@ -70,13 +73,9 @@ impl Engine {
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
-                lane.stats.bump(Counter::Reads, 1);
-                // Where durable points are kept, what comes home is a change that the next one has to tell of.
-                let is_wanted = self.policy == DeployPolicy::Lazy && self.durable.is_none();
-                if is_wanted && are_too_many(pieces, to.len()) {
-                    drop(lane);
-                    self.deploy_for_reader(offset..offset + to.len() as u64);
-                }
+                let is_counted = is_counted(&lane, lane.stats.bump(Counter::Reads, 1));
+                drop(lane);
+                self.after_read(offset..offset + to.len() as u64, pieces, is_counted);
                 return Ok(());
             }
             lane.stats.bump(Counter::ReadRetries, 1);

@@ -9,6 +9,7 @@
 //! Same steps as there: pin, range, versions, copy, versions.
 
 use super::Engine;
+use super::come_home::is_counted;
 use super::lanes::{AtOnce, Lane};
 use super::state::RegionState;
 use super::stats::Counter;
@@ -90,7 +91,12 @@ impl Engine {
         } else {
             begun.region.home_is_loadable() && self.copy_from_sides(to, offset, validity)
         };
-        is_copied && begun.end(lane)
+        let number = begun.pinned.number();
+        let is_done = is_copied && begun.end(lane);
+        if is_done && is_counted(lane, number) {
+            self.count_read(offset..offset + to.len() as u64);
+        }
+        is_done
     }
 
     /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for the reflection

@@ -1,12 +1,13 @@
 //! What has this thread done lately? Guesses, for who decides whether to ask for lines ahead.
 //!
-//! Owns: for each lane a few tags, direct-mapped, of pages that were written, and for how long reads expect bytes
-//! away from home. Nothing depends on them but time: a wrong guess costs a request that was not needed, or a
-//! miss that was not hidden. May import `units`.
+//! Owns: for each lane a few tags, direct-mapped, of pages that were written, for how long reads expect bytes
+//! away from home, and how many there were before the last write. Nothing depends on them but time: a wrong guess
+//! costs a request that was not needed, a miss that was not hidden, or a page that came home early or late. May import
+//! `units`.
 
 use crate::units::PageIndex;
 // Not modelled: no decision that could be seen depends on it.
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 /// About as many pages as the processor's second-level TLB holds, with both slots of each, their words and
 /// what DRAM knows of them.
@@ -14,16 +15,23 @@ const TAGS: usize = 512;
 
 /// What was done lately.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Recent {
-    written: [AtomicU16; TAGS],
+    /// How many reads there were before the last write.
+    before_write: AtomicU64,
     /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
     away: AtomicU16,
+    written: [AtomicU16; TAGS],
 }
 
 impl Recent {
     /// Nothing yet.
     pub fn new() -> Self {
-        Recent { written: [const { AtomicU16::new(0) }; TAGS], away: AtomicU16::new(0) }
+        Recent {
+            before_write: AtomicU64::new(0),
+            away: AtomicU16::new(0),
+            written: [const { AtomicU16::new(0) }; TAGS],
+        }
     }
 
     /// Whether a read is to expect its bytes in either slot.
@@ -38,6 +46,17 @@ impl Recent {
     pub fn note_read(&self, away: bool) {
         self.away
             .store(self.away.load(Ordering::Relaxed) << 1 | u16::from(away), Ordering::Relaxed);
+    }
+
+    /// Notes that there were so many reads when something had been written since the one before.
+    pub fn note_write(&self, reads: u64) {
+        self.before_write.store(reads, Ordering::Relaxed);
+    }
+
+    /// How many reads there were before the last write.
+    #[inline]
+    pub fn reads_before_write(&self) -> u64 {
+        self.before_write.load(Ordering::Relaxed)
     }
 
     /// Whether the page is among those that were written. From now on it is.

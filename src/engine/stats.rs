@@ -85,14 +85,17 @@ impl Block {
         Block([const { AtomicU64::new(0) }; COUNTERS])
     }
 
-    /// Adds `n`. Load and store instead of one atomic step: a block has one writer at a time.
+    /// Adds `n`, and returns how many there are now. Load and store instead of one atomic step: a block has one
+    /// writer at a time.
     #[inline]
-    pub fn bump(&self, counter: Counter, n: u64) {
+    pub fn bump(&self, counter: Counter, n: u64) -> u64 {
         let count = &self.0[counter as usize];
-        count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        let now = count.load(Ordering::Relaxed).wrapping_add(n);
+        count.store(now, Ordering::Relaxed);
+        now
     }
 
-    fn get(&self, counter: Counter) -> u64 {
+    pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 }

@@ -269,9 +269,12 @@ fn write_and_look(look: fn()) {
 /// Found while these models were written: unlocking is a plain store, and the next read overtook it.
 #[test]
 fn of_two_that_write_and_then_look_one_sees_the_other() {
-    holds("own writes first", Preemptions(3), || write_and_look(after_own_writes));
-    needs("own writes first", &[Missing::SeqCst], Preemptions(3), || {
-        write_and_look(after_own_writes);
+    let look = || {
+        after_own_writes();
+    };
+    holds("own writes first", Preemptions(3), move || write_and_look(look));
+    needs("own writes first", &[Missing::SeqCst], Preemptions(3), move || {
+        write_and_look(look);
     });
     is_found("own writes not waited for", Preemptions(3), || write_and_look(|| {}));
 }

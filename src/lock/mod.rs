@@ -51,6 +51,11 @@ impl Version {
     pub fn count(self) -> u64 {
         self.0
     }
+
+    /// How many there were before.
+    pub fn number(self) -> u64 {
+        self.0 / STEP
+    }
 }
 
 impl LockWord {
@@ -177,11 +182,15 @@ impl Drop for Held<'_> {
 /// before the other's write, in no order at all. (Taking a lock waits in any case.)
 ///
 /// What is remembered is the thread's and not one file's: operations on two files have an order, too.
+///
+/// Whether it has.
 #[inline]
-pub fn after_own_writes() {
-    if thread::take_published() {
+pub fn after_own_writes() -> bool {
+    let has_published = thread::take_published();
+    if has_published {
         fence(Ordering::SeqCst);
     }
+    has_published
 }
 
 /// Closes all words that are held, before their holder looks at the versions of words that others
