@@ -115,11 +115,13 @@ pub enum Durability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum DeployPolicy {
-    /// When reads have lost about as much time as it takes: a page after some 32 reads that found it elsewhere, by
-    /// threads that write nothing meanwhile and with no write of the page in between; what a read of 64 KiB or more
-    /// has found in too many pieces at once; and for every view (Acumen's lazy deployment, IV-C, with thresholds: see
-    /// `docs/performance.md`). Other reads take their bytes from where they lie. A read takes no space: to a hole
-    /// nothing comes home.
+    /// When reads have lost about as much time as it takes (Acumen's lazy deployment, IV-C, with thresholds: see
+    /// `docs/performance.md`): a page after some 32 reads that found it elsewhere, with no write of the page in between,
+    /// by threads that as a rule write nothing meanwhile; what a read of 64 KiB or more has found in too many pieces, at
+    /// once; and what is viewed. Other reads take their bytes from where they lie. Where durable points are kept, only
+    /// views bring anything home. A short read takes no space: nothing comes home to a hole. To a transaction that
+    /// has read a page, its coming home is a change: it may end in [`Error::Conflict`](crate::Error::Conflict)
+    /// for that.
     #[default]
     Lazy,
     /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).

@@ -108,7 +108,8 @@ impl<'a> Transaction<'a> {
     /// Makes all writes happen, in one atomic operation.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if somebody changed what was read: begin again, or use
+    /// [`Error::Conflict`] if somebody changed what was read, or it was brought home meanwhile
+    /// ([`DeployPolicy`](crate::DeployPolicy)): begin again, or use
     /// [`AtomicMappedFile::transact`]. [`Error::TooLarge`], [`Error::NoSpace`],
     /// [`Error::OutOfRange`] if the file became shorter meanwhile. Nothing was written then. With
     /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) also what

@@ -586,7 +586,7 @@ fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothin
 }
 
 #[test]
-fn a_short_read_deploys_nothing_in_however_many_pieces_a_page_is() {
+fn a_few_short_reads_deploy_nothing_in_however_many_pieces_a_page_is() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     traced.file.write_at(&[8; 4 * 4096], 0).expect("write");

@@ -28,6 +28,8 @@ use crate::thread::{self, Tag};
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
+#[cfg(not(any(loom, shuttle)))]
+use std::mem::offset_of;
 use std::sync::Weak;
 
 /// One lane of each kind: two threads are enough to compete for it, and every word costs an
@@ -60,7 +62,7 @@ struct Record {
     slices: AtomicU64,
 }
 
-/// One lane. What every operation stores to comes first, in one cache line.
+/// One lane. What every operation stores to, but for the counters of `stats`, comes first, in one cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
@@ -85,6 +87,10 @@ pub struct Lane {
     pages: [AtomicU64; RING],
     records: [Record; RING],
 }
+
+// A model checker's words are larger.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(offset_of!(Lane, recent) + Recent::USED_MOST <= 64);
 
 /// A lane's thread is pinned while this lives: `Lanes::wait_for_pinned` waits for it.
 pub struct Pinned<'a>(&'a AtomicU64);

@@ -1,7 +1,7 @@
 //! How is a state read that no operation is half way through?
 //!
-//! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written,
-//! so small reads scale with the cores. Over many pages the versions are summed instead of kept:
+//! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written (but one
+//! read in eight of what is not at home is counted, see `come_home`), so small reads scale with the cores. Over many pages the versions are summed instead of kept:
 //! no version ever shrinks, so equal sums mean that none has changed. Who loses too often takes
 //! the locks.
 //!
@@ -179,9 +179,12 @@ impl Engine {
         marks: &mut Vec<ReadMark>,
     ) -> Result<bool> {
         self.check_usable()?;
-        after_own_writes();
+        let has_written = after_own_writes();
         let known = marks.len();
         let lane = self.lane();
+        if has_written {
+            lane.recent.note_write(lane.reads());
+        }
         let mut patience = Patience::new();
         for _ in 0..ATTEMPTS {
             marks.truncate(known);

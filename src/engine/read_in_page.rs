@@ -93,7 +93,10 @@ impl Engine {
         };
         let number = begun.pinned.number();
         let is_done = is_copied && begun.end(lane);
-        if is_done && is_counted(lane, number) {
+        if is_done
+            && is_counted(lane, number)
+            && lane.recent.reads_other_page(PageIndex::of(offset))
+        {
             self.count_read(offset..offset + to.len() as u64);
         }
         is_done

@@ -6,7 +6,7 @@
 //! `units`.
 
 use crate::units::PageIndex;
-// Not modelled: no decision that could be seen depends on it.
+// Not modelled: nothing but time depends on it.
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 /// About as many pages as the processor's second-level TLB holds, with both slots of each, their words and
@@ -17,19 +17,25 @@ const TAGS: usize = 512;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recent {
-    /// How many reads there were before the last write.
-    before_write: AtomicU64,
     /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
     away: AtomicU16,
+    /// How many reads there were before the last write.
+    before_write: AtomicU64,
+    /// Page index + 1 of the read that was counted last.
+    counted: AtomicU64,
     written: [AtomicU16; TAGS],
 }
 
 impl Recent {
+    /// So many bytes at its beginning are used most.
+    pub const USED_MOST: usize = std::mem::offset_of!(Recent, counted);
+
     /// Nothing yet.
     pub fn new() -> Self {
         Recent {
-            before_write: AtomicU64::new(0),
             away: AtomicU16::new(0),
+            before_write: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
             written: [const { AtomicU16::new(0) }; TAGS],
         }
     }
@@ -57,6 +63,15 @@ impl Recent {
     #[inline]
     pub fn reads_before_write(&self) -> u64 {
         self.before_write.load(Ordering::Relaxed)
+    }
+
+    /// Whether this read, which is to be counted, begins in another page than the one that was counted last.
+    #[inline]
+    pub fn reads_other_page(&self, page: PageIndex) -> bool {
+        // Load and store: a lane has one reader at a time.
+        let before = self.counted.load(Ordering::Relaxed);
+        self.counted.store(page.0 + 1, Ordering::Relaxed);
+        before != page.0 + 1
     }
 
     /// Whether the page is among those that were written. From now on it is.

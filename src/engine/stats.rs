@@ -3,7 +3,7 @@
 //! Each lane has a block of its own, so that counting never makes two threads write one line. The
 //! sum over the blocks is exact once the counted operations have returned.
 
-// Not modelled: no decision depends on a count.
+// Not modelled: nothing but time depends on a count.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {

@@ -13,6 +13,7 @@
 use crate::measure::{Effort, Series, ratio};
 use crate::offsets::{Offsets, Order};
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -20,11 +21,11 @@ use std::time::{Duration, Instant};
 
 /// A turn of writes is so many times as long as others: a thread is woken up in each.
 const LONGER: u32 = 4;
-/// Two threads that reckon gain so much on two cores: a little less than twice as much, since others are there. On
-/// one core they gain nothing, or a quarter.
-const TWO_CORES: f64 = 1.8;
-/// So many times as many rounds as are wanted are tried, until so many count.
+/// Rounds are tried until as many count as are wanted, but no more than so many times as many.
 const TRIES: usize = 4;
+
+/// Who writes so many bytes at an offset.
+pub type Write<'a> = &'a (dyn Fn(&[u8], u64) + Sync);
 
 /// Nanoseconds in which a write gets done, in the rounds that count.
 #[derive(Default)]
@@ -33,68 +34,78 @@ pub struct InTwoHalves {
     pub one: Series,
     /// By both at a time.
     pub two: Series,
-    /// Rounds in which the two had no core each. They do not count.
-    pub on_one_core: usize,
 }
 
 impl InTwoHalves {
-    /// The throughput of two, to that of one.
+    /// The throughput of two, to that of one. No number if no round counts.
     pub fn gain(&self) -> f64 {
-        ratio(&self.one, &self.two)
+        if self.one.0.is_empty() { f64::NAN } else { ratio(&self.one, &self.two) }
     }
 }
 
 /// What a thread does until it is stopped.
 #[derive(Clone, Copy)]
 enum Job {
-    /// Writes, at the offsets of this round.
-    Write(usize),
+    /// Writes as this one of those who are compared, at the offsets of this round.
+    Write(usize, usize),
     /// Sums and products, in registers.
     Reckon,
 }
 
 /// One of the two, from outside.
 struct Worker {
-    ask: Sender<Job>,
+    ask: Sender<(Job, usize)>,
     /// What it got done in a nanosecond.
     said: Receiver<f64>,
 }
 
-/// Writes of `len` bytes by each of two threads alone, and by both at a time, each in a half of `file` bytes.
-pub fn in_two_halves(
+/// Whether two threads that got so much done alone, and together, had a core each. Two that share one gain nothing, or
+/// a quarter; what is beyond two cores is a turn in which somebody else was in the way.
+fn had_two_cores(alone: f64, together: f64) -> bool {
+    (1.8..2.2).contains(&(together / alone))
+}
+
+/// Writes of `len` bytes by each of two threads alone, and by both at a time, each in a half of `file` bytes. By all of
+/// `writes` in the same rounds. And how many rounds do not count.
+pub fn in_two_halves<const N: usize>(
     effort: &Effort,
     file: u64,
     len: usize,
-    write: impl Fn(&[u8], u64) + Sync,
-) -> InTwoHalves {
+    writes: [Write<'_>; N],
+) -> ([InTwoHalves; N], usize) {
     let data = vec![0x66; len];
     // What begins at the first has to end before the second.
     let halves = [(0, file / 2), (file / 2, file)];
     let stop = AtomicBool::new(false);
+    let are_there = Barrier::new(2);
     let work = |which: usize, job: Job| {
         let (start, end) = halves[which];
         let is_on = |_: &u64| !stop.load(Ordering::Relaxed);
         let begin = Instant::now();
         let done = match job {
-            Job::Write(round) => {
+            Job::Write(who, round) => {
                 Offsets::new(Order::Random, end, len, len as u64, start, round as u64)
                     .take_while(is_on)
-                    .inspect(|at| write(&data, *at))
+                    .inspect(|at| writes[who](&data, *at))
                     .count()
             }
             Job::Reckon => (0..).take_while(is_on).inspect(|n| reckon(*n)).count(),
         };
         done as f64 / begin.elapsed().as_nanos() as f64
     };
-    let mut found = InTwoHalves::default();
+    let mut found = std::array::from_fn(|_| InTwoHalves::default());
+    let mut left_out = 0;
     thread::scope(|s| {
-        let work = &work;
+        let (work, are_there) = (&work, &are_there);
         let workers = [0, 1].map(|which| {
             let (ask, asked) = channel();
             let (say, said) = channel();
             s.spawn(move || {
                 stay_on(which);
-                while let Ok(job) = asked.recv() {
+                while let Ok((job, together)) = asked.recv() {
+                    if together == 2 {
+                        are_there.wait();
+                    }
                     if say.send(work(which, job)).is_err() {
                         break;
                     }
@@ -106,7 +117,7 @@ pub fn in_two_halves(
         let turn = |workers: &[Worker], job: Job, time: Duration| -> f64 {
             stop.store(false, Ordering::Relaxed);
             for worker in workers {
-                worker.ask.send(job).expect("the thread is there");
+                worker.ask.send((job, workers.len())).expect("the thread is there");
             }
             thread::sleep(time);
             stop.store(true, Ordering::Relaxed);
@@ -119,23 +130,27 @@ pub fn in_two_halves(
             (one, before.unwrap_or_else(|| turn(&workers, job, time)))
         };
         for round in 0..effort.warm_up + effort.rounds * TRIES {
-            let (one, two) = both_ways(round, Job::Write(round), effort.turn * LONGER);
-            let (one_reckons, two_reckon) = both_ways(round, Job::Reckon, effort.turn);
+            let (alone, together) = both_ways(round, Job::Reckon, effort.turn);
+            let times: [_; N] = std::array::from_fn(|who| {
+                both_ways(round, Job::Write(who, round), effort.turn * LONGER)
+            });
             if round < effort.warm_up {
                 continue;
             }
-            if two_reckon < TWO_CORES * one_reckons {
-                found.on_one_core += 1;
+            if !had_two_cores(alone, together) {
+                left_out += 1;
                 continue;
             }
-            found.one.0.push(1.0 / one);
-            found.two.0.push(1.0 / two);
-            if found.one.0.len() == effort.rounds {
+            for (found, (one, two)) in found.iter_mut().zip(times) {
+                found.one.0.push(1.0 / one);
+                found.two.0.push(1.0 / two);
+            }
+            if found.iter().all(|found| found.one.0.len() == effort.rounds) {
                 break;
             }
         }
     });
-    found
+    (found, left_out)
 }
 
 /// As much as a core can do in a tenth of a microsecond or so, without a look at the memory.
@@ -150,20 +165,28 @@ fn reckon(seed: u64) {
     black_box(numbers);
 }
 
-/// Keeps the calling thread on the processor with this number, where that can be had: for a while after it was woken
-/// up, a thread may share one with another.
-fn stay_on(_number: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-        let Ok(usable) = sched_getaffinity(None) else { return };
-        let nth = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).nth(_number);
-        let Some(cpu) = nth else { return };
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        let _where_it_may_not = sched_setaffinity(None, &only);
-    }
+/// Keeps the calling thread on the core with this number, where that can be had: for a while after it was woken up, a
+/// thread may share one with another.
+#[cfg(target_os = "linux")]
+fn stay_on(number: usize) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    // Of the threads of one core the first: "0,4" or "0-1" say which are.
+    let is_first_of_core = |cpu: &usize| {
+        let of = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let siblings = std::fs::read_to_string(of).unwrap_or_default();
+        let first = siblings.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        first.parse().unwrap_or(*cpu) == *cpu
+    };
+    let Ok(usable) = sched_getaffinity(None) else { return };
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter(is_first_of_core);
+    let Some(cpu) = cores.nth(number) else { return };
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    let _where_it_may_not = sched_setaffinity(None, &only);
 }
+
+#[cfg(not(target_os = "linux"))]
+fn stay_on(_number: usize) {}
 
 #[cfg(test)]
 mod tests {
@@ -171,21 +194,28 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
 
+    #[test]
+    fn two_threads_of_one_core_are_told_from_two_cores() {
+        assert!(had_two_cores(1.0, 2.0) && had_two_cores(0.5, 0.95));
+        assert!(!had_two_cores(1.0, 1.0) && !had_two_cores(1.0, 1.3) && !had_two_cores(1.0, 2.5));
+    }
+
     /// Who waits for the other gains nothing by it, and each stays in its half.
     #[test]
     fn two_that_take_turns_gain_nothing() {
         let effort = Effort { rounds: 5, warm_up: 1, turn: Duration::from_millis(2) };
         let places = Mutex::new(BTreeSet::new());
-        let found = in_two_halves(&effort, 1 << 16, 4096, |data, at| {
+        let in_turn = |data: &[u8], at: u64| {
             assert!(data.len() == 4096 && at + 4096 <= 1 << 16);
             let mut places = places.lock().expect("no panic");
             places.insert((format!("{:?}", thread::current().id()), at >= 1 << 15));
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_micros(20) {}
-        });
-        assert_eq!(found.one.0.len(), found.two.0.len());
-        assert!(found.one.0.len() == 5 || found.on_one_core >= 15, "{}", found.on_one_core);
-        assert!(found.one.0.is_empty() || found.gain() < 1.5, "{}", found.gain());
+        };
+        let ([found], left_out) = in_two_halves(&effort, 1 << 16, 4096, [&in_turn]);
+        let counted = found.one.0.len();
+        assert!(counted == 5 || counted + left_out == 20, "{counted}, {left_out}");
+        assert!(counted == 0 && found.gain().is_nan() || found.gain() < 1.5, "{}", found.gain());
         assert_eq!(places.into_inner().expect("no panic").len(), 2, "each in its half");
     }
 }

@@ -275,15 +275,18 @@ pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
     let limit = Limit::open(&folder, FILE)?;
     let whole = vec![0; 1 << 20];
     (0..FILE).step_by(whole.len()).for_each(|at| limit.copy_two_drains(&whole, at));
-    let mine = in_two_halves(effort, FILE, 4 * KIB, |data, at| ours.write(data, at));
-    let bare = in_two_halves(effort, FILE, 4 * KIB, |data, at| limit.copy_two_drains(data, at));
+    let ([mine, bare], left_out) = in_two_halves(
+        effort,
+        FILE,
+        4 * KIB,
+        [&|data, at| ours.write(data, at), &|data, at| limit.copy_two_drains(data, at)],
+    );
     let told = format!(
-        "{:.0} ns one, {:.0} ns two; bare copies {:.2}; rounds on one core, left out: {}, {}",
+        "{:.0} ns one, {:.0} ns two; bare copies {:.2}; {} rounds, {left_out} left out: on one core",
         mine.one.median(),
         mine.two.median(),
         bare.gain(),
-        mine.on_one_core,
-        bare.on_one_core
+        mine.one.0.len()
     );
     found.add("scaling_2_threads_disjoint_4KiB", mine.gain(), &told);
     found.add_detail("scaling_2_threads_two_drains_4KiB", bare.gain());
