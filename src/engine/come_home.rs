@@ -17,11 +17,12 @@
 //! would have to tell of. Short reads take no space: to a hole of the home file, or where there is no slice word yet,
 //! they bring nothing. What goes wrong is no failure of the read, which has its bytes.
 //!
-//! May import `deploy`, `lanes`, `space`, `state`, `bitmap`.
+//! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
 use super::Engine;
 use super::deploy::{Pins, Which};
 use super::lanes::Lane;
+use super::plan::PAGES_FOR_REGION_LOCK;
 use super::state::{RegionState, known};
 use crate::bitmap::{Validity, span};
 use crate::primitive::Ordering;
@@ -32,11 +33,12 @@ use std::ops::Range;
 /// A read of so many bytes is long.
 const LONG: u64 = 64 << 10;
 
-/// One read of so many is counted. (In a model of schedules, which are short, a page comes home with the first one.)
-const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 8 };
+/// One read of so many is counted: no power of two, since so many places are often read in turn. (In a model of
+/// schedules, which are short, a page comes home with the first one.)
+const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 7 };
 /// So many counted ones are enough.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
-/// For so many reads it is every eighth one, then every eighth from another one on: who goes through eight places
+/// For so many reads it is every seventh one, then every seventh from another one on: who goes through seven places
 /// again and again would have one of them counted.
 const IN_STEP: u64 = 512;
 
@@ -44,11 +46,17 @@ const IN_STEP: u64 = 512;
 /// such a write: so no more than one read in so many takes the time of a deployment as well.
 const ONLY_READS: u64 = if cfg!(shuttle) { 0 } else { 64 };
 
+/// So many pages, aligned, are a block: what was written as one (a database's page of up to 64 KiB) and lies in the
+/// reflection file as a whole comes home as one, so that it is written by one word again. Not more, since a read is
+/// not to wait for so many bytes.
+const BLOCK: usize = 16;
+const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
+
 /// Whether the lane's read with this number is counted, if its page is not at home. (The processor foresees it
 /// nearly always.)
 #[inline(always)]
 pub(super) fn is_counted(lane: &Lane, number: u64) -> bool {
-    (number ^ (number / IN_STEP)).is_multiple_of(SAMPLED)
+    (number + number / IN_STEP).is_multiple_of(SAMPLED)
         && lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
 }
 
@@ -60,16 +68,24 @@ fn are_too_many(pieces: usize, len: u64) -> bool {
     len >= LONG && pieces as u64 > 1 + len / LONG
 }
 
-/// The pages that come home with page `n`: if it lies in the reflection file as a whole, those beside it that do so,
-/// too, so that what was written as a block stays one. None where that is the region: from there it is read as fast.
-fn with_its_block(region: &RegionState, n: usize) -> Option<Range<usize>> {
-    let is_away = |n: usize| region.validity(n) == Validity(!0);
-    if !is_away(n) {
-        return Some(n..n + 1);
+/// The pages that come home with page `n`: if it lies in the reflection file as a whole, those beside it in its block
+/// that do so, too.
+fn with_its_block(region: &RegionState, n: usize) -> Range<usize> {
+    let is_away = |n: &usize| region.validity(*n) == Validity(!0);
+    if !is_away(&n) {
+        return n..n + 1;
     }
-    let start = (0..n).rev().take_while(|n| is_away(*n)).last().unwrap_or(n);
-    let end = (n..PAGES_PER_REGION).take_while(|n| is_away(*n)).last().map_or(n, |last| last + 1);
-    (end - start < PAGES_PER_REGION).then_some(start..end)
+    let start = n / BLOCK * BLOCK;
+    let before = (start..n).rev().take_while(is_away).count();
+    let behind = (n + 1..start + BLOCK).take_while(is_away).count();
+    n - before..n + 1 + behind
+}
+
+/// Whether somebody writes where these pages, to come home, are locked.
+fn are_held(region: &RegionState, pages: &Range<usize>) -> bool {
+    let locks_region = pages.len() >= PAGES_FOR_REGION_LOCK as usize;
+    let locked = if locks_region { &region.pages } else { &region.pages[pages.clone()] };
+    region.lock.is_held() || locked.iter().any(|page| page.lock.is_held())
 }
 
 impl Engine {
@@ -83,41 +99,51 @@ impl Engine {
         }
     }
 
-    /// Counts a read of each of these pages, and brings home those that were read often enough. By the lane's thread,
-    /// which no lane is lent to: to bring something home it may need one.
+    /// Counts a read of each of these pages, and brings home those that were read often enough. While no lane is
+    /// borrowed, and not pinned.
     #[inline(never)]
     pub(super) fn count_read(&self, range: Range<u64>) {
         if !self.is_for_readers() {
             return;
         }
-        let mut enough: Option<Range<u64>> = None;
         for span in span::pages(range) {
             let Some(region) = self.state.touched(span.page.region()) else { continue };
             let n = span.page.in_region();
+            // Of what was not at home, those before may have brought it.
             let may_come = region.validity(n) != Validity(0)
                 && !region.is_pinned(n)
-                && self.takes_no_space(span.page);
-            // A reader waits for nobody who writes.
-            let is_held = || region.lock.is_held() || region.pages[n].lock.is_held();
-            if !may_come || region.count_read(n) < ENOUGH || is_held() {
+                && self.known_of(span.page) & known::HOME_HAS_HOLES == 0;
+            if !may_come || region.count_read(n) < ENOUGH {
+                continue;
+            }
+            let pages = with_its_block(region, n);
+            if are_held(region, &pages) {
+                // A reader is not to wait for who writes. (It may have to if somebody begins just now.)
                 continue;
             }
             region.forget_reads(n);
-            let Some(pages) = with_its_block(region, n) else { continue };
-            let (first, last) =
-                (span.page.region().page(pages.start), span.page.region().page(pages.end - 1));
-            let start = enough.map_or(first.start(), |enough| enough.start.min(first.start()));
-            enough = Some(start..last.start() + PAGE as u64);
-        }
-        if let Some(range) = enough {
-            self.come_home(range, Which::All);
+            if self.takes_no_space(span.page, region) {
+                let start = span.page.region().start();
+                let byte = |n: usize| start + (n * PAGE) as u64;
+                self.come_home(byte(pages.start)..byte(pages.end), Which::All);
+            }
         }
     }
 
-    /// Whether all that the page needs to come home is known to be there.
-    fn takes_no_space(&self, page: PageIndex) -> bool {
-        const NEEDED: u8 = known::HOME | known::SLICE_WORDS;
-        self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire) & NEEDED == NEEDED
+    /// Whether all that the page needs to come home is there.
+    fn takes_no_space(&self, page: PageIndex, region: &RegionState) -> bool {
+        // They are one page for the chunk: one that is not zero was stored.
+        let has_words = self.known_of(page) & known::SLICE_WORDS != 0
+            || region.pages[page.in_region()].slice_word() != 0;
+        let lane = self.lane();
+        let _pinned = lane.pin();
+        // Pinned, and within the file: what is found out about its chunk holds.
+        let is_loadable = || self.home_is_loadable(ChunkIndex::of(page.start())).unwrap_or(false);
+        has_words && page.start() < self.len() && is_loadable()
+    }
+
+    fn known_of(&self, page: PageIndex) -> u8 {
+        self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire)
     }
 
     /// Whether readers bring anything home.
@@ -212,13 +238,13 @@ mod tests {
     fn each_of_several_places_is_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
-        let places = (0..8 * SAMPLED).map(|n| n * 4096);
+        let places = (0..9 * SAMPLED).map(|n| n * 4096);
         places.clone().for_each(|at| file.write_at(&[7; 64], at).expect("a write"));
-        // In step with what is counted: for a while it is always the same eight of them.
-        for _ in 0..100 * IN_STEP / (8 * SAMPLED) {
+        // In step with what is counted: for a while it is always the same ones of them.
+        for _ in 0..100 * IN_STEP / (9 * SAMPLED) {
             places.clone().for_each(|at| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
         }
-        assert_eq!(file.stats().deployments, 8 * SAMPLED);
+        assert_eq!(file.stats().deployments, 9 * SAMPLED);
     }
 
     #[test]
@@ -229,21 +255,38 @@ mod tests {
         // The slice words are there.
         file.write_at(&[7; 64], 0).expect("a write");
         assert_eq!(after_reads(&file, MANY, (64 << 10) + 3 * 4096), 16);
-        // A region that lies there as a whole is left.
-        file.write_at(&[7; 256 << 10], 256 << 10).expect("a write");
-        assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 0);
+        // Of what is longer, so much at a time.
+        file.write_at(&[7; 128 << 10], 256 << 10).expect("a write");
+        assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
+    }
+
+    #[test]
+    fn what_was_written_before_it_was_opened_comes_home() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let before = file(folder.path(), DeployPolicy::Lazy);
+        before.write_at(&[7; 4096], 4096).expect("a write");
+        before.close(crate::CloseMode::Fast).expect("closed");
+        let options = AtomicMappedFile::options().medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        assert_eq!(after_reads(&file, MANY, 4096), 1);
     }
 
     #[test]
     fn no_reader_waits_for_a_writer() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
-        file.write_at(&[7; 64], 4096).expect("a write");
+        file.write_at(&[7; 4096], 4096).expect("a write");
         let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
-        let held = crate::lock::lock_page(&region.lock, &region.pages[1].lock);
-        assert_eq!(after_reads(&file, 4 * MANY, 4096), 0);
-        drop(held);
-        assert_eq!(after_reads(&file, MANY, 4096), 1);
+        // Of eight pages the region is locked, so all others matter.
+        for (held, read, pages) in [(1, 1, 1), (9, 8, 8), (40, 8, 8)] {
+            if read == 8 {
+                file.write_at(&[7; 8 * 4096], 8 * 4096).expect("a write");
+            }
+            let held = crate::lock::lock_page(&region.lock, &region.pages[held].lock);
+            assert_eq!(after_reads(&file, 4 * MANY, read * 4096), 0);
+            drop(held);
+            assert_eq!(after_reads(&file, MANY, read * 4096), pages);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How is a state read that no operation is half way through?
 //!
 //! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written (but one
-//! read in eight of what is not at home is counted, see `come_home`), so small reads scale with the cores. Over many pages the versions are summed instead of kept:
+//! read in seven of what is not at home is counted, see `come_home`), so small reads scale with the cores. Over many pages the versions are summed instead of kept:
 //! no version ever shrinks, so equal sums mean that none has changed. Who loses too often takes
 //! the locks.
 //!

@@ -137,7 +137,9 @@ pub fn in_two_halves<const N: usize>(
             if round < effort.warm_up {
                 continue;
             }
-            if !had_two_cores(alone, together) {
+            // Who was woken up too late has done nothing.
+            let all_worked = times.iter().all(|(one, two)| *one > 0.0 && *two > 0.0);
+            if !had_two_cores(alone, together) || !all_worked {
                 left_out += 1;
                 continue;
             }
@@ -170,16 +172,15 @@ fn reckon(seed: u64) {
 #[cfg(target_os = "linux")]
 fn stay_on(number: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    // Of the threads of one core the first: "0,4" or "0-1" say which are.
-    let is_first_of_core = |cpu: &usize| {
+    // Of the threads of one core the first that may be used: all of them have the same list.
+    let mut cores = std::collections::HashSet::new();
+    let is_of_another_core = |cpu: &usize| {
         let of = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let siblings = std::fs::read_to_string(of).unwrap_or_default();
-        let first = siblings.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-        first.parse().unwrap_or(*cpu) == *cpu
+        cores.insert(std::fs::read_to_string(of).unwrap_or_else(|_| cpu.to_string()))
     };
     let Ok(usable) = sched_getaffinity(None) else { return };
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter(is_first_of_core);
-    let Some(cpu) = cores.nth(number) else { return };
+    let usable = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu));
+    let Some(cpu) = usable.filter(is_of_another_core).nth(number) else { return };
     let mut only = CpuSet::new();
     only.set(cpu);
     let _where_it_may_not = sched_setaffinity(None, &only);
