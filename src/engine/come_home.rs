@@ -14,8 +14,8 @@
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
 //! All this by policy `Lazy`, and not where durable points are kept: what comes home is a change that the next one
-//! would have to tell of. Short reads take no space: to a hole of the home file, or where there is no slice word yet,
-//! they bring nothing. What goes wrong is no failure of the read, which has its bytes.
+//! would have to tell of. Short reads take no space: to a hole of the home file, or where no slice word is known to be
+//! there, they bring nothing. What goes wrong is no failure of the read, which has its bytes.
 //!
 //! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
@@ -33,22 +33,22 @@ use std::ops::Range;
 /// A read of so many bytes is long.
 const LONG: u64 = 64 << 10;
 
-/// One read of so many is counted: no power of two, since so many places are often read in turn. (In a model of
+/// One read of so many is counted. No power of two: of those, as many places are often read in turn. (In a model of
 /// schedules, which are short, a page comes home with the first one.)
 const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 7 };
 /// So many counted ones are enough.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
 /// For so many reads it is every seventh one, then every seventh from another one on: who goes through seven places
 /// again and again would have one of them counted.
-const IN_STEP: u64 = 512;
+const IN_STEP: u64 = 509;
 
-/// Who has written something is taken for somebody who only reads after so many reads. What it has brought home is
+/// Who has written something is taken, after so many reads, for somebody who only reads. What it has brought home is
 /// such a write: so no more than one read in so many takes the time of a deployment as well.
 const ONLY_READS: u64 = if cfg!(shuttle) { 0 } else { 64 };
 
 /// So many pages, aligned, are a block: what was written as one (a database's page of up to 64 KiB) and lies in the
-/// reflection file as a whole comes home as one, so that it is written by one word again. Not more, since a read is
-/// not to wait for so many bytes.
+/// reflection file as a whole comes home as one, so that it stays on one side: then it is written, and read, in one
+/// piece. Not more, since a read is not to wait for so many bytes.
 const BLOCK: usize = 16;
 const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 
@@ -106,10 +106,11 @@ impl Engine {
         if !self.is_for_readers() {
             return;
         }
+        // Neighbours come home together, by the same drains.
+        let mut enough = 0..0;
         for span in span::pages(range) {
             let Some(region) = self.state.touched(span.page.region()) else { continue };
             let n = span.page.in_region();
-            // Of what was not at home, those before may have brought it.
             let may_come = region.validity(n) != Validity(0)
                 && !region.is_pinned(n)
                 && self.known_of(span.page) & known::HOME_HAS_HOLES == 0;
@@ -118,28 +119,37 @@ impl Engine {
             }
             let pages = with_its_block(region, n);
             if are_held(region, &pages) {
-                // A reader is not to wait for who writes. (It may have to if somebody begins just now.)
+                // A reader is not to wait for who writes. (It may have to if somebody begins just now, or, once for a
+                // chunk, allocates.)
                 continue;
             }
             region.forget_reads(n);
             if self.takes_no_space(span.page, region) {
                 let start = span.page.region().start();
                 let byte = |n: usize| start + (n * PAGE) as u64;
-                self.come_home(byte(pages.start)..byte(pages.end), Which::All);
+                if byte(pages.start) > enough.end {
+                    self.come_home(enough, Which::All);
+                    enough = byte(pages.start)..byte(pages.end);
+                }
+                enough.end = enough.end.max(byte(pages.end));
             }
         }
+        self.come_home(enough, Which::All);
     }
 
     /// Whether all that the page needs to come home is there.
     fn takes_no_space(&self, page: PageIndex, region: &RegionState) -> bool {
         // They are one page for the chunk: one that is not zero was stored.
         let has_words = self.known_of(page) & known::SLICE_WORDS != 0
-            || region.pages[page.in_region()].slice_word() != 0;
+            || region.pages.iter().any(|page| page.slice_word() != 0);
+        if !has_words {
+            return false;
+        }
         let lane = self.lane();
         let _pinned = lane.pin();
         // Pinned, and within the file: what is found out about its chunk holds.
         let is_loadable = || self.home_is_loadable(ChunkIndex::of(page.start())).unwrap_or(false);
-        has_words && page.start() < self.len() && is_loadable()
+        page.start() < self.len() && is_loadable()
     }
 
     fn known_of(&self, page: PageIndex) -> u8 {
@@ -153,7 +163,7 @@ impl Engine {
 
     #[cold]
     fn come_home(&self, range: Range<u64>, which: Which) {
-        if self.is_for_readers() {
+        if self.is_for_readers() && !range.is_empty() {
             // Of the last page there may be less than that.
             let end = range.end.min(self.len());
             let _next_time_otherwise = self.deploy_pages(range.start..end, Pins::Respect, which);
@@ -260,14 +270,18 @@ mod tests {
         assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
     }
 
+    // (Elsewhere nobody knows whether the home file has holes.)
+    #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
     #[test]
     fn what_was_written_before_it_was_opened_comes_home() {
         let folder = tempfile::tempdir().expect("a folder");
         let before = file(folder.path(), DeployPolicy::Lazy);
         before.write_at(&[7; 4096], 4096).expect("a write");
+        before.write_at(&[7; 64 << 10], 64 << 10).expect("a write");
         before.close(crate::CloseMode::Fast).expect("closed");
         let options = AtomicMappedFile::options().medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        assert_eq!(after_reads(&file, MANY, 64 << 10), 16, "by the word of a neighbour");
         assert_eq!(after_reads(&file, MANY, 4096), 1);
     }
 

@@ -113,7 +113,7 @@ pub fn in_two_halves<const N: usize>(
             });
             Worker { ask, said }
         });
-        // What these get done in a nanosecond.
+        // What these get done in a nanosecond. Nothing if one was woken up too late to do anything.
         let turn = |workers: &[Worker], job: Job, time: Duration| -> f64 {
             stop.store(false, Ordering::Relaxed);
             for worker in workers {
@@ -121,12 +121,16 @@ pub fn in_two_halves<const N: usize>(
             }
             thread::sleep(time);
             stop.store(true, Ordering::Relaxed);
-            workers.iter().map(|worker| worker.said.recv().expect("the thread is there")).sum()
+            let each =
+                workers.iter().map(|worker| worker.said.recv().expect("the thread is there"));
+            let each: Vec<f64> = each.collect();
+            if each.contains(&0.0) { 0.0 } else { each.iter().sum() }
         };
         // By one of them, and by both. Who is first in a round is last in the next.
         let both_ways = |round: usize, job: Job, time: Duration| {
             let before = round.is_multiple_of(2).then(|| turn(&workers, job, time));
-            let one = f64::midpoint(turn(&workers[..1], job, time), turn(&workers[1..], job, time));
+            let each = [turn(&workers[..1], job, time), turn(&workers[1..], job, time)];
+            let one = if each.contains(&0.0) { 0.0 } else { f64::midpoint(each[0], each[1]) };
             (one, before.unwrap_or_else(|| turn(&workers, job, time)))
         };
         for round in 0..effort.warm_up + effort.rounds * TRIES {
@@ -137,7 +141,6 @@ pub fn in_two_halves<const N: usize>(
             if round < effort.warm_up {
                 continue;
             }
-            // Who was woken up too late has done nothing.
             let all_worked = times.iter().all(|(one, two)| *one > 0.0 && *two > 0.0);
             if !had_two_cores(alone, together) || !all_worked {
                 left_out += 1;

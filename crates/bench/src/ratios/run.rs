@@ -282,7 +282,7 @@ pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
         [&|data, at| ours.write(data, at), &|data, at| limit.copy_two_drains(data, at)],
     );
     let told = format!(
-        "{:.0} ns one, {:.0} ns two; bare copies {:.2}; {} rounds, {left_out} left out: no two cores",
+        "{:.0} ns one, {:.0} ns two; bare copies {:.2}; {} rounds, {left_out} left out: had no two cores",
         mine.one.median(),
         mine.two.median(),
         bare.gain(),
