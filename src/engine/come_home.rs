@@ -189,7 +189,7 @@ mod tests {
         file
     }
 
-    /// So many reads of 16 bytes at `offset`, and of two other pages in turn with it; how many pages have come home then.
+    /// So many reads of 16 bytes at `offset`, and of two other pages in turn with it. How many pages come home by them.
     fn after_reads(file: &AtomicMappedFile, count: u64, offset: u64) -> u64 {
         let before = file.stats().deployments;
         for _ in 0..count {

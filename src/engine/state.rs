@@ -363,9 +363,9 @@ impl RegionState {
         debug_assert!(pins > 0);
     }
 
-    /// Counts a read of page `n`. How many were counted since somebody wrote the page, or its region as a
-    /// whole, 7 at most. A guess: two readers
-    /// at the same time may count as one, and a version that has no room may look like an older one.
+    /// Counts a read of page `n`. How many were counted since somebody wrote the page, or its region as a whole, 7 at
+    /// most. A guess: two readers at the same time may count as one, and a version that has no room may look like an
+    /// older one.
     pub fn count_read(&self, n: usize) -> u8 {
         let (Some(region), Some(page)) = (self.lock.begin(), self.pages[n].lock.begin()) else {
             return 0;
