@@ -2,14 +2,14 @@
 //!
 //! A read of a page that is not at home takes a little longer than one of a page that is; to bring it home takes as
 //! long as a few dozen of those have lost together; and whoever writes the page next may send it away again. Nobody
-//! knows what comes. So a page comes home after about as many reads as have lost what that costs: whatever comes,
-//! that takes not much more than twice as long as the better of the two. Reads are counted for each page, and a write
-//! of the page begins anew: pages that are written as often as they are read seldom come home.
+//! knows what comes. So a page comes home after about as many reads as have lost what that costs: whatever comes, by
+//! this reckoning that takes about twice as long as the better of the two, at most. Reads are counted for each page, and
+//! a write of the page begins anew: pages that are written as often as they are read seldom come home.
 //!
 //! What is read again and again at the same place is in the processor's caches, and loses next to nothing: of several
-//! reads within one page, with none of another page between, at most one is counted. To count is to store to a cache line
-//! that reads do not need otherwise. So one read of [`SAMPLED`] is counted, and as a rule none of a thread that writes
-//! now and then.
+//! reads within one page, with none of another page between, at most one is counted. To count is to store to a cache
+//! line that reads do not need otherwise. So one read of [`SAMPLED`] is counted, and as a rule none of a thread that
+//! writes now and then.
 //!
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
@@ -92,7 +92,7 @@ impl Engine {
     /// What follows a read of `range`, in so many pieces; whether it [`is_counted`]. While no lane is borrowed.
     pub(super) fn after_read(&self, range: Range<u64>, pieces: usize, is_counted: bool) {
         let len = range.end - range.start;
-        if are_too_many(pieces, len) {
+        if are_too_many(pieces, len) && self.is_for_readers() {
             self.come_home(range, Which::Scattered);
         } else if len < LONG && is_counted {
             self.count_read(range);
@@ -163,7 +163,7 @@ impl Engine {
 
     #[cold]
     fn come_home(&self, range: Range<u64>, which: Which) {
-        if self.is_for_readers() && !range.is_empty() {
+        if !range.is_empty() {
             // Of the last page there may be less than that.
             let end = range.end.min(self.len());
             let _next_time_otherwise = self.deploy_pages(range.start..end, Pins::Respect, which);

@@ -16,7 +16,7 @@ use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::entry::WordId;
 use crate::format::layout;
-use crate::lock::{Held, after_own_writes};
+use crate::lock::Held;
 use crate::mutant::{planted, unless};
 use crate::primitive::Ordering;
 use crate::units::{
@@ -168,9 +168,8 @@ impl Engine {
     /// full to allocate them); nothing is pinned then.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
-        after_own_writes();
         // Before `resizing`: who has a lane may be waiting for that.
-        let lane = self.lane();
+        let lane = self.lane_after_own_writes();
         // Perhaps nothing was in the way but what the thread has written before.
         if self.pin_in_page(&range) {
             return Ok(true);

@@ -323,6 +323,18 @@ impl Engine {
         self.lanes.mine(self.number, &self.me)
     }
 
+    /// The calling thread's lane, for who is about to look at what others may have written:
+    /// [`after_own_writes`].
+    #[inline]
+    fn lane_after_own_writes(&self) -> InUse<'_> {
+        let has_written = after_own_writes();
+        let lane = self.lane();
+        if has_written {
+            lane.recent.note_write(lane.reads());
+        }
+        lane
+    }
+
     /// The calling thread's lane, if the file may be used, the thread has worked on it last, and has
     /// published nothing since: one comparison.
     #[inline(always)]

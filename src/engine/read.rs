@@ -15,7 +15,7 @@ use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::span;
 use crate::error::Result;
-use crate::lock::{Patience, Version, after_own_writes};
+use crate::lock::{Patience, Version};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
@@ -60,11 +60,7 @@ impl Engine {
         if to.len() >= ASK_AHEAD && self.medium == Medium::PageCache {
             self.ask_ahead(offset, to.len() as u64);
         }
-        let has_written = after_own_writes();
-        let lane = self.lane();
-        if has_written {
-            lane.recent.note_write(lane.reads());
-        }
+        let lane = self.lane_after_own_writes();
         // Perhaps nothing was in the way but what the thread has written before, or that the page is not at home.
         if self.lane_at_hand().is_some_and(|at_hand| self.read_away(at_hand, to, offset)) {
             return Ok(());
@@ -179,12 +175,8 @@ impl Engine {
         marks: &mut Vec<ReadMark>,
     ) -> Result<bool> {
         self.check_usable()?;
-        let has_written = after_own_writes();
         let known = marks.len();
-        let lane = self.lane();
-        if has_written {
-            lane.recent.note_write(lane.reads());
-        }
+        let lane = self.lane_after_own_writes();
         let mut patience = Patience::new();
         for _ in 0..ATTEMPTS {
             marks.truncate(known);
