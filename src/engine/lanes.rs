@@ -23,7 +23,7 @@ use crate::format::layout::{LANE_COUNT, PRIVATE_LANES, RING};
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
 use crate::platform::barrier;
-use crate::primitive::{self, AtomicBool, AtomicU64, Ordering, fence};
+use crate::primitive::{self, AtomicBool, AtomicU64, OnceBox, Ordering, fence};
 use crate::thread::{self, Tag};
 use crate::units::{LaneIndex, PageIndex};
 use crossbeam_utils::CachePadded;
@@ -312,7 +312,8 @@ fn place(sequence: Sequence) -> usize {
 /// All lanes of one open file.
 #[derive(Debug)]
 pub struct Lanes {
-    lanes: Box<[CachePadded<Lane>; LANE_COUNT]>,
+    /// Each is made when a thread takes it for the first time: few files ever have more than a few.
+    lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     /// Of each gate: nobody passes it.
     shut: CachePadded<[AtomicBool; GATES]>,
 }
@@ -354,7 +355,7 @@ impl std::ops::Index<LaneIndex> for Lanes {
 
     #[inline]
     fn index(&self, lane: LaneIndex) -> &Lane {
-        &self.lanes[usize::from(lane.0)]
+        self.lanes[usize::from(lane.0)].get().expect("a lane that was taken was made")
     }
 }
 
@@ -437,7 +438,7 @@ impl Lanes {
     /// As many as the format has.
     pub fn new() -> Self {
         Lanes {
-            lanes: primitive::many(|| CachePadded::new(Lane::new())),
+            lanes: std::array::from_fn(|_| OnceBox::new()),
             shut: CachePadded::new(std::array::from_fn(|_| AtomicBool::new(false))),
         }
     }
@@ -479,9 +480,10 @@ impl Lanes {
         shut
     }
 
-    /// Every lane.
+    /// Every lane that a thread has ever taken. For who looks for marks that threads have set in theirs: a lane is
+    /// made before that, so who orders its look behind the marks finds the lane as well.
     pub fn all(&self) -> impl Iterator<Item = &Lane> {
-        self.lanes.iter().map(|lane| &**lane)
+        self.lanes.iter().filter_map(OnceBox::get).map(|lane| &**lane)
     }
 
     /// Waits until every thread that is pinned now has been unpinned. Not while pinned.
@@ -522,7 +524,8 @@ impl Lanes {
     /// The calling thread's lane, if `tag` gives what it remembers. A private one: nothing is given back.
     #[inline(always)]
     pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
-        thread::lane_by_tag(tag).map(|index| &self[index])
+        let index = thread::lane_by_tag(tag)?;
+        self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 
     #[cold]
@@ -561,6 +564,7 @@ impl Lanes {
     fn claim(&self, hash: usize, first: usize, count: usize) -> Option<LaneIndex> {
         (0..count).map(|probe| first + (hash + probe) % count).find_map(|n| {
             self.lanes[n]
+                .get_or_init(|| Box::new(CachePadded::new(Lane::new())))
                 .taken
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
                 .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
@@ -613,7 +617,9 @@ mod tests {
     fn a_thread_keeps_its_lane_and_gives_it_back_when_it_ends() {
         let (k, file) = new_keeper();
         let weak = keeper(&k);
+        assert_eq!(k.lanes.all().count(), 0, "nobody has taken one");
         let first = k.lanes.mine(file, &weak).index();
+        assert_eq!(k.lanes.all().count(), 1);
         assert_eq!(k.lanes.mine(file, &weak).index(), first);
         let theirs =
             std::thread::scope(|s| s.spawn(|| k.lanes.mine(file, &weak).index()).join().unwrap());
