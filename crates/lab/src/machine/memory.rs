@@ -15,7 +15,9 @@
 use super::trail::Trail;
 use atomic_mmap::testing::machine::FileNumber;
 use atomic_mmap::zerocopy::IntoBytes;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// Bytes in a cache line.
@@ -63,7 +65,8 @@ pub(super) struct Group {
 /// What is not settled about one line.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Line {
-    stores: Vec<Stored>,
+    /// As a rule there is one.
+    stores: SmallVec<[Stored; 1]>,
     pub groups: Vec<Group>,
 }
 
@@ -99,16 +102,17 @@ impl Memory {
         self.durable.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE / 8) as usize])
     }
 
-    fn set_durable(&mut self, at: u64, value: u64) {
-        match self.durable.get_mut(&(at / PAGE)) {
-            Some(page) => Arc::make_mut(page)[(at % PAGE / 8) as usize] = value,
-            None if value == 0 => {}
-            None => {
-                let mut page = [0; 512];
-                page[(at % PAGE / 8) as usize] = value;
-                self.durable.insert(at / PAGE, Arc::new(page));
-            }
-        }
+    /// The words of `mask` of a line are durable from now on.
+    fn set_durable(&mut self, line: u64, mask: u8, words: &Words) {
+        let is_zero = || bits(mask).all(|word| words[word] == 0);
+        let (page, start) = (line * LINE / PAGE, (line * LINE % PAGE / 8) as usize);
+        let page = match self.durable.entry(page) {
+            Entry::Vacant(_) if is_zero() => return,
+            Entry::Vacant(hole) => hole.insert(Arc::new([0; 512])),
+            Entry::Occupied(page) => page.into_mut(),
+        };
+        let durable = &mut Arc::make_mut(page)[start..start + 8];
+        bits(mask).for_each(|word| durable[word] = words[word]);
     }
 
     /// The word that a load at `at` finds.
@@ -157,9 +161,7 @@ impl Memory {
         if line.groups.is_empty() && line.stores.is_empty() {
             self.lines.remove(&number);
         }
-        for word in bits(settled) {
-            self.set_durable(number * LINE + word as u64 * 8, first[word]);
-        }
+        self.set_durable(number, settled, &first);
     }
 
     /// The undetermined groups of the lines of a range: (line, index in the line).
@@ -195,16 +197,23 @@ impl Memory {
             let from = at + done as u64;
             let page_end = (from / PAGE + 1) * PAGE;
             let len = (to.len() - done).min((page_end - from) as usize);
-            let piece = &mut to[done..done + len];
-            if self.is_open(from, from + len as u64) {
-                self.read_words(piece, from, trail);
-            } else {
-                match self.durable.get(&(from / PAGE)) {
-                    None => piece.fill(0),
-                    Some(page) => copy_words(page, piece, (from % PAGE) as usize),
-                }
-            }
+            self.read_in_page(&mut to[done..done + len], from, trail);
             done += len;
+        }
+    }
+
+    fn read_in_page(&mut self, to: &mut [u8], at: u64, trail: &mut Trail) {
+        // Nearly everything is durable; what is not is looked up word by word.
+        match self.durable.get(&(at / PAGE)) {
+            None => to.fill(0),
+            Some(page) => copy_words(page, to, (at % PAGE) as usize),
+        }
+        let end = at + to.len() as u64;
+        let open: SmallVec<[u64; 8]> =
+            self.lines.range(at / LINE..end.div_ceil(LINE)).map(|(number, _)| *number).collect();
+        for number in open {
+            let (from, until) = (at.max(number * LINE), end.min((number + 1) * LINE));
+            self.read_words(&mut to[(from - at) as usize..(until - at) as usize], from, trail);
         }
     }
 
@@ -281,8 +290,8 @@ impl Memory {
             false => store.seq == pending.seq,
             true => store.seq <= pending.seq && (!store.through || store.thread == thread),
         };
-        let mut values = Vec::new();
-        for word in 0..8 {
+        let (mut settled, mut values) = (0, [0; 8]);
+        for word in bits(line.stores.iter().fold(0, |all, store| all | store.mask)) {
             let newest =
                 line.stores.iter().rfind(|store| store.mask >> word & 1 == 1 && reached(store));
             let Some((seq, value)) = newest.map(|store| (store.seq, store.words[word])) else {
@@ -292,16 +301,15 @@ impl Memory {
                 store.mask &= !(1 << word);
             }
             line.groups.iter_mut().for_each(|group| group.mask &= !(1 << word));
-            values.push((word, value));
+            settled |= 1 << word;
+            values[word] = value;
         }
         line.stores.retain(|store| store.mask != 0);
         line.groups.retain(|group| group.mask != 0);
         if line.stores.is_empty() && line.groups.is_empty() {
             self.lines.remove(&pending.line);
         }
-        for (word, value) in values {
-            self.set_durable(pending.line * LINE + word as u64 * 8, value);
-        }
+        self.set_durable(pending.line, settled, &values);
     }
 
     /// The bytes are zero from now on, on the medium as well. Returns what was there.
@@ -382,7 +390,7 @@ impl Memory {
                 }
             };
             if !groups.is_empty() {
-                self.lines.insert(number, Arc::new(Line { stores: Vec::new(), groups }));
+                self.lines.insert(number, Arc::new(Line { stores: SmallVec::new(), groups }));
             }
         }
     }
@@ -421,19 +429,18 @@ fn after_crash(line: &Line, base: &Words, mask: u8) -> Vec<Group> {
     let mut groups = Vec::new();
     for word in bits(mask) {
         let bit = 1 << word;
-        let mut values: Vec<u64> = Vec::new();
+        let mut values: SmallVec<[u64; 4]> = SmallVec::new();
+        let mut add = |value: u64| {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        };
         match line.groups.iter().find(|group| group.mask & bit != 0) {
-            Some(group) => values.extend(group.values.iter().map(|values| values[word])),
-            None => values.push(base[word]),
+            Some(group) => group.values.iter().for_each(|values| add(values[word])),
+            None => add(base[word]),
         }
         let stored = line.stores.iter().filter(|store| store.mask & bit != 0);
-        values.extend(stored.map(|store| store.words[word]));
-        let mut distinct: Vec<u64> = Vec::new();
-        values.retain(|value| {
-            let is_new = !distinct.contains(value);
-            distinct.push(*value);
-            is_new
-        });
+        stored.for_each(|store| add(store.words[word]));
         if values.len() > 1 {
             let alternative = |value: u64| {
                 let mut words = [0; 8];
