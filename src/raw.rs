@@ -8,7 +8,7 @@
 use crate::file::AtomicMappedFile;
 use crate::format::layout;
 use crate::platform::Copying;
-use crate::units::PageIndex;
+use crate::units::{CHUNK, PageIndex};
 
 /// Bare access to an open file's mapping. Every method panics where the range is not within the file.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,8 @@ impl Raw<'_> {
     /// What the system says.
     pub fn allocate(&self) -> std::io::Result<()> {
         let engine = self.0.engine();
-        engine.home.allocate(0, self.0.len())?;
+        let mut chunks = (0..self.0.len()).step_by(CHUNK);
+        chunks.try_for_each(|at| engine.home.allocate_chunk(at, CHUNK as u64))?;
         let words = layout::slice_word(PageIndex(0));
         engine.reflection.allocate(words, self.0.len() / 512)
     }

@@ -16,7 +16,7 @@ use common::{Ground, Rng, crash, role, run_child};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 const CHILD: &str = "plays_the_child_if_it_is_one";
@@ -180,6 +180,72 @@ fn nothing_is_stored_to_a_hole() {
             }
         }
     }
+}
+
+/// Bytes of the file that are mapped by pages of 2 MiB.
+fn in_huge_pages(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("mappings");
+    let mut lines = maps.lines().skip_while(|line| !line.ends_with(&*path.to_string_lossy()));
+    let told = lines.find_map(|line| line.strip_prefix("ShmemPmdMapped:")).expect("the file's");
+    told.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Whether files in the folder can lie on such pages: since Linux 6.1, if it is on tmpfs.
+fn has_huge_pages(folder: &Path) -> bool {
+    let path = folder.join("a-page-of-2-MiB");
+    let file = File::create_new(&path).expect("a file");
+    file.set_len(2 * CHUNK).expect("a length");
+    file.write_all_at(&[1; 2 * CHUNK as usize], 0).expect("some bytes");
+    let map = memmap(&path, 2 * CHUNK as usize);
+    let at = map.wrapping_add(map.addr().next_multiple_of(CHUNK as usize) - map.addr());
+    // SAFETY: one of the two chunks of the mapping; the file is as long.
+    let done = unsafe { libc::madvise(at.cast(), CHUNK as usize, libc::MADV_COLLAPSE) } == 0;
+    // SAFETY: made above, and not used any more.
+    unsafe { libc::munmap(map.cast(), 2 * CHUNK as usize) };
+    fs::remove_file(path).expect("gone");
+    done
+}
+
+/// The file, at an address where its chunks begin at multiples of 2 MiB if the kernel sees to it.
+fn memmap(path: &Path, len: usize) -> *mut u8 {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
+    let how = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), len, how.0, how.1, file.as_raw_fd(), 0) };
+    assert_ne!(map, libc::MAP_FAILED);
+    map.cast()
+}
+
+/// On small pages each random write missed two translations, and the first stores to a chunk were 512 page faults.
+#[test]
+fn chunks_in_memory_are_single_pages_and_take_no_more_space() {
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let options = ground.options().create(true).len(3 * CHUNK - 5000);
+    let file = options.open(&path).expect("open");
+    for n in 0..3u8 {
+        // The first one goes to the reflection file, the second one home.
+        file.write_at(&[n; 100], CHUNK + 77).expect("write");
+        file.write_at(&[n; 100], 2 * CHUNK + 77).expect("write");
+    }
+    let pages_in_use = || fs::metadata(&path).expect("a file").blocks() * 512 / PAGE;
+    assert_eq!(pages_in_use(), 2 * CHUNK / PAGE - 1, "two chunks, as far as the file has them");
+    let mut read = [0; 100];
+    file.read_at(&mut read, CHUNK + 77).expect("read");
+    assert_eq!(read, [2; 100]);
+    if !has_huge_pages(path.parent().expect("a folder")) {
+        eprintln!("skipped in part: this system makes no huge pages of files in memory");
+        return;
+    }
+    assert_eq!(in_huge_pages(&path), CHUNK, "the whole chunk, and not the one at the end");
+    assert_eq!(in_huge_pages(file.reflection_path()), CHUNK);
+    // All of it but two pages is given back, and those stay as they are.
+    file.deploy(0..file.len()).expect("deploy");
+    file.set_len(CHUNK + 5000).expect("shorter");
+    assert_eq!(pages_in_use(), 2);
+    file.read_at(&mut read, CHUNK + 77).expect("read");
+    assert_eq!(read, [2; 100]);
 }
 
 /// A word that an entry vouches for and that never arrived, and one that is taken back. A copy of such a pair that

@@ -127,14 +127,14 @@ impl Journal {
         }
         let longer = self.platform.set_file_len(&self.file, FileId::Journal, old + missing);
         longer.map_err(self.io("change the length", old + missing))?;
-        self.platform.allocate(&self.file, FileId::Journal, old, missing).map_err(|source| {
-            match source.kind() {
+        self.platform.allocate(&self.file, FileId::Journal, None, old, missing).map_err(
+            |source| match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     Error::NoSpace { path: self.path.clone(), offset: old, len: missing, source }
                 }
                 _ => self.io("allocate", old)(source),
-            }
-        })?;
+            },
+        )?;
         ring.all += missing / BLOCK as u64;
         Ok(())
     }

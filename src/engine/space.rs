@@ -161,7 +161,7 @@ impl Engine {
         if known & known::PIECEWISE == 0 {
             let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
             let (file, at) = self.slot(side, chunk.start());
-            let Err(full) = file.allocate(at, end - chunk.start()) else {
+            let Err(full) = file.allocate_chunk(at, end - chunk.start()) else {
                 state.fetch_or(flag, Ordering::Release);
                 if flag == known::HOME {
                     state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);

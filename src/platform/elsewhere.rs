@@ -73,6 +73,9 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
 /// The system reads ahead as it likes.
 pub fn will_need(_: &File, _: &Mapping, _: u64, _: u64) {}
 
+/// Not here.
+pub fn take_huge_page(_: &File, _: &Mapping, _: u64) {}
+
 /// As far as there is a word for it.
 pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
     match &mapping.map {

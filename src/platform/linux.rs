@@ -154,6 +154,23 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     }
 }
 
+/// Lets the 2 MiB of the file at `offset`, a multiple of as many, be one page, where it lies on tmpfs: whatever its
+/// mount and the system say of huge pages, since they were asked for here. What was a hole is allocated by that. Only a
+/// hint: nothing depends on what comes of it (older than Linux 6.1, no such page free, no space left).
+pub fn take_huge_page(file: &File, mapping: &Mapping, offset: u64) {
+    let ends_at = offset.checked_add(HUGE_PAGE as u64);
+    let is_mapped = ends_at.is_some_and(|end| end <= mapping.len() as u64);
+    if !is_mapped || !matches!(file_system(file), Ok(FileSystem::Ram("tmpfs"))) {
+        return;
+    }
+    // The kernel makes no huge page of nothing: one small page has to be there.
+    if fallocate(file, 0, offset, 1).is_ok() {
+        let at = mapping.base().wrapping_add(offset as usize);
+        // SAFETY: the range is within the mapping (just compared), and what it holds stays as it is.
+        let _a_hint = unsafe { libc::madvise(at.cast(), HUGE_PAGE, libc::MADV_COLLAPSE) };
+    }
+}
+
 /// An aligned range of addresses that nobody uses, a moment ago.
 fn free_range(len: usize) -> io::Result<*mut u8> {
     let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;

@@ -209,14 +209,29 @@ impl Platform {
     ///
     /// Nobody may store to holes in the range until it returns: where the file system has no call for
     /// this, zeros are written to them.
-    pub fn allocate(&self, file: &File, id: FileId, offset: u64, len: u64) -> io::Result<()> {
+    ///
+    /// With a mapping of the file, which is as long as that: the range is 2 MiB, and a multiple of as many, and one page
+    /// of the processor's is asked for where the file lies in memory.
+    pub fn allocate(
+        &self,
+        file: &File,
+        id: FileId,
+        mapping: Option<&Mapping>,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
         if len == 0 {
             return Ok(());
         }
         let reserved = attempt!(
             self,
             call::ALLOCATE,
-            |_| sys::allocate(file.system(), offset, len),
+            |_| {
+                if let Some(mapping) = mapping {
+                    sys::take_huge_page(file.system(), mapping, offset);
+                }
+                sys::allocate(file.system(), offset, len)
+            },
             [simulated => simulated.machine.allocate(file.number(), offset, len)],
             [id] |_: &()| What::Allocate { file: id, offset, len }
         );
@@ -620,9 +635,9 @@ mod tests {
             if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
                 assert!(map.base().addr().is_multiple_of(HUGE_PAGE as usize));
             }
-            p.allocate(&s.file, FileId::Home, 0, 4096).unwrap();
+            p.allocate(&s.file, FileId::Home, None, 0, 4096).unwrap();
             assert_eq!(p.stat(&s.file).unwrap().len, 4096);
-            p.allocate(&s.file, FileId::Home, 4 << 20, 8192).unwrap();
+            p.allocate(&s.file, FileId::Home, None, 4 << 20, 8192).unwrap();
             assert_eq!(p.stat(&s.file).unwrap().len, (4 << 20) + 8192);
             let place = |offset: u64| super::super::Place {
                 ptr: map.base().wrapping_add(offset as usize),
@@ -684,7 +699,7 @@ mod tests {
             let id = FileId::Reflection;
             p.write_at(&s.file, id, b"kept", 5000).unwrap();
             p.set_file_len(&s.file, id, 40_000).unwrap();
-            p.allocate(&s.file, id, 100, 299_900).unwrap();
+            p.allocate(&s.file, id, None, 100, 299_900).unwrap();
             let stat = p.stat(&s.file).unwrap();
             assert_eq!(stat.len, 300_000);
             assert!(stat.blocks * 512 >= 290_000, "{stat:?}");

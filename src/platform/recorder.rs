@@ -790,7 +790,7 @@ mod tests {
         recorder.take();
 
         recorder.fail_next(call::ALLOCATE, 1, libc::EOPNOTSUPP);
-        p.allocate(&f, file, 0, 10_000).unwrap();
+        p.allocate(&f, file, None, 0, 10_000).unwrap();
         assert_eq!(p.stat(&f).unwrap().len, 10_000);
         let mut back = [0; 4];
         p.read_at(&f, file, &mut back, 5000).unwrap();
@@ -806,7 +806,7 @@ mod tests {
 
         // A full disk in the middle is an error, not a fallback.
         recorder.fail_next(call::ALLOCATE, 1, libc::ENOSPC);
-        let full = p.allocate(&f, file, 0, 20_000).unwrap_err();
+        let full = p.allocate(&f, file, None, 0, 20_000).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::StorageFull);
 
         recorder.fail_next(call::PUNCH, 1, libc::EOPNOTSUPP);

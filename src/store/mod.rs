@@ -15,7 +15,7 @@ pub use sides::Sides;
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
 use crate::primitive::{AtomicU64, Ordering};
-use crate::units::is_in_page;
+use crate::units::{CHUNK, is_in_page};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -324,7 +324,17 @@ impl MappedFile {
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         // The last page's rest past the end is never written back, and needs no space.
         let len = len.min(self.len.load(Ordering::Acquire).saturating_sub(offset));
-        self.platform.allocate(&self.file, self.id, offset, len)
+        self.platform.allocate(&self.file, self.id, None, offset, len)
+    }
+
+    /// The same for the first `len` bytes of the chunk at `offset`. If that is all of it, it becomes one page of the
+    /// processor's where the file lies in memory and such a page is to be had.
+    pub fn allocate_chunk(&self, offset: u64, len: u64) -> io::Result<()> {
+        debug_assert!(offset.is_multiple_of(CHUNK as u64) && len <= CHUNK as u64);
+        if len < CHUNK as u64 || offset + len > self.len.load(Ordering::Acquire) {
+            return self.allocate(offset, len);
+        }
+        self.platform.allocate(&self.file, self.id, Some(&self.mapping), offset, len)
     }
 
     /// Gives the range back to the file system; it reads as zeroes. False: not supported.
