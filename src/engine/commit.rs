@@ -32,10 +32,10 @@ impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        if data.len() >= PAGE {
-            self.write_whole_pages(data, offset)
-        } else {
+        if data.len() <= self.small.longest() {
             self.write_small(data, offset)
+        } else {
+            self.write_whole_pages(data, offset)
         }
     }
 

@@ -28,6 +28,7 @@ pub struct Recent {
 
 impl Recent {
     /// So many bytes at its beginning are used most.
+    #[cfg(not(any(loom, shuttle)))]
     pub const USED_MOST: usize = std::mem::offset_of!(Recent, counted);
 
     /// Nothing yet.

@@ -44,10 +44,22 @@ impl Small {
             Persistence::Flush | Persistence::Caches => Small::Vouched,
         }
     }
+
+    /// Most bytes of a write that goes so. A whole page is a small one if one drain is enough for it.
+    #[inline(always)]
+    pub fn longest(self) -> usize {
+        match self {
+            Small::Vouched => VOUCHED_AT_MOST,
+            Small::Flip | Small::General => PAGE - 1,
+        }
+    }
 }
 
+// It is one page's.
+const _: () = assert!(VOUCHED_AT_MOST <= PAGE);
+
 impl Engine {
-    /// Writes `data`, which is shorter than a page.
+    /// Writes `data`, which is no [longer](Small::longest) than a small write is.
     // Here and below: what follows is called last, so that nothing has to be kept over a call.
     #[inline]
     pub(super) fn write_small(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -194,8 +206,11 @@ impl Engine {
     fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(&self, start: u64, len: usize) {
         if IS_WHOLE && (IS_VOUCHED || self.small == Small::Vouched) {
             // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
-            // is written: a line that is streamed to must not be in the cache. One beside will do.
-            self.ask_for_slots(start ^ (PAGE / 2) as u64);
+            // is written: a line that is streamed to must not be in the cache. One beside will do. (Where there may be
+            // none, the last one: by the time that it is streamed to, it has come and can go.)
+            let beside = start ^ (PAGE / 2) as u64;
+            let last = start + len.saturating_sub(SLICE) as u64;
+            self.ask_for_slots(if len > PAGE / 2 { last } else { beside });
         } else {
             // They are stored to through the cache, or the slices at the ends are loaded to be completed.
             self.ask_for_slots(start);

@@ -24,11 +24,10 @@ use crate::format::vouch::Vouch;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
-use crate::units::SLICE;
+use crate::units::{PAGE, SLICE};
 
-/// Most bytes of a vouched flip. In a small file more would pay, up to 2 KiB; in a large one, where its words are
-/// missed in the caches, less does not pay either. See `docs/performance.md`.
-pub(super) const VOUCHED_AT_MOST: usize = 512;
+/// Most bytes of a vouched flip: to sum them up takes less than a drain. See `docs/performance.md`.
+pub(super) const VOUCHED_AT_MOST: usize = PAGE;
 /// Most bytes of one whose slices have to be completed first: that costs a copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;
 /// Slices that so many bytes may touch.
