@@ -122,7 +122,7 @@ impl PageStore {
         Ok(store)
     }
 
-    /// Writes one page: one operation, in two drains on `dax` (whole aligned pages).
+    /// Writes one page: one operation, in one drain on `dax` (a whole aligned page).
     fn write(&self, mut page: Page) -> Result<(), Error> {
         self.file.store(bytes_of(page.number).start, page.seal())
     }

@@ -198,8 +198,10 @@ fn has_huge_pages(folder: &Path) -> bool {
     file.write_all_at(&[1; 2 * CHUNK as usize], 0).expect("some bytes");
     let map = memmap(&path, 2 * CHUNK as usize);
     let at = map.wrapping_add(map.addr().next_multiple_of(CHUNK as usize) - map.addr());
+    // Of linux/mman.h.
+    let collapse = 25;
     // SAFETY: one of the two chunks of the mapping; the file is as long.
-    let done = unsafe { libc::madvise(at.cast(), CHUNK as usize, libc::MADV_COLLAPSE) } == 0;
+    let done = unsafe { libc::madvise(at.cast(), CHUNK as usize, collapse) } == 0;
     // SAFETY: made above, and not used any more.
     unsafe { libc::munmap(map.cast(), 2 * CHUNK as usize) };
     fs::remove_file(path).expect("gone");

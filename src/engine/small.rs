@@ -66,7 +66,7 @@ impl Engine {
         if self.small == Small::General {
             return self.write_anyhow(data, offset);
         }
-        let is_vouched = self.small == Small::Vouched && data.len() <= VOUCHED_AT_MOST;
+        let is_vouched = self.small == Small::Vouched;
         match (is_vouched, is_whole_slices(&Part { offset, data })) {
             (true, true) => self.write_small_of::<true, true>(data, offset),
             (true, false) => self.write_small_of::<true, false>(data, offset),
@@ -204,7 +204,7 @@ impl Engine {
     /// Asks for what a small write will touch in the files.
     #[inline(always)]
     fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(&self, start: u64, len: usize) {
-        if IS_WHOLE && (IS_VOUCHED || self.small == Small::Vouched) {
+        if IS_WHOLE && IS_VOUCHED {
             // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
             // is written: a line that is streamed to must not be in the cache. One beside will do. (Where there may be
             // none, the last one: by the time that it is streamed to, it has come and can go.)
@@ -219,10 +219,8 @@ impl Engine {
                 self.ask_for_slots(last);
             }
         }
-        // The word of a flip that nothing vouches for is streamed to, where streaming pays.
-        if IS_VOUCHED || len <= VOUCHED_AT_MOST {
-            self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
-        }
+        // The word is stored through the cache, here as there.
+        self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
     }
 }
 

@@ -26,7 +26,7 @@ use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 
-/// Most bytes of a vouched flip: to sum them up takes less than a drain. See `docs/performance.md`.
+/// Most bytes of a vouched flip: to sum them up (by `crc-fast`) takes less than a drain. See `docs/performance.md`.
 pub(super) const VOUCHED_AT_MOST: usize = PAGE;
 /// Most bytes of one whose slices have to be completed first: that costs a copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;

@@ -2,7 +2,7 @@
 //!
 //! | way | for | drains | the commit point |
 //! |---|---|---|---|
-//! | vouched flip | a small write in one page | 1 | an entry that vouches for the word: `vouched` |
+//! | vouched flip | a small write, or one of whole slices, in one page | 1 | an entry that vouches for the word: `vouched` |
 //! | flip | slices of one page, or whole pages of one region | 2 | one word |
 //! | undo entry | any set of ranges | 3 | the entry's end |
 //! | logged data | pages that a view pins | 3 | the entry |

@@ -18,6 +18,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -26,6 +27,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The kernel had no huge page once, and is not asked again.
+    only_small_pages: AtomicBool,
     /// Nothing is mapped there: the addresses mean something to a simulated machine only.
     #[cfg(feature = "recorder")]
     is_simulated: bool,
@@ -34,7 +37,7 @@ pub struct Mapping {
 // SAFETY: the value is an address range; giving it to another thread gives up nothing (unmapping may be
 // done by any thread), and access to the bytes is unsafe and answers for itself.
 unsafe impl Send for Mapping {}
-// SAFETY: the shared methods read plain fields that never change.
+// SAFETY: the shared methods read plain fields that never change, and an atomic.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -42,7 +45,7 @@ impl Mapping {
     #[cfg(feature = "recorder")]
     pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
         let base = NonNull::new(base).expect("an address that is not null");
-        Mapping { base, len, is_simulated: true }
+        Mapping { base, len, only_small_pages: AtomicBool::new(true), is_simulated: true }
     }
 
     /// The first address, a multiple of 2 MiB.
@@ -154,21 +157,36 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     }
 }
 
-/// Lets the 2 MiB of the file at `offset`, a multiple of as many, be one page, where it lies on tmpfs: whatever its
-/// mount and the system say of huge pages, since they were asked for here. What was a hole is allocated by that. Only a
-/// hint: nothing depends on what comes of it (older than Linux 6.1, no such page free, no space left).
+/// Lets the 2 MiB of the file at `offset`, a multiple of as many, be one page, where it lies on tmpfs: also where its
+/// mount and the system give huge pages only to who asks, or to nobody by themselves, since they are asked for here.
+/// What was a hole is allocated by that. Only a hint: nothing depends on what comes of it.
 pub fn take_huge_page(file: &File, mapping: &Mapping, offset: u64) {
+    /// Of linux/mman.h, since 6.1. (libc knows it with some C libraries only.)
+    const MADV_COLLAPSE: libc::c_int = 25;
     let ends_at = offset.checked_add(HUGE_PAGE as u64);
     let is_mapped = ends_at.is_some_and(|end| end <= mapping.len() as u64);
-    if !is_mapped || !matches!(file_system(file), Ok(FileSystem::Ram("tmpfs"))) {
+    if !is_mapped || mapping.only_small_pages.load(Ordering::Relaxed) || !has_ram_for(file) {
         return;
     }
     // The kernel makes no huge page of nothing: one small page has to be there.
-    if fallocate(file, 0, offset, 1).is_ok() {
+    let is_taken = fallocate(file, 0, offset, 1).is_ok() && {
         let at = mapping.base().wrapping_add(offset as usize);
         // SAFETY: the range is within the mapping (just compared), and what it holds stays as it is.
-        let _a_hint = unsafe { libc::madvise(at.cast(), HUGE_PAGE, libc::MADV_COLLAPSE) };
-    }
+        unsafe { libc::madvise(at.cast(), HUGE_PAGE, MADV_COLLAPSE) == 0 }
+    };
+    // An older kernel, or memory in pieces: to look for a huge page there takes long, each time.
+    mapping.only_small_pages.store(!is_taken, Ordering::Relaxed);
+}
+
+/// Whether the file lies on tmpfs, and a huge page has room there: where the last small pages are taken, none is to be
+/// taken in vain.
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+fn has_ram_for(file: &File) -> bool {
+    let Ok(told) = stat_file_system(file) else { return false };
+    let is_unlimited = told.f_blocks == 0;
+    let free = (told.f_bavail as u64).saturating_mul(told.f_bsize as u64);
+    let is_tmpfs = FileSystem::from_magic(told.f_type as u32) == FileSystem::Ram("tmpfs");
+    is_tmpfs && (is_unlimited || free >= HUGE_PAGE as u64)
 }
 
 /// An aligned range of addresses that nobody uses, a moment ago.
@@ -221,6 +239,7 @@ fn map_near(
     Ok(Some(Mapping {
         base,
         len,
+        only_small_pages: AtomicBool::new(false),
         #[cfg(feature = "recorder")]
         is_simulated: false,
     }))
@@ -320,13 +339,16 @@ pub fn remove_xattr(file: &File, name: &str) -> io::Result<()> {
 }
 
 pub fn file_system(file: &File) -> io::Result<FileSystem> {
+    // The field's width and sign differ between architectures; the magic numbers have 32 bits.
+    Ok(FileSystem::from_magic(stat_file_system(file)?.f_type as u32))
+}
+
+fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the descriptor is open, and the structure is writable.
     checked(unsafe { libc::fstatfs(file.as_raw_fd(), answer.as_mut_ptr()) })?;
     // SAFETY: the call succeeded and has filled it in (and zeros are valid for its integers anyway).
-    let answer = unsafe { answer.assume_init() };
-    // The field's width and sign differ between architectures; the magic numbers have 32 bits.
-    Ok(FileSystem::from_magic(answer.f_type as u32))
+    Ok(unsafe { answer.assume_init() })
 }
 
 /// Of btrfs: the flag `C` of chattr. It counts for files that are empty.

@@ -210,8 +210,8 @@ impl Platform {
     /// Nobody may store to holes in the range until it returns: where the file system has no call for
     /// this, zeros are written to them.
     ///
-    /// With a mapping of the file, which is as long as that: the range is 2 MiB, and a multiple of as many, and one page
-    /// of the processor's is asked for where the file lies in memory.
+    /// Where the file's mapping is handed over, too, the range is an aligned one of 2 MiB, within the file: one page of
+    /// the processor's is asked for, if the file lies in memory.
     pub fn allocate(
         &self,
         file: &File,
@@ -220,6 +220,7 @@ impl Platform {
         offset: u64,
         len: u64,
     ) -> io::Result<()> {
+        debug_assert!(mapping.is_none() || len == HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE));
         if len == 0 {
             return Ok(());
         }

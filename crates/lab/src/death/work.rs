@@ -134,7 +134,7 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
             let n = 1 + rng.u32(0..4);
             one(in_page(&mut rng, n), n)
         }
-        // Flips of slices, and of whole pages of one region.
+        // Flips of slices, and of whole pages of one region. (One that is whole is vouched for on DAX.)
         105..=129 => {
             let n = 5 + rng.u32(0..40);
             one(in_page(&mut rng, n), n)

@@ -36,6 +36,8 @@ pub enum Kind {
     VouchedElsewhere,
     /// A vouched flip of three slices.
     VouchedOverSlices,
+    /// A vouched flip of a whole page.
+    VouchedPage,
     /// A flip of slices within a page, the first and last covered in part.
     Flip,
     /// Two whole pages: two bits of a region word.
@@ -75,11 +77,12 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 19] = [
+pub const KINDS: [Kind; 20] = [
     Kind::Vouched,
     Kind::VouchedByAnother,
     Kind::VouchedElsewhere,
     Kind::VouchedOverSlices,
+    Kind::VouchedPage,
     Kind::Flip,
     Kind::Pages,
     Kind::OverPages,
@@ -430,6 +433,7 @@ impl<'a> Player<'a> {
             }
             Kind::VouchedElsewhere => self.write(LAST + PAGE + 8, 8),
             Kind::VouchedOverSlices => self.write(LAST + 60, 100),
+            Kind::VouchedPage => self.write(LAST, PAGE),
             Kind::Flip => self.write(LAST + 20, 300),
             Kind::Pages => self.write(62 * PAGE, 2 * PAGE),
             Kind::OverPages => self.write(LAST - 70, 150),

@@ -104,6 +104,9 @@ impl Memory {
 
     /// The words of `mask` of a line are durable from now on.
     fn set_durable(&mut self, line: u64, mask: u8, words: &Words) {
+        if mask == 0 {
+            return;
+        }
         let is_zero = || bits(mask).all(|word| words[word] == 0);
         let (page, start) = (line * LINE / PAGE, (line * LINE % PAGE / 8) as usize);
         let page = match self.durable.entry(page) {
