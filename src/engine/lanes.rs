@@ -437,10 +437,21 @@ primitive::local! {
 impl Lanes {
     /// As many as the format has.
     pub fn new() -> Self {
-        Lanes {
+        let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
             shut: CachePadded::new(std::array::from_fn(|_| AtomicBool::new(false))),
+        };
+        // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
+        #[cfg(loom)]
+        for n in 0..LANE_COUNT {
+            lanes.made(n);
         }
+        lanes
+    }
+
+    /// The lane with this number, made if nobody has taken it before.
+    fn made(&self, n: usize) -> &Lane {
+        self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new())))
     }
 
     /// Passes the gate, and waits while it is shut. Two plain stores, see `platform::barrier`.
@@ -563,8 +574,7 @@ impl Lanes {
     /// Claims one of `count` lanes from `first` on, probing from where the hash points.
     fn claim(&self, hash: usize, first: usize, count: usize) -> Option<LaneIndex> {
         (0..count).map(|probe| first + (hash + probe) % count).find_map(|n| {
-            self.lanes[n]
-                .get_or_init(|| Box::new(CachePadded::new(Lane::new())))
+            self.made(n)
                 .taken
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
                 .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
