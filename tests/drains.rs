@@ -550,6 +550,22 @@ fn a_write_over_a_region_forgets_no_entry_of_its_other_pages() {
     assert!(trace.iter().any(is_void), "the entry is still there: {:?}", short(&trace));
 }
 
+/// When one drain became enough for a page, no test was left that wrote whole pages over one that an entry names.
+#[test]
+fn whole_pages_of_a_region_are_not_written_over_what_an_entry_names() {
+    let Some(ground) = common::dax() else { return };
+    let mut traced = Traced::open(&ground, DeployPolicy::Manual);
+    let all = |file: &AtomicMappedFile| file.write_at(&[1; 8 * 4096], 8 * PAGE).expect("a write");
+    (0..2).for_each(|_| all(&traced.file));
+    // There and back: all slices of the eight pages lie on one side.
+    for n in 2..4 {
+        traced.file.write_at(&[n; 4096], 10 * PAGE).expect("a vouched flip");
+    }
+    let trace = traced.trace(all);
+    let is_void = |what: &What| matches!(what, What::CompareExchange { .. });
+    assert!(trace.iter().any(is_void), "the entry is still there: {:?}", short(&trace));
+}
+
 #[test]
 fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothing_is_away() {
     let Some(ground) = common::dax() else { return };

@@ -132,7 +132,8 @@ fn fate(mutant: Mutant) -> Fate {
         DraftNotLookedAtAgain => by(test("held", "what_was_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
         NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | SettleNoFlush
-        | ClearNotFlushed | WholeNoClear => by_any(&BY_TURNS),
+        | ClearNotFlushed => by_any(&BY_TURNS),
+        WholeNoClear => by(test("drains", "whole_pages_of_a_region")),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
         ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
