@@ -192,30 +192,31 @@ fn in_huge_pages(path: &Path) -> u64 {
 
 /// Whether files in the folder can lie on such pages: since Linux 6.1, if it is on tmpfs.
 fn has_huge_pages(folder: &Path) -> bool {
+    const LEN: usize = CHUNK as usize;
     let path = folder.join("a-page-of-2-MiB");
     let file = File::create_new(&path).expect("a file");
-    file.set_len(2 * CHUNK).expect("a length");
-    file.write_all_at(&[1; 2 * CHUNK as usize], 0).expect("some bytes");
-    let map = memmap(&path, 2 * CHUNK as usize);
-    let at = map.wrapping_add(map.addr().next_multiple_of(CHUNK as usize) - map.addr());
+    file.write_all_at(&[1; LEN], 0).expect("some bytes");
+    let map =
+        |at: *mut u8, len: usize, access: libc::c_int, how: libc::c_int, file: libc::c_int| {
+            // SAFETY: a new mapping, at an address of the kernel's choice or within the one below.
+            let map = unsafe { libc::mmap(at.cast(), len, access, how, file, 0) };
+            assert_ne!(map, libc::MAP_FAILED);
+            map.cast::<u8>()
+        };
+    // Twice as long, so that there is a multiple of 2 MiB in it.
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let reserved = map(std::ptr::null_mut(), 2 * LEN, libc::PROT_NONE, anonymous, -1);
+    let at = reserved.wrapping_add(reserved.addr().next_multiple_of(LEN) - reserved.addr());
+    let (access, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    map(at, LEN, access, how, file.as_raw_fd());
     // Of linux/mman.h.
     let collapse = 25;
-    // SAFETY: one of the two chunks of the mapping; the file is as long.
-    let done = unsafe { libc::madvise(at.cast(), CHUNK as usize, collapse) } == 0;
+    // SAFETY: the mapping; the file is as long.
+    let done = unsafe { libc::madvise(at.cast(), LEN, collapse) } == 0;
     // SAFETY: made above, and not used any more.
-    unsafe { libc::munmap(map.cast(), 2 * CHUNK as usize) };
+    unsafe { libc::munmap(reserved.cast(), 2 * LEN) };
     fs::remove_file(path).expect("gone");
     done
-}
-
-/// The file, at an address where its chunks begin at multiples of 2 MiB if the kernel sees to it.
-fn memmap(path: &Path, len: usize) -> *mut u8 {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
-    let how = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let map = unsafe { libc::mmap(std::ptr::null_mut(), len, how.0, how.1, file.as_raw_fd(), 0) };
-    assert_ne!(map, libc::MAP_FAILED);
-    map.cast()
 }
 
 /// On small pages each random write missed two translations, and the first stores to a chunk were 512 page faults.

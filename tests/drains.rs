@@ -564,6 +564,7 @@ fn whole_pages_of_a_region_are_not_written_over_what_an_entry_names() {
     let trace = traced.trace(all);
     let is_void = |what: &What| matches!(what, What::CompareExchange { .. });
     assert!(trace.iter().any(is_void), "the entry is still there: {:?}", short(&trace));
+    assert_eq!(drains(&trace), 3, "one more, for the named page's word: {:?}", short(&trace));
 }
 
 #[test]
