@@ -84,12 +84,12 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
         } else if len >= 8 {
             if len <= 16 {
                 asm!(
-                    "mov {a}, qword ptr [{s}]",
-                    "mov {b}, qword ptr [{s} + {n} - 8]",
-                    "mov qword ptr [{d}], {a}",
-                    "mov qword ptr [{d} + {n} - 8], {b}",
+                    "movq {a}, qword ptr [{s}]",
+                    "movq {b}, qword ptr [{s} + {n} - 8]",
+                    "movq qword ptr [{d}], {a}",
+                    "movq qword ptr [{d} + {n} - 8], {b}",
                     s = in(reg) from, d = in(reg) to, n = in(reg) len,
-                    a = out(reg) _, b = out(reg) _,
+                    a = out(xmm_reg) _, b = out(xmm_reg) _,
                     options(nostack, preserves_flags)
                 );
             } else if len <= 32 {
@@ -120,27 +120,28 @@ unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
             }
         } else if len >= 4 {
             asm!(
-                "mov {a:e}, dword ptr [{s}]",
-                "mov {b:e}, dword ptr [{s} + {n} - 4]",
-                "mov dword ptr [{d}], {a:e}",
-                "mov dword ptr [{d} + {n} - 4], {b:e}",
+                "movd {a}, dword ptr [{s}]",
+                "movd {b}, dword ptr [{s} + {n} - 4]",
+                "movd dword ptr [{d}], {a}",
+                "movd dword ptr [{d} + {n} - 4], {b}",
                 s = in(reg) from, d = in(reg) to, n = in(reg) len,
-                a = out(reg) _, b = out(reg) _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
                 options(nostack, preserves_flags)
             );
         } else if len > 0 {
-            // 1 to 3 bytes: the first, the middle and the last, which may be the same. One after the other,
+            // 1 to 3 bytes: the first, the last and the middle, which may be the same. One after the other,
             // in one register: with more the callers would have to save theirs.
             asm!(
                 "movzx {a:e}, byte ptr [{s}]",
                 "mov byte ptr [{d}], {a:l}",
-                "movzx {a:e}, byte ptr [{s} + {m}]",
-                "mov byte ptr [{d} + {m}], {a:l}",
                 "movzx {a:e}, byte ptr [{s} + {n} - 1]",
                 "mov byte ptr [{d} + {n} - 1], {a:l}",
-                s = in(reg) from, d = in(reg) to, n = in(reg) len, m = in(reg) len / 2,
+                "shr {n}",
+                "movzx {a:e}, byte ptr [{s} + {n}]",
+                "mov byte ptr [{d} + {n}], {a:l}",
+                s = in(reg) from, d = in(reg) to, n = inout(reg) len => _,
                 a = out(reg) _,
-                options(nostack, preserves_flags)
+                options(nostack)
             );
         }
     }
@@ -177,7 +178,14 @@ unsafe fn copy_wide(proof: Wide, to: *mut u8, from: *const u8, len: usize) {
     // - as in `copy_by_size`: from the front and, overlapping, from the end, and the branch's lower bound makes
     //   both fit.
     unsafe {
-        if len <= 2 * LINE {
+        if len == LINE {
+            asm!(
+                "vmovdqu64 zmm16, zmmword ptr [{s}]",
+                "vmovdqu64 zmmword ptr [{d}], zmm16",
+                s = in(reg) from, d = in(reg) to, out("zmm16") _,
+                options(nostack, preserves_flags)
+            );
+        } else if len <= 2 * LINE {
             asm!(
                 "vmovdqu64 zmm16, zmmword ptr [{s}]",
                 "vmovdqu64 zmm17, zmmword ptr [{s} + {n} - 64]",
@@ -318,11 +326,26 @@ unsafe fn copy_loop(to: *mut u8, from: *const u8, len: usize) {
 unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY:
     // - `rep movsb` touches `len` bytes on both sides, as the caller vouches for;
-    // - it counts upwards: the ABI promises a clear direction flag.
+    // - it counts upwards: the ABI promises a clear direction flag;
+    // - the registers that it demands are as they were when it is done. (They are not given as operands: then whoever
+    //   this is inlined to would keep what it has there elsewhere, on the way of all other lengths as well, and a
+    //   register that is saved for that is a store for each read.)
     unsafe {
         asm!(
+            "movq {x}, rdi",
+            "movq {y}, rsi",
+            "movq {z}, rcx",
+            "movq {a}, {d}",
+            "movq {b}, {s}",
+            "mov rcx, {n}",
+            "movq rdi, {a}",
+            "movq rsi, {b}",
             "rep movsb",
-            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _,
+            "movq rdi, {x}",
+            "movq rsi, {y}",
+            "movq rcx, {z}",
+            d = in(reg) to, s = in(reg) from, n = in(reg) len,
+            x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _, a = out(xmm_reg) _, b = out(xmm_reg) _,
             options(nostack, preserves_flags)
         );
     }
