@@ -208,6 +208,14 @@ mutants! {
         AwayTakenForHome "away-taken-for-home": "a read within a page copies from the home file although not all of the page is valid there",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
+    "engine/at_home.rs" {
+        HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a read of a page that is known to be at home does not look at its word again",
+        HomeWordGoesBack "home-word-goes-back": "the word of a page that is known to be at home counts down again",
+        KnownAway "known-away": "a page becomes known to be at home although it is not",
+        HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",
+        KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
+        HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
+    }
     "engine/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
         PiecesReadAtHome "pieces-read-at-home": "all slices of a page in pieces are read at home",
@@ -242,6 +250,7 @@ mutants! {
         GrowFilesNotSynced "grow-files-not-synced": "the files' lengths are not synced before the length word",
         GrowLengthNotDrained "grow-length-not-drained": "no drain after the length word of a growth",
         CuttingNotSaid "cutting-not-said": "who pins without a lock does not hear of a shrink",
+        CutStaysKnown "cut-stays-known": "what is cut off is still known to be at home",
         ShrinkUnderView "shrink-under-view": "a view's bytes are cut off",
         LengthGateOpen "length-gate-open": "the length becomes shorter while several pieces are written",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "the region that the new end cuts is not locked",

@@ -40,7 +40,7 @@ const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 7 };
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
 /// For so many reads it is every seventh one, then every seventh from another one on: who goes through seven places
 /// again and again would have one of them counted.
-const IN_STEP: u64 = 509;
+pub(super) const IN_STEP: u64 = 509;
 
 /// Who has written something is taken, after so many reads, for somebody who only reads. What it has brought home is
 /// such a write: so no more than one read in so many takes the time of a deployment as well.

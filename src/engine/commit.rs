@@ -138,6 +138,7 @@ impl Engine {
         }
         self.ask_for_states(&plans);
         let held = plan::lock_all(&plans);
+        self.leave_home_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         self.check_marks(marks, &held, |region, place| {
             plans.iter().any(|plan| {

@@ -58,14 +58,17 @@ impl Engine {
         self.check_usable()?;
         let Some(durable) = &self.durable else {
             self.touch_regions_with_words(range.clone())?;
-            return self.deploy_pages(range, Pins::Respect, Which::All);
+            let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
+            self.make_all_known(range);
+            return Ok(deployed);
         };
         // What has changed since the last durable point has no free slot at home, and what comes home
         // leaves a slot that belongs to it: one durable point before, and one after.
         self.durable_point(durable)?;
         self.touch_regions_with_words(range.clone())?;
-        let deployed = self.deploy_pages(range, Pins::Respect, Which::All)?;
+        let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
         self.durable_point(durable)?;
+        self.make_all_known(range);
         Ok(deployed)
     }
 
@@ -158,6 +161,11 @@ impl Engine {
         unless!(DeployNotClosed, held.iter().for_each(Held::close));
         for (&n, change) in pages.iter().zip(&moves) {
             region.set_slice_word(n, change.old ^ change.mask);
+        }
+        if pins == Pins::Respect {
+            // Somebody goes on to read.
+            self.note_loadable(region, plan.index);
+            pages.iter().for_each(|&n| self.arrive_home(plan.index.page(n), region));
         }
         lane.stats.bump(Counter::Deployments, pages.len() as u64);
         Ok(pages.len() as u64)

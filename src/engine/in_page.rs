@@ -93,6 +93,7 @@ impl Engine {
         let place = page.in_region();
         let state = &region.pages[place];
         let held = lock_page(&region.lock, &state.lock);
+        self.leave_home(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         if !marks.is_empty() {
             self.check_marks(marks, std::slice::from_ref(&held), |r, p| {

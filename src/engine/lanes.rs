@@ -104,31 +104,48 @@ impl Drop for Pinned<'_> {
 }
 
 /// The same for a read that is tried once.
-pub struct AtOnce<'a> {
-    word: &'a AtomicU64,
-    count: u64,
-}
+pub struct AtOnce<'a>(&'a AtomicU64);
 
 impl AtOnce<'_> {
     /// How many such reads the lane's threads have done before.
     #[inline(always)]
     pub fn number(&self) -> u64 {
-        self.count / 2
+        self.0.load(Ordering::Relaxed) / 2
     }
 
     /// The read has its bytes, and is counted.
-    #[inline]
-    pub fn has_read(mut self) {
-        self.count += 2;
+    #[inline(always)]
+    pub fn has_read(self) {
+        // Release: what the thread has read while pinned comes before.
+        let step = if planted!(ReadUnpinned) { 2 } else { 1 };
+        self.0.store(self.0.load(Ordering::Relaxed) + step, Ordering::Release);
+        std::mem::forget(self);
+    }
+
+    /// The read has not its bytes: false, so that this may be the last thing that its function calls.
+    #[inline(always)]
+    pub fn has_not_read(self) -> bool {
+        let word = self.0;
+        std::mem::forget(self);
+        give_back(word)
     }
 }
 
+/// Ends the pin of a read that has not read. (Out of the way: what it needs is not kept at hand by who reads.)
+#[cold]
+#[inline(never)]
+fn give_back(word: &AtomicU64) -> bool {
+    // Release: as above. The number of the pin is used again: who waits for it to go may then wait for the next
+    // one, too, and no longer.
+    let step = u64::from(!planted!(ReadUnpinned));
+    word.store(word.load(Ordering::Relaxed) - step, Ordering::Release);
+    false
+}
+
 impl Drop for AtOnce<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        // Release: as above. If it has not read, the number of the pin is used again: who waits for
-        // it to go may then wait for the next one, too, and no longer.
-        self.word.store(self.count, Ordering::Release);
+        give_back(self.0);
     }
 }
 
@@ -173,7 +190,7 @@ impl Lane {
         unless!(ReadUnpinned, self.at_once.store(count + 1, Ordering::Relaxed));
         // As above.
         barrier::usual();
-        AtOnce { word: &self.at_once, count }
+        AtOnce(&self.at_once)
     }
 
     /// Reads that were done at once.

@@ -1,14 +1,15 @@
 //! Every execution of small programs over lanes, page states and what is known of allocations.
 
+use super::at_home::HomeWord;
 use super::lanes::{Gate, LaneKeeper, Lanes, next_file_number};
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
-use crate::bitmap::Side;
+use crate::bitmap::{Side, Validity};
 use crate::format::entry::Sequence;
-use crate::lock::{Held, lock_page};
+use crate::lock::{Held, lock_page, lock_region, try_lock_page_still};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
-use crate::primitive::{AtomicU8, AtomicU64, Mutex, Ordering, fence};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
 use crate::units::{LaneIndex, PAGES_PER_REGION, PageIndex, RegionIndex};
 use ::loom::thread;
 use std::sync::{Arc, Weak};
@@ -288,6 +289,147 @@ fn deployment(closes: bool) {
 fn bringing_a_page_home_changes_its_version() {
     holds("deployment", Preemptions(2), || deployment(true));
     is_found("deployment that does not close", Preemptions(2), || deployment(false));
+}
+
+/// A page that is known to be at home is sent away and comes back, and somebody finds it there, beside a reader who looks
+/// at nothing but its word.
+fn known_page(leaves: bool) {
+    let region = new_region();
+    let word = Arc::new(AtomicU64::new(1));
+    let slots = Arc::new([Slots::default(), Slots::default()]);
+    let writer = thread::spawn({
+        let (region, word, slots) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&slots));
+        move || {
+            for value in [1, 2] {
+                let held = lock_page(&region.lock, &region.pages[0].lock);
+                if leaves {
+                    HomeWord::of(&word).clear();
+                }
+                let free = region.validity(0).targets().side(0);
+                slots.iter().for_each(|word| word.of(free).store(value, Ordering::Relaxed));
+                held.close();
+                region.set_slice_word(0, region.pages[0].slice_word() ^ 1);
+            }
+        }
+    });
+    let finder = thread::spawn({
+        let (region, word) = (Arc::clone(&region), Arc::clone(&word));
+        move || {
+            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock)
+                && region.validity(0) == Validity(0)
+            {
+                HomeWord::of(&word).set();
+            }
+        }
+    });
+    let read = || {
+        let word = HomeWord::of(&word);
+        let seen = word.begin()?;
+        let values = [0, 1].map(|n| slots[n].of(Side::Home).load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        word.is_still(seen).then_some(values)
+    };
+    let (first, second) = (read(), read());
+    for [a, b] in [first, second].into_iter().flatten() {
+        assert_eq!(a, b, "a slot that was free");
+    }
+    if let (Some([first, _]), Some([second, _])) = (first, second) {
+        assert!(first <= second, "went back");
+    }
+    finder.join().unwrap();
+    writer.join().unwrap();
+    if let Some([value, _]) = read() {
+        assert_eq!(value, 2);
+    }
+}
+
+#[test]
+fn who_reads_a_page_by_its_word_sees_one_state() {
+    // (Setting need not release here: taking a lock, which comes before, is a full fence to this checker.)
+    let kinds = [Missing::Acquire, Missing::AcquireFence];
+    holds("known page", Preemptions(2), || known_page(true));
+    needs("known page", &kinds, Preemptions(2), || known_page(true));
+    is_found("known page that is not left", Preemptions(2), || known_page(false));
+    holds("known page, stored to in place", Preemptions(2), stored_in_place);
+    needs(
+        "known page, stored to in place",
+        &[Missing::ReleaseFence, Missing::AcquireFence],
+        Preemptions(2),
+        stored_in_place,
+    );
+}
+
+/// The bytes of a page that is known to be at home are stored to there, under an entry that has them.
+fn stored_in_place() {
+    let region = new_region();
+    let word = Arc::new(AtomicU64::new(1));
+    let bytes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let writer = thread::spawn({
+        let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
+        move || {
+            let held = lock_page(&region.lock, &region.pages[0].lock);
+            HomeWord::of(&word).clear();
+            held.close();
+            bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
+        }
+    });
+    let word = HomeWord::of(&word);
+    if let Some(seen) = word.begin() {
+        let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        assert!(a == b || !word.is_still(seen), "half of it");
+    }
+    writer.join().unwrap();
+}
+
+/// A page is cut off, beside one thread that makes it known and one that has seen the new length.
+fn cut_page(says_so: bool, locks: bool) {
+    let region = new_region();
+    let word = Arc::new(AtomicU64::new(0));
+    let cutting = Arc::new(AtomicBool::new(false));
+    let len = Arc::new(AtomicU64::new(1));
+    let cutter = thread::spawn({
+        let (region, word) = (Arc::clone(&region), Arc::clone(&word));
+        let (cutting, len) = (Arc::clone(&cutting), Arc::clone(&len));
+        move || {
+            if says_so {
+                cutting.store(true, Ordering::SeqCst);
+            }
+            {
+                let pages = region.pages.iter().take(1).map(|page| &page.lock);
+                let _held = locks.then(|| lock_region(&region.lock, pages));
+                HomeWord::of(&word).clear();
+            }
+            len.store(0, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            cutting.store(false, Ordering::SeqCst);
+        }
+    });
+    let reader = thread::spawn({
+        let (region, word) = (Arc::clone(&region), Arc::clone(&word));
+        let (cutting, len) = (Arc::clone(&cutting), Arc::clone(&len));
+        move || {
+            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock)
+                && !cutting.load(Ordering::SeqCst)
+                && len.load(Ordering::SeqCst) == 1
+            {
+                HomeWord::of(&word).set();
+            }
+        }
+    });
+    if len.load(Ordering::SeqCst) == 0 {
+        assert!(HomeWord::of(&word).begin().is_none(), "read past the end");
+    }
+    reader.join().unwrap();
+    cutter.join().unwrap();
+    assert!(HomeWord::of(&word).begin().is_none(), "known past the end");
+}
+
+#[test]
+fn no_page_past_the_end_is_known() {
+    holds("cut page", Preemptions(3), || cut_page(true, true));
+    is_found("cut page, nobody says so", Preemptions(3), || cut_page(false, true));
+    is_found("cut page, nobody waits", Preemptions(3), || cut_page(true, false));
 }
 
 /// Writers of two pages flip bits of one region word.

@@ -11,6 +11,7 @@
 //! | `gather` | how are bytes gathered that are valid in several places? |
 //! | `read` | how is a state read that no operation is half way through? |
 //! | `read_in_page` | how does a read go that lies within one page? |
+//! | `at_home` | which pages are known to be at home, so that a read looks at one word? |
 //! | `plan` | which pages, regions and words does an operation touch? |
 //! | `commit` | which way does a write go? |
 //! | `in_page` | how does a write go that lies within one page? |
@@ -38,6 +39,7 @@
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
 mod ask;
+mod at_home;
 mod background;
 pub(crate) mod clean_up;
 mod close;
@@ -85,6 +87,7 @@ use crate::store::{MappedFile, Sides};
 use crate::terms::{DeployPolicy, Durability, Medium};
 use crate::thread::Tag;
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
+use at_home::AtHome;
 use background::Background;
 use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
@@ -132,6 +135,8 @@ pub(crate) struct Engine {
     /// Twin of the high-water word. Under `resizing`.
     high_water: AtomicU64,
     state: State,
+    /// Which pages readers know to be at home.
+    at_home: AtHome,
     lanes: Lanes,
     log_area: LogArea,
     seed: Seed,
@@ -183,6 +188,7 @@ impl Engine {
             durability: setup.durability,
             background: Background::new(every, may_run),
             state: State::new(setup.max_len),
+            at_home: AtHome::new(setup.max_len),
             platform: setup.platform,
             home: setup.home,
             reflection: setup.reflection,

@@ -11,7 +11,7 @@
 use super::Engine;
 use super::come_home::is_counted;
 use super::lanes::{AtOnce, Lane};
-use super::state::RegionState;
+use super::state::{PageState, RegionState};
 use super::stats::Counter;
 use crate::bitmap::span::slices_of;
 use crate::bitmap::{Slices, Validity};
@@ -26,24 +26,20 @@ use std::hint::select_unpredictable;
 struct Begun<'e> {
     pinned: AtOnce<'e>,
     region: &'e RegionState,
-    /// The page's in its region.
-    place: usize,
+    page: &'e PageState,
     look: Look,
+    /// Where the page's slices are valid.
+    validity: Validity,
 }
 
 impl Begun<'_> {
-    #[inline(always)]
-    fn validity(&self) -> Validity {
-        self.region.validity(self.place)
-    }
-
     /// Ends it. Whether what was copied meanwhile is a state.
     #[inline(always)]
     fn end(self, lane: &Lane) -> bool {
         // Orders the copy before the second look: what was copied under a version is looked at
         // after it was copied.
         fence(Ordering::Acquire);
-        let is_state = self.look.is_still(&self.region.lock, &self.region.pages[self.place].lock);
+        let is_state = self.look.is_still(&self.region.lock, &self.page.lock);
         if is_state {
             self.pinned.has_read();
         } else {
@@ -61,10 +57,15 @@ impl Engine {
     pub(super) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let Some(begun) = self.begin_in_page(lane, to.len(), offset, false) else { return false };
         // The page as a whole: then it does not matter which slices they are.
-        (begun.validity() == Validity(0) || planted!(AwayTakenForHome))
+        let is_copied = (begun.validity == Validity(0) || planted!(AwayTakenForHome))
             && (begun.region.home_is_loadable() || planted!(HoleReadAtOnce))
-            && self.home.copy_out_in_page(to, offset)
-            && begun.end(lane)
+            && self.home.copy_out_in_page(to, offset);
+        let number = begun.pinned.number();
+        let is_done = is_copied && begun.end(lane);
+        if is_done && Engine::makes_known(number) {
+            self.make_known(PageIndex::of(offset));
+        }
+        is_done
     }
 
     /// The same, where the bytes may lie on either side, or on both.
@@ -72,7 +73,7 @@ impl Engine {
     pub(super) fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let asks = lane.recent.reads_away();
         let Some(begun) = self.begin_in_page(lane, to.len(), offset, asks) else { return false };
-        let validity = begun.validity();
+        let validity = begun.validity;
         // (Of no bytes they are one slice or all. Nothing will be loaded.)
         let slices = Slices::first(slices_of(offset, to.len()));
         let there = Slices(validity.bits_from(offset)).and(slices);
@@ -128,8 +129,10 @@ impl Engine {
         let page = PageIndex::of(offset);
         let region = self.state.touched(page.region())?;
         let place = page.in_region();
-        let look = Look::begin(&region.lock, &region.pages[place].lock)?;
-        Some(Begun { pinned, region, place, look })
+        let page = &region.pages[place];
+        let look = Look::begin(&region.lock, &page.lock)?;
+        let validity = region.validity(place);
+        Some(Begun { pinned, region, page, look, validity })
     }
 }
 

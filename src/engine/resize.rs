@@ -102,6 +102,7 @@ impl Engine {
         if self.touched_past(new).any(pinned) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
+        self.leave_home_past(new);
         // Who writes to both sides of the new end is done before anybody sees the new length, or finds it. In one
         // piece, it holds the boundary's lock; in several, it is inside the gate, where it may wait for that lock.
         let boundary = self.touch_boundary(lane, new)?;
@@ -130,6 +131,21 @@ impl Engine {
         // Committed: what goes wrong from here on is caught up with by the next call or open.
         let _caught_up_with_later = self.clean_up_past(lane, new);
         Ok(())
+    }
+
+    /// Nobody reads past `new` any more without a look at the length. While `cutting`: so no page there becomes known
+    /// again.
+    fn leave_home_past(&self, new: u64) {
+        if planted!(CutStaysKnown) {
+            return;
+        }
+        // Orders what was said before the look at which regions there are: whoever touches one later sees it.
+        fence(Ordering::SeqCst);
+        for (index, region) in self.touched_past(new) {
+            // Who is about to make one known has not seen `cutting`, and is waited for.
+            let _held = plan::lock_whole_region(region);
+            self.leave_home(index, region, pages_from(first_cut_page(index, new)));
+        }
     }
 
     /// Goes on with a shrink in the middle of which a process died: what it cuts off belongs to the last
@@ -175,7 +191,7 @@ impl Engine {
         held.iter().for_each(Held::close);
         for (index, region) in &cut {
             let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
-            let mask = if from < 64 { !0 << from } else { 0 };
+            let mask = pages_from(from);
             unless!(CutRegionMirrorStays, region.flip_region_bits(region.region_word() & mask));
             unless!(
                 CutSliceMirrorsStay,
@@ -240,6 +256,11 @@ impl Engine {
 /// more if there is none.
 fn first_cut_page(index: RegionIndex, len: u64) -> usize {
     PageIndex::of(len).0.saturating_sub(index.page(0).0) as usize
+}
+
+/// All pages of a region from `from` on: bit = place.
+fn pages_from(from: usize) -> u64 {
+    if from < PAGES_PER_REGION { !0 << from } else { 0 }
 }
 
 /// Whether a view pins a page of the region that `len` would cut.

@@ -132,6 +132,7 @@ impl Engine {
         let draft = (IS_VOUCHED && IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
+        self.leave_home(page.region(), region, 1 << place);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !region.is_pinned(place)
             && self.all_is_allocated(page.region(), true)

@@ -4,7 +4,7 @@
 //! entries may name it, and its pins; per region the lock and the mirror of its word. Invariant:
 //! the mirrors equal the words on the medium as of the last commit that returned, and change only
 //! while the page's (or region's) word is held and closed. Cost: 30 bytes a page of touched region,
-//! 0.73 % (0.93 % where durable points are kept). What every operation needs lies close together, and
+//! 0.73 % (0.93 % where durable points are kept; `at_home` has its own). What every operation needs lies close together, and
 //! what seldom counts is looked at only where a word for the whole region says so: a cache miss is most of
 //! what an operation costs beyond the hardware's limit (`docs/performance.md`). May import `lock`, `bitmap`, `units`,
 //! `primitive`.
@@ -51,6 +51,8 @@ pub struct RegionState {
     /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
     /// before a slice word changes.
     alike: AtomicU8,
+    /// Pages whose word (`at_home`) may be odd.
+    known_at_home: AtomicU64,
     /// The pages.
     pub pages: [PageState; PAGES_PER_REGION],
     /// Private lanes whose live entries may name a page: bit = lane. Changed under the page's
@@ -106,6 +108,7 @@ impl RegionState {
                 .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
             home_loadable: AtomicBool::new(false),
             alike: AtomicU8::new(alike::UNKNOWN),
+            known_at_home: AtomicU64::new(0),
             pages: std::array::from_fn(|n| PageState {
                 lock: LockWord::new(),
                 slice_word: AtomicU64::new(slice_words[n]),
@@ -128,6 +131,31 @@ impl RegionState {
         self.home_loadable.store(loadable, Ordering::Release);
     }
 
+    /// Pages of which readers may know that they are at home.
+    #[inline]
+    pub fn known_at_home(&self) -> u64 {
+        self.known_at_home.load(Ordering::Relaxed)
+    }
+
+    /// Notes that readers may know it of page `n`. Under its lock.
+    pub fn note_at_home(&self, n: usize) {
+        self.known_at_home.fetch_or(1 << n, Ordering::Relaxed);
+    }
+
+    /// They know it of the pages of `mask` no more. Under their locks.
+    pub fn forget_at_home(&self, mask: u64) {
+        self.known_at_home.fetch_and(!mask, Ordering::Relaxed);
+    }
+
+    /// What readers would take for bytes that are valid is not to change.
+    #[inline]
+    fn assert_left_home(&self, mask: u64) {
+        if cfg!(any(debug_assertions, shuttle, feature = "mutants")) {
+            let known = self.known_at_home() & mask;
+            assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
+        }
+    }
+
     /// The mirror of the region word.
     #[inline]
     pub fn region_word(&self) -> u64 {
@@ -141,12 +169,14 @@ impl RegionState {
         if planted!(RegionMirrorStored) {
             return self.flip_region_bits_alone(mask);
         }
+        self.assert_left_home(mask);
         self.region_word.fetch_xor(mask, Ordering::Relaxed);
     }
 
     /// The same, while the region is held as a whole and closed.
     #[inline]
     pub fn flip_region_bits_alone(&self, mask: u64) {
+        self.assert_left_home(mask);
         self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
     }
 
@@ -165,6 +195,7 @@ impl RegionState {
     /// Changes the mirror of the slice word of page `n`. While the page (or the region) is held and closed.
     #[inline(always)]
     pub fn set_slice_word(&self, n: usize, word: u64) {
+        self.assert_left_home(1 << n);
         if self.are_alike() && !planted!(AlikeNotForgotten) {
             // Before the word. By several holders of pages at the same time, if need be.
             self.alike.store(alike::UNKNOWN, Ordering::Relaxed);

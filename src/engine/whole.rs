@@ -75,6 +75,7 @@ impl Engine {
         } else {
             plan::lock_whole_region(region)
         };
+        self.leave_home(page.region(), region, Slices::range(pages.start, pages.end).0);
         if end > self.len() && !planted!(LengthNotCheckedAgain)
             || region.find_valid_side(pages.clone()) != Some(valid)
                 && !planted!(WholeNotLookedAtAgain)

@@ -32,7 +32,7 @@ const CLOSED: u64 = 2;
 /// Region words only: page locks below may be held. Set by the first page locker, and cleaned
 /// lazily, by the next locker of the region: the lazily cleaned intention lock of MGSP.
 const INTENT: u64 = 4;
-/// Page words only: whoever holds the word will not change what it protects.
+/// Whoever holds the word will not change what it protects.
 const STILL: u64 = 8;
 const VERSION: u64 = !(HELD | CLOSED | INTENT | STILL);
 const STEP: u64 = 16;
@@ -210,6 +210,16 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     }
 }
 
+/// The same, if nobody else has it, for who will change nothing under it: at no moment is it held in a way that would
+/// make void what somebody has read. (As [`Held::stays_as_it_is`], in one step.)
+pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+    if !announce(region) || !try_hold_as(page, HELD | STILL) {
+        return None;
+    }
+    let held = Held(page);
+    is_announced(region).then_some(held)
+}
+
 #[inline(always)]
 fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
     if !announce(region) || !try_hold(page) {
@@ -344,9 +354,14 @@ fn wait_until_free(page: &LockWord) {
 
 #[inline]
 fn try_hold(page: &LockWord) -> bool {
+    try_hold_as(page, HELD)
+}
+
+#[inline]
+fn try_hold_as(page: &LockWord, held: u64) -> bool {
     let seen = page.0.load(Ordering::Relaxed);
     (seen & HELD == 0 || planted!(PageHeldTwice))
-        && page.0.compare_exchange(seen, seen | HELD, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        && page.0.compare_exchange(seen, seen | held, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 /// Waits a little longer each time: spins, yields, sleeps. No wake-up is needed, so that unlocking

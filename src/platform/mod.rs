@@ -8,7 +8,7 @@
 //! Invariants:
 //! - All `asm!`, intrinsics and libc calls of the crate are in this directory.
 //! - Nothing here knows what the bytes mean.
-//! - No reference to mapped bytes leaves this directory: addresses go in, copies come out.
+//! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come out.
 //!
 //! May import: std, libc, memmap2, uuid, and `primitive` (under a model checker every access to mapped bytes
 //! begins with a place where the scheduler may go on with another thread). Nothing of this crate above
@@ -43,6 +43,7 @@ mod stat;
 mod word;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
 mod x86;
+mod zeroed;
 
 #[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
 use portable as isa;
@@ -65,6 +66,7 @@ pub use os::OpenHow;
 use recorder::Recorder;
 pub use stat::FileStat;
 pub use sys::Mapping;
+pub use zeroed::ZeroedWords;
 
 use crate::primitive::yield_point;
 use std::fmt;
@@ -449,10 +451,10 @@ impl Platform {
         }
     }
 
-    /// Asks for the line at `at`, ahead of a load from it.
+    /// Asks for the line at `at`, ahead of a load from it. A hint, wherever that is: it never faults.
     ///
     /// # Safety
-    /// `at` is in a live mapping.
+    /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
     #[inline]
     pub unsafe fn prefetch_read(&self, at: *const u8) {
         match self {

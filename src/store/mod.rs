@@ -241,13 +241,13 @@ impl MappedFile {
         }
     }
 
-    /// Asks for the line at `offset` ahead of a load from it. Likewise; and a hole stays one.
+    /// Asks for the line at `offset` ahead of a load from it. Anywhere, without a look at where that is: every read
+    /// begins with this. A hole stays one.
     #[inline]
     pub fn prefetch_read(&self, offset: u64) {
-        if let Some(at) = self.hint(offset) {
-            // SAFETY: as above.
-            unsafe { self.platform.prefetch_read(at) }
-        }
+        let at = self.mapping.base().wrapping_add(offset as usize);
+        // SAFETY: a prefetch changes nothing and never faults, wherever `at` is.
+        unsafe { self.platform.prefetch_read(at) }
     }
 
     /// The address of `offset`, where it is in the mapping. Whether the file backs it may change at any

@@ -165,6 +165,13 @@ fn fate(mutant: Mutant) -> Fate {
         AwayReadAtHome | AwayTakenForHome => {
             by(test("atomic_mmap", "what_is_as_usual_is_read_at_once"))
         }
+        HomeWordNotLookedAtAgain | HomeWordGoesBack => {
+            by(Killer::Loom("who_reads_a_page_by_its_word"))
+        }
+        HomeNotLeft => by(test("atomic_mmap", "what_is_deployed_is_known")),
+        KnownAway => by(test("atomic_mmap", "what_is_found_at_home_again")),
+        HoleKnown => by(test("atomic_mmap", "what_lies_in_a_hole_is_not_known")),
+        KnownWhileCutting | CutStaysKnown => by(test("atomic_mmap", "what_is_cut_off_is_known")),
         HoleReadAtOnce => by(test("atomic_mmap", "holes_are_not_loaded_at_once")),
         RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
