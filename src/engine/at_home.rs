@@ -25,11 +25,11 @@
 use super::Engine;
 use super::come_home::IN_STEP;
 use super::lanes::Lane;
-use super::plan::{self, RegionPlan, bits};
+use super::plan::{RegionPlan, bits};
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::{Validity, span};
-use crate::lock::{Held, try_lock_page_still};
+use crate::lock::try_lock_page_still;
 use crate::mutant::{planted, unless};
 use crate::platform::{ZeroedWords, barrier};
 use crate::primitive::{AtomicU64, OnceBox, Ordering, fence};
@@ -64,6 +64,11 @@ impl AtHome {
     #[inline(always)]
     pub fn word(&self, page: PageIndex) -> Option<HomeWord<'_>> {
         self.words.get()?.get(page.0).map(HomeWord)
+    }
+
+    /// Whether the page has a word, or may have one when there are some.
+    fn may_have_word(&self, page: PageIndex) -> bool {
+        self.words.get().is_none_or(|words| words.get(page.0).is_some())
     }
 
     /// The page's, made if there are none yet, for a file of `len` bytes. Takes 8 bytes for each page whose word is
@@ -159,11 +164,9 @@ impl Engine {
     pub(super) fn make_known(&self, page: PageIndex) {
         let Some(region) = self.state.touched(page.region()) else { return };
         let n = page.in_region();
-        if region.known_at_home() >> n & 1 == 1 {
-            return;
-        }
+        let is_known = region.known_at_home() >> n & 1 == 1;
         // A look before: what cannot become known is not to be locked by one read in so many.
-        if !self.may_be_known(page, region) {
+        if is_known || !self.at_home.may_have_word(page) || !self.may_be_known(page, region) {
             return;
         }
         if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
@@ -171,20 +174,20 @@ impl Engine {
         }
     }
 
-    /// Makes known all pages of `range` that are at home, of regions that were touched. While not pinned.
+    /// Makes known all pages of `range` that are at home and that nobody holds, of regions that were touched. While not
+    /// pinned.
     pub(super) fn make_all_known(&self, range: Range<u64>) {
+        let lane = self.lane();
         for span in span::regions(range) {
             let Some(region) = self.state.touched(span.region) else { continue };
-            let plan = RegionPlan::touching(region, &span);
-            if plan.touched & !region.known_at_home() == 0 {
-                continue;
+            {
+                // Pinned, and within the file: what is known of its chunk holds.
+                let _pinned = lane.pin();
+                if span.region.start() < self.len() {
+                    self.note_loadable(region, span.region);
+                }
             }
-            let held = plan::lock_all(std::slice::from_ref(&plan));
-            held.iter().for_each(Held::stays_as_it_is);
-            // (The range was checked before, and whoever has made the file shorter since, and forgets what is known of its
-            // chunks, needs these locks first.)
-            self.note_loadable(region, span.region);
-            plan.pages().for_each(|n| self.arrive_home(span.region.page(n), region));
+            span.pages.for_each(|n| self.make_known(span.region.page(n)));
         }
     }
 
@@ -487,6 +490,9 @@ mod tests {
         }
         file.deploy(at..at + PAGE as u64).expect("a deployment");
         assert!(!is_known(&file, at / PAGE as u64));
+        // Nobody takes its lock to find that out again.
+        let may_have_word = |at| file.engine().at_home.may_have_word(PageIndex::of(at));
+        assert!(!may_have_word(at) && may_have_word(0));
         (0..2 * NOTED).for_each(|_| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
         assert!(!is_known(&file, at / PAGE as u64));
     }
