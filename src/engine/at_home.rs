@@ -193,12 +193,18 @@ impl Engine {
 
     /// Notes that the page is at home, if it is, and can be relied on. Under its lock, or its region's.
     pub(super) fn arrive_home(&self, page: PageIndex, region: &RegionState) {
-        if !self.may_be_known(page, region) {
+        let n = page.in_region();
+        if region.known_at_home() >> n & 1 == 1 {
             return;
         }
-        if let Some(word) = self.at_home.make_word(page, self.len()) {
-            region.note_at_home(page.in_region());
-            word.set();
+        // Noted before the look at `cutting`: who cuts off says so before it looks for what was noted. So one of the two
+        // sees the other.
+        region.note_at_home(n);
+        let word =
+            self.may_be_known(page, region).then(|| self.at_home.make_word(page, self.len()));
+        match word.flatten() {
+            Some(word) => word.set(),
+            None => region.forget_at_home(1 << n),
         }
     }
 

@@ -385,6 +385,7 @@ fn stored_in_place() {
 /// A page is cut off, beside one thread that makes it known and one that has seen the new length.
 fn cut_page(says_so: bool, locks: bool) {
     let region = new_region();
+    let noted = |region: &RegionState| region.known_at_home_after_fence() & 1 != 0;
     let word = Arc::new(AtomicU64::new(0));
     let cutting = Arc::new(AtomicBool::new(false));
     let len = Arc::new(AtomicU64::new(1));
@@ -395,7 +396,8 @@ fn cut_page(says_so: bool, locks: bool) {
             if says_so {
                 cutting.store(true, Ordering::SeqCst);
             }
-            {
+            fence(Ordering::SeqCst);
+            if noted(&region) {
                 let pages = region.pages.iter().take(1).map(|page| &page.lock);
                 let _held = locks.then(|| lock_region(&region.lock, pages));
                 HomeWord::of(&word).clear();
@@ -409,11 +411,13 @@ fn cut_page(says_so: bool, locks: bool) {
         let (region, word) = (Arc::clone(&region), Arc::clone(&word));
         let (cutting, len) = (Arc::clone(&cutting), Arc::clone(&len));
         move || {
-            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock)
-                && !cutting.load(Ordering::SeqCst)
-                && len.load(Ordering::SeqCst) == 1
-            {
-                HomeWord::of(&word).set();
+            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock) {
+                region.note_at_home(0);
+                if !cutting.load(Ordering::SeqCst) && len.load(Ordering::SeqCst) == 1 {
+                    HomeWord::of(&word).set();
+                } else {
+                    region.forget_at_home(1);
+                }
             }
         }
     });
@@ -428,6 +432,7 @@ fn cut_page(says_so: bool, locks: bool) {
 #[test]
 fn no_page_past_the_end_is_known() {
     holds("cut page", Preemptions(3), || cut_page(true, true));
+    needs("cut page", &[Missing::SeqCst], Preemptions(3), || cut_page(true, true));
     is_found("cut page, nobody says so", Preemptions(3), || cut_page(false, true));
     is_found("cut page, nobody waits", Preemptions(3), || cut_page(true, false));
 }

@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Nobody reads past `new` any more without a look at the length. While `cutting`: so no page there becomes known
-    /// again.
+    /// again. (No lock is taken where none is known: who writes there is waited for where that matters, and not here.)
     fn leave_home_past(&self, new: u64) {
         if planted!(CutStaysKnown) {
             return;
@@ -142,9 +142,12 @@ impl Engine {
         // Orders what was said before the look at which regions there are: whoever touches one later sees it.
         fence(Ordering::SeqCst);
         for (index, region) in self.touched_past(new) {
-            // Who is about to make one known has not seen `cutting`, and is waited for.
-            let _held = plan::lock_whole_region(region);
-            self.leave_home(index, region, pages_from(first_cut_page(index, new)));
+            let past = pages_from(first_cut_page(index, new));
+            // Who makes one known has noted it before its look at `cutting`: if that came too early, it is waited for.
+            if region.known_at_home_after_fence() & past != 0 {
+                let _held = plan::lock_whole_region(region);
+                self.leave_home(index, region, past);
+            }
         }
     }
 

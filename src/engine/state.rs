@@ -137,9 +137,14 @@ impl RegionState {
         self.known_at_home.load(Ordering::Relaxed)
     }
 
-    /// Notes that readers may know it of page `n`. Under its lock.
+    /// The same, for who has just said that something is cut off.
+    pub fn known_at_home_after_fence(&self) -> u64 {
+        self.known_at_home.load(Ordering::SeqCst)
+    }
+
+    /// Notes that readers may know it of page `n`, before a look at whether something is cut off. Under its lock.
     pub fn note_at_home(&self, n: usize) {
-        self.known_at_home.fetch_or(1 << n, Ordering::Relaxed);
+        self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
     }
 
     /// They know it of the pages of `mask` no more. Under their locks.
