@@ -23,7 +23,7 @@
 //! `platform`.
 
 use super::Engine;
-use super::come_home::IN_STEP;
+use super::come_home::is_one_in;
 use super::lanes::Lane;
 use super::plan::{RegionPlan, bits};
 use super::state::RegionState;
@@ -36,8 +36,7 @@ use crate::primitive::{AtomicU64, OnceBox, Ordering, fence};
 use crate::units::{PAGE, PageIndex, RegionIndex, is_in_page};
 use std::ops::Range;
 
-/// One read in so many that finds its page at home makes it known: that takes as long as one or two of them do. (Every so
-/// many, then every so many from another one on: see [`IN_STEP`].)
+/// One read in so many that finds its page at home makes it known: that takes as long as one or two of them do.
 const NOTED: u64 = if cfg!(shuttle) { 1 } else { 13 };
 
 /// There are words for so many times the bytes that the file has when they are made, and for so many bytes at least.
@@ -111,6 +110,7 @@ impl<'a> HomeWord<'a> {
     pub fn set(self) {
         let now = self.0.load(Ordering::Relaxed);
         if now.is_multiple_of(2) {
+            // Release: what has brought the bytes home comes before. Whoever finds the word odd acquires it.
             self.0.store(now + 1, Ordering::Release);
         }
     }
@@ -120,9 +120,16 @@ impl<'a> HomeWord<'a> {
         let now = self.0.load(Ordering::Relaxed);
         if !now.is_multiple_of(2) {
             let step = if planted!(HomeWordGoesBack) { now - 1 } else { now + 1 };
+            // Ordered before the changes by the fence of closing.
             self.0.store(step, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether the read with this number, which has found its page at home, is to make it known.
+#[inline(always)]
+pub(super) fn makes_known(number: u64) -> bool {
+    is_one_in(NOTED, number)
 }
 
 impl Engine {
@@ -142,7 +149,7 @@ impl Engine {
         if !self.home.copy_out_in_page(to, offset) {
             return pinned.has_not_read();
         }
-        // Orders the copy before the second look, as everywhere.
+        // Orders the copy before the second look: what was copied under a word is looked at after it was copied.
         fence(Ordering::Acquire);
         if !word.is_still(seen) {
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -150,12 +157,6 @@ impl Engine {
         }
         pinned.has_read();
         true
-    }
-
-    /// Whether the read with this number, which has found its page at home, is to make it known.
-    #[inline(always)]
-    pub(super) fn makes_known(number: u64) -> bool {
-        (number + number / IN_STEP).is_multiple_of(NOTED)
     }
 
     /// Makes the page known, if nobody holds it. While not pinned.
@@ -388,7 +389,7 @@ mod tests {
         read(5, 2 * NOTED);
         assert_eq!(known(&file), [5]);
         // As many places in turn as there are reads between two that count.
-        (0..IN_STEP * NOTED).for_each(|n| read(20 + n % NOTED, 1));
+        (0..509 * NOTED).for_each(|n| read(20 + n % NOTED, 1));
         assert_eq!(known(&file).len() as u64, 1 + NOTED);
         // Not what is held, or away, or cut in two by the end.
         let engine = file.engine();

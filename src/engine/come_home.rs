@@ -40,7 +40,13 @@ const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 7 };
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
 /// For so many reads it is every seventh one, then every seventh from another one on: who goes through seven places
 /// again and again would have one of them counted.
-pub(super) const IN_STEP: u64 = 509;
+const IN_STEP: u64 = 509;
+
+/// Whether the read with this number is one of those of which one in `many` is taken.
+#[inline(always)]
+pub(super) fn is_one_in(many: u64, number: u64) -> bool {
+    (number + number / IN_STEP).is_multiple_of(many)
+}
 
 /// Who has written something is taken, after so many reads, for somebody who only reads. What it has brought home is
 /// such a write: so no more than one read in so many takes the time of a deployment as well.
@@ -56,7 +62,7 @@ const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 /// nearly always.)
 #[inline(always)]
 pub(super) fn is_counted(lane: &Lane, number: u64) -> bool {
-    (number + number / IN_STEP).is_multiple_of(SAMPLED)
+    is_one_in(SAMPLED, number)
         && lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
 }
 

@@ -9,6 +9,7 @@
 //! Same steps as there: pin, range, versions, copy, versions.
 
 use super::Engine;
+use super::at_home::makes_known;
 use super::come_home::is_counted;
 use super::lanes::{AtOnce, Lane};
 use super::state::{PageState, RegionState};
@@ -62,7 +63,7 @@ impl Engine {
             && self.home.copy_out_in_page(to, offset);
         let number = begun.pinned.number();
         let is_done = is_copied && begun.end(lane);
-        if is_done && Engine::makes_known(number) {
+        if is_done && makes_known(number) {
             self.make_known(PageIndex::of(offset));
         }
         is_done

@@ -1,8 +1,8 @@
 //! Where do words come from that are all zero, and take memory only where they are used?
 //!
-//! Owns: one anonymous mapping, this process's own, read and written as atomics only. Where the system gives memory to what is used of such
-//! a mapping, and not to all of it at once (Unix), there are as many words as were asked for; elsewhere, or where it
-//! refuses, there are none, and who asks for a word is told so.
+//! Owns: one anonymous mapping, this process's own, read and written as atomics only. Where the system gives memory to
+//! what is used of such a mapping, and not to all of it at once (Unix), there are as many words as were asked for;
+//! elsewhere, or where it refuses, there are none, and who asks for a word is told so.
 //!
 //! May import: std, memmap2, and the atomics of `primitive`.
 
