@@ -673,6 +673,30 @@ fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
     assert_eq!(again.stats().journal_points, 1);
 }
 
+/// btrfs zeroes the rest of a page that was cut in two in the page cache, writes that back only once the file has grown
+/// again, and may have made the new length durable before. With a record that told of the length alone, a loss of
+/// power brought back what had been cut off.
+#[test]
+fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
+    let Some(ground) = ground() else { return };
+    let (_scratch, file) = new_file(&ground, Durability::BySync);
+    let points = || (file.stats().journal_points, file.stats().flush_points);
+    file.write_at(&[0xC5; 5000], 0).expect("a write");
+    file.set_len(4200).expect("a shrink");
+    file.sync().expect("a sync");
+    let (journal, flush) = points();
+    file.set_len(5000).expect("a growth");
+    file.sync().expect("a sync");
+    assert_eq!(
+        points(),
+        (journal, flush + 1),
+        "the zeroes are on the disk before the length counts"
+    );
+    file.set_len(6000).expect("a growth");
+    file.sync().expect("a sync");
+    assert_eq!(points(), (journal + 1, flush + 1), "and stay there");
+}
+
 /// A closed pair whose durable words say something else than its working words, because somebody has damaged
 /// them. A spatial close once left the slices where they were, and panicked; the fuzzer found it. Who says that
 /// such a pair is to be trusted has a durable point of all of it after the next sync.

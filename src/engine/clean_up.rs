@@ -15,7 +15,7 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     let cut = |file: &MappedFile, to: u64| {
         file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
     };
-    // The system zeroes what the last page holds past the end.
+    // The system zeroes what the last page holds past the end: as who reads sees it. On the disk: `Durable::has_grown`.
     unless!(HomeNotCut, cut(home, len)?);
     cut(reflection, layout::reflection_len(len))?;
     if len == 0 {

@@ -30,7 +30,7 @@ use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
-use crate::units::{PageIndex, RegionIndex, SLICE};
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE};
 
 /// A cut whose slices are longer than this is made durable where it is; so is one whose record would be
 /// longer than a quarter of the journal. Up to here, as far as was measured, the journal takes less time. See
@@ -46,6 +46,9 @@ pub(crate) struct Durable {
     regions: Mutex<Vec<RegionIndex>>,
     /// Something was changed that no record tells of: both files must be synced before the next one.
     must_flush: AtomicBool,
+    /// What home's last page holds past the length is zero on the disk too, or will be by the next flush.
+    /// (Read and written by who holds `resizing`.)
+    rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
     /// Held while both files are synced.
@@ -143,6 +146,7 @@ impl Durable {
             len: AtomicU64::new(len),
             regions: Mutex::new(Vec::new()),
             must_flush: AtomicBool::new(false),
+            rest_is_zero: AtomicBool::new(false),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
             syncing: Mutex::new(()),
@@ -158,6 +162,23 @@ impl Durable {
     /// The next durable point cannot be made by the journal alone.
     pub fn must_flush(&self) {
         self.must_flush.store(true, Ordering::Release);
+    }
+
+    /// What lies past the length is being cut off. The cut is durable before the next point: that may grow the file
+    /// again, over zeroes.
+    pub fn end_was_cut(&self) {
+        self.rest_is_zero.store(false, Ordering::Relaxed);
+        self.must_flush();
+    }
+
+    /// The file has grown from `old`. The rest of the page there was zeroed by the system, in the page cache and,
+    /// on some file systems (btrfs), only now: nobody had written back that it was cut off. So the first growth after
+    /// a cut, or after opening, waits for that: the new length may be on the disk before it.
+    pub fn has_grown(&self, old: u64) {
+        let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
+        if !is_known && !old.is_multiple_of(PAGE as u64) && !planted!(GrownRestNotFlushed) {
+            self.must_flush();
+        }
     }
 }
 

@@ -76,6 +76,9 @@ impl Engine {
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point: durable before anybody uses the new bytes.
         unless!(GrowLengthNotDrained, self.drain(lane));
+        if let Some(durable) = &self.durable {
+            durable.has_grown(old);
+        }
         self.publish_len(new);
         Ok(())
     }
@@ -172,8 +175,7 @@ impl Engine {
     /// lowers the high-water mark.
     pub(super) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
         if let Some(durable) = &self.durable {
-            // The cut is durable before the next point: that may grow the file again, over zeroes.
-            durable.must_flush();
+            durable.end_was_cut();
         }
         self.touch_boundary(lane, len)?;
         // Whoever checked its range against an older length has touched its regions after this,

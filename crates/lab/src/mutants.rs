@@ -205,6 +205,7 @@ fn fate(mutant: Mutant) -> Fate {
             test("durable", "who_has_read_what_is_stored_in_place"),
         ]),
         CutNotFlushed
+        | GrownRestNotFlushed
         | WordsBeforeRecord
         | RecordOfOldLength
         | FlushNotBase

@@ -8,6 +8,10 @@
 //! folder, makes everything up to the last change of that file, or of a name, durable. As on a
 //! mapping with MAP_SYNC, a store to a page makes durable what the file system has done to it.
 //!
+//! On a page cache the rest of a file's last page is zeroed there, and nobody is to write it back: btrfs leaves on the
+//! disk what was cut off within a page. When the file grows, the page is written back with the file's next sync;
+//! its new length may be durable before that.
+//!
 //! Where the set of what the medium may hold is about to shrink, the state just before is kept
 //! ([`World::watch`]): any loss of power since the last such moment leaves an image that one at this
 //! moment could have left as well, so no other moments have to be looked at.
@@ -191,6 +195,9 @@ fn me() -> Thread {
     Thread(THREAD.try_with(Cell::get).unwrap_or(0))
 }
 
+/// Stands for the zeroes past the end of a file in the page cache: no sync waits for them.
+const PAST_THE_END: Thread = Thread(u64::MAX);
+
 /// Stands for the calls that write to a file.
 fn writer(file: FileNumber) -> Thread {
     Thread(u64::MAX - file.0)
@@ -281,6 +288,10 @@ impl World {
         world.journal.clear();
         for inode in world.files.values_mut() {
             inode.memory.crash(self.model);
+        }
+        if world.is_page_cache {
+            let files: Vec<FileNumber> = world.files.keys().copied().collect();
+            files.into_iter().for_each(|file| world.hide_past_the_end(file));
         }
         world
     }
@@ -705,6 +716,17 @@ impl World {
             let end = was.next_multiple_of(PAGE);
             (len, end, inode.memory.zero(len, end))
         });
+        if self.is_page_cache {
+            match &cut {
+                Some((from, end, before)) => {
+                    let memory = &mut self.inode(file).memory;
+                    memory.put_back(*from, *end, before);
+                    memory.zero(len.next_multiple_of(PAGE), *end);
+                    self.hide_past_the_end(file);
+                }
+                None => self.zero_rest_of_page(file, was, writer(file)),
+            }
+        }
         self.note(Change::Len { file, len: was, cut });
         if len < was {
             let inode = self.inode(file);
@@ -714,6 +736,26 @@ impl World {
             self.note(Change::Allocated { file, start, end, before });
         }
         Ok(())
+    }
+
+    /// The rest of the file's last page reads as zeroes. On the disk it stays as it is.
+    fn hide_past_the_end(&mut self, file: FileNumber) {
+        self.zero_rest_of_page(file, self.files[&file].len, PAST_THE_END);
+    }
+
+    /// Stores zeroes from `at` to the end of its page, if it has storage.
+    fn zero_rest_of_page(&mut self, file: FileNumber, at: u64, by: Thread) {
+        let rest = at.next_multiple_of(PAGE) - at;
+        if rest == 0 || !self.files[&file].spans.holds(at) {
+            return;
+        }
+        self.seq += 1;
+        let inode = self.files.get_mut(&file).expect("an open file's number");
+        let zeroes = vec![0; rest as usize];
+        // Past the cache: only what waits for this store makes it durable.
+        let through = by == PAST_THE_END;
+        let nobody_waits = &mut Vec::new();
+        inode.memory.store(at, &zeroes, self.seq, by, through, nobody_waits, &mut self.trail);
     }
 
     pub(super) fn sync(&mut self, file: FileNumber) -> io::Result<()> {

@@ -15,29 +15,45 @@ pub struct Plan {
     pub len: u64,
     /// Operations between two syncs, about.
     pub between_syncs: u64,
+    /// One operation in so many changes the length, besides those of all plans.
+    pub between_lengths: u8,
 }
 
-/// One for each mode, and one that syncs so seldom that its points are too long for the journal.
+const PLAN: Plan = Plan {
+    name: "by-sync",
+    durability: Durability::BySync,
+    len: 300_000,
+    between_syncs: 3,
+    between_lengths: u8::MAX,
+};
+
+/// One for each mode, one that syncs so seldom that its points are too long for the journal, and one that is cut off
+/// and grows all the time: the file system has its own ways there.
 pub const PLANS: &[Plan] = &[
-    Plan { name: "by-sync", durability: Durability::BySync, len: 300_000, between_syncs: 3 },
-    Plan { name: "seldom", durability: Durability::BySync, len: 700_000, between_syncs: 12 },
+    PLAN,
+    Plan { name: "seldom", len: 700_000, between_syncs: 12, ..PLAN },
     Plan {
         name: "every-write",
         durability: Durability::EveryWrite,
         len: 200_000,
         between_syncs: 9,
+        ..PLAN
     },
     Plan {
         name: "all-or-nothing",
         durability: Durability::AllOrNothing,
         len: 250_000,
         between_syncs: 4,
+        ..PLAN
     },
+    Plan { name: "resized", len: 60_000, between_lengths: 2, ..PLAN },
 ];
 
 /// The least journal that there is: it goes round every sixteen points.
 pub const JOURNAL_LEN: u64 = 64 << 10;
 const LONGEST_FILE: u64 = 1_200_000;
+/// A file that is no longer than this is not cut off.
+const SHORTEST_CUT: u64 = 20_000;
 
 /// What one operation does.
 pub enum Op {
@@ -93,12 +109,16 @@ impl Script {
         if self.random.u64(..self.plan.between_syncs) == 0 {
             return Op::Sync;
         }
-        match self.random.u8(..40) {
+        let change = match self.random.u8(..self.plan.between_lengths) {
+            0 => self.random.u8(..2),
+            _ => self.random.u8(..40),
+        };
+        match change {
             0 => {
                 self.len = (self.len + self.random.u64(1..100_000)).min(LONGEST_FILE);
                 Op::SetLen(self.len)
             }
-            1 => {
+            1 if self.len > SHORTEST_CUT => {
                 self.len -= self.random.u64(1..self.len / 3);
                 Op::SetLen(self.len)
             }
