@@ -143,6 +143,7 @@ mutants! {
         VouchOnePlace "vouch-one-place": "all entries of a ring go to one place",
         VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring vouches for are not flushed",
         VouchedWordBeforeDrain "vouched-word-before-drain": "a word is stored before the drain of the entry that vouches for it",
+        VouchSumOfNothing "vouch-sum-of-nothing": "an entry of long data has not their sum",
         VouchNotDrained "vouch-not-drained": "no drain at the commit point of a vouched flip",
         VouchNotNoted "vouch-not-noted": "DRAM does not note what an entry names",
         VouchLaneNotNoted "vouch-lane-not-noted": "a page does not know which lanes' entries name it",

@@ -40,6 +40,12 @@ pub(super) struct Target<'e> {
 }
 
 impl Target<'_> {
+    /// Where the first of them begins at home.
+    #[inline(always)]
+    pub fn start(&self) -> u64 {
+        self.page.start() + (self.slices.0.trailing_zeros() as usize * SLICE) as u64
+    }
+
     #[inline(always)]
     fn lanes(&self) -> u64 {
         self.region.lanes(self.page.in_region())

@@ -30,6 +30,9 @@ use crate::units::{PAGE, SLICE};
 pub(super) const VOUCHED_AT_MOST: usize = PAGE;
 /// Most bytes of one whose slices have to be completed first: that costs a copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;
+/// Most bytes that are summed up before they are copied, while the lock waits for the drain of the operation before.
+/// More are summed up on the way, where the processor can.
+const SUMMED_BEFORE: usize = 512;
 /// Slices that so many bytes may touch.
 pub(super) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 
@@ -37,7 +40,8 @@ pub(super) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 pub(super) struct Draft {
     /// Where the page's slices are valid, as far as was known.
     pub valid: Validity,
-    line: [u64; VOUCH / 8],
+    /// None: its data are summed up while they are copied.
+    line: Option<[u64; VOUCH / 8]>,
 }
 
 impl Engine {
@@ -65,11 +69,29 @@ impl Engine {
         valid: Validity,
         bytes: &[u8],
     ) -> Draft {
-        let (sequence, slices) = (lane.upcoming(), target.slices.0);
-        let seed = self.ring_seeds[usize::from(lane.index().0)];
-        let (sides, sum) = (valid.targets().0 & slices, seed.sum_of(bytes));
-        let line = Vouch { sequence, page: target.page, slices, sides, sum }.words(seed);
+        // A few bytes are summed up here, while the lock waits for the drain of the operation before.
+        let is_later = bytes.len() > SUMMED_BEFORE
+            && self.platform.sums_on_the_way()
+            && target.slices.are_one_run();
+        let line = (!is_later).then(|| {
+            let seed = self.ring_seeds[usize::from(lane.index().0)];
+            self.entry(lane, target, valid, seed.sum_of(bytes))
+        });
         Draft { valid, line }
+    }
+
+    #[inline(always)]
+    fn entry(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        valid: Validity,
+        sum: u32,
+    ) -> [u64; VOUCH / 8] {
+        let seed = self.ring_seeds[usize::from(lane.index().0)];
+        let slices = target.slices.0;
+        let sides = valid.targets().0 & slices;
+        Vouch { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
     }
 
     /// Commits the target's slices, which follow each other in `bytes`, by a flip that an entry vouches for. `held`
@@ -87,10 +109,21 @@ impl Engine {
     ) {
         let slices = target.slices;
         debug_assert_eq!(target.region.validity(target.page.in_region()), draft.valid);
-        self.copy_slices(lane, target, draft.valid.targets(), bytes);
+        let line = match draft.line {
+            Some(line) => {
+                self.copy_slices(lane, target, draft.valid.targets(), bytes);
+                line
+            }
+            None => {
+                let offset = target.start();
+                let sum = self.copy_lines_summed(lane, offset, draft.valid.targets(), bytes);
+                let sum = if planted!(VouchSumOfNothing) { 0 } else { sum };
+                self.entry(lane, target, draft.valid, sum)
+            }
+        };
         let sequence = lane.next_vouch();
         let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
-        self.reflection.store_line(layout::vouch(lane.index(), place), draft.line);
+        self.reflection.store_line(layout::vouch(lane.index(), place), line);
         lane.stats.bump(Counter::BytesWritten, VOUCH as u64);
         // Long before the ring comes round: recovery knows by the lane's newest number that this was done. (Not before
         // the lock was taken: a locked instruction would wait for it.)
@@ -140,9 +173,7 @@ impl Engine {
     ) {
         let slices = target.slices;
         if slices.are_one_run() {
-            let first = slices.0.trailing_zeros() as usize;
-            let offset = target.page.start() + (first * SLICE) as u64;
-            self.copy_lines(lane, offset, sides, bytes);
+            self.copy_lines(lane, target.start(), sides, bytes);
         } else {
             self.copy_runs(lane, target, sides, bytes);
         }

@@ -335,6 +335,20 @@ impl Engine {
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
     }
 
+    /// The same. The checksum of the bytes.
+    #[inline(always)]
+    pub(super) fn copy_lines_summed(
+        &self,
+        lane: &Lane,
+        offset: u64,
+        sides: Validity,
+        bytes: &[u8],
+    ) -> u32 {
+        let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
+        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
+        self.slots(offset).copy_lines_in_summed(sides.bits_from(offset), bytes)
+    }
+
     /// Stores bytes that the next drain makes durable.
     #[inline]
     pub(super) fn store(

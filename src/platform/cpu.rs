@@ -24,12 +24,23 @@ pub struct FastString(());
 #[derive(Clone, Copy, Debug)]
 pub struct Crc(());
 
+impl From<Fold> for Crc {
+    fn from(_also: Fold) -> Crc {
+        Crc(())
+    }
+}
+
 impl Crc {
     /// The proof, if there is one.
     pub fn get() -> Option<Crc> {
         is_x86_feature_detected!("sse4.2").then_some(Crc(()))
     }
 }
+
+/// Proof that 64 bytes can be multiplied without carries (VPCLMULQDQ), which sums up a line at a time. With all that
+/// [`Wide`] and [`Crc`] prove.
+#[derive(Clone, Copy, Debug)]
+pub struct Fold(());
 
 /// Proof that the contained write-back instruction exists.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +72,8 @@ pub struct Cpu {
     pub write_back: WriteBack,
     /// 64-byte vector stores.
     pub wide: Option<Wide>,
+    /// 64-byte products without carries.
+    pub fold: Option<Fold>,
     /// A fast `rep movsb`.
     pub fast_string: Option<FastString>,
     /// `prefetchw` brings a line in for writing; without it a plain prefetch is used.
@@ -95,6 +108,10 @@ fn detect() -> Cpu {
         write_back: WriteBack(kind),
         // The standard library's test covers CPUID and XGETBV both.
         wide: is_x86_feature_detected!("avx512f").then_some(Wide(())),
+        fold: (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("vpclmulqdq")
+            && is_x86_feature_detected!("sse4.2"))
+        .then_some(Fold(())),
         fast_string: bit7(9).then_some(FastString(())),
         prefetch_write: highest_extended >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & (1 << 8) != 0,
     }
@@ -115,6 +132,7 @@ mod tests {
         let has = |name: &str| text.split_ascii_whitespace().any(|word| word == name);
         assert_eq!(cpu.write_back.kind() == WriteBackKind::Clwb, has("clwb"));
         assert_eq!(cpu.wide.is_some(), has("avx512f"));
+        assert_eq!(cpu.fold.is_some(), has("avx512f") && has("vpclmulqdq") && has("sse4_2"));
         assert_eq!(cpu.fast_string.is_some(), has("erms"));
         assert_eq!(Crc::get().is_some(), has("sse4_2"));
         // Of every 64-bit AMD the kernel says so, whatever CPUID does (QEMU's emulation is one).

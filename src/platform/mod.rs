@@ -297,6 +297,42 @@ impl Platform {
         }
     }
 
+    /// Whether [`copy_lines_to_sides_summed`](Self::copy_lines_to_sides_summed) takes no longer than without the sum.
+    #[inline(always)]
+    pub fn sums_on_the_way(&self) -> bool {
+        match self {
+            Platform::Native(native) => native.sums_on_the_way(),
+            // So that what is done then is done there as well.
+            #[cfg(feature = "recorder")]
+            _ => true,
+        }
+    }
+
+    /// As [`Platform::copy_lines_to_sides`]. The CRC-32C of the bytes.
+    ///
+    /// # Safety
+    /// The same.
+    #[inline(always)]
+    pub unsafe fn copy_lines_to_sides_summed(
+        &self,
+        to: [Place; 2],
+        sides: u64,
+        from: &[u8],
+    ) -> u32 {
+        match self {
+            Platform::Native(native) if !cfg!(shuttle) => {
+                let to = [to[0].checked(), to[1].checked()];
+                // SAFETY: the caller's contract is the same.
+                unsafe { native.copy_lines_to_sides_summed(to, sides, from) }
+            }
+            _ => {
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.copy_lines_to_sides(to, sides, from) };
+                ::crc32c::crc32c(from)
+            }
+        }
+    }
+
     /// Copies from the mapping into a caller's buffer. The bytes may be torn if somebody writes to them
     /// at the same time; the caller finds out afterwards (versions, checksums).
     ///

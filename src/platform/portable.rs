@@ -207,6 +207,23 @@ pub unsafe fn stream_to_sides(
     unreachable!("nothing is streamed here")
 }
 
+/// Nothing is streamed here, so nothing is summed up on the way.
+pub fn sums_on_the_way(_cpu: Cpu) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub unsafe fn stream_to_sides_summed(
+    _cpu: Cpu,
+    _to: [*mut u8; 2],
+    _sides: u64,
+    _from: *const u8,
+    _lines: usize,
+) -> Option<u32> {
+    None
+}
+
 /// Stores one word (the processor's byte order).
 ///
 /// # Safety

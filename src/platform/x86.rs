@@ -17,17 +17,25 @@
 //! May import: `cpu` only.
 
 mod sides;
+mod summed;
 
 pub use super::cpu::{Cpu, Crc};
-use super::cpu::{FastString, Wide, WriteBackKind};
+use super::cpu::{FastString, Fold, Wide, WriteBackKind};
 pub use sides::{copy_from_sides, copy_to_sides, prefetch_from_sides, stream_to_sides};
 use std::arch::asm;
+pub use summed::{stream_to_sides_summed, sums_on_the_way};
 
 impl Crc {
     /// The CRC-32C of the words, least significant byte first.
     #[inline(always)]
     pub fn of_words(self, words: impl IntoIterator<Item = u64>) -> u32 {
-        let mut sum = u64::from(u32::MAX);
+        !self.after(u32::MAX, words)
+    }
+
+    /// What the register holds after the words, if it held `before`.
+    #[inline(always)]
+    fn after(self, before: u32, words: impl IntoIterator<Item = u64>) -> u32 {
+        let mut sum = u64::from(before);
         for word in words {
             // SAFETY: registers only, and the instruction is there: `self` says so.
             unsafe {
@@ -38,7 +46,7 @@ impl Crc {
                 );
             }
         }
-        !(sum as u32)
+        sum as u32
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! May import what the parent may.
 
-use super::MappedFile;
+use super::{MappedFile, Place};
 use crate::units::{PAGE, is_in_page};
 
 const LINE: usize = 64;
@@ -29,15 +29,29 @@ impl<'f> Sides<'f> {
     /// [`MappedFile::copy_in`] by size. Panics if they are anything else.
     #[inline(always)]
     pub fn copy_lines_in(&self, sides: u64, from: &[u8]) {
-        let are_lines = (self.at[0] as usize | from.len()).is_multiple_of(LINE);
-        assert!(are_lines && is_in_page(self.at[0], from.len()) || from.is_empty());
-        let zero = self.files[0].place(self.at[0], from.len());
-        let one = self.files[1].place(self.at[1], from.len());
-        // SAFETY:
-        // - both begin `from.len()` mapped and backed bytes (`place`), at most the 64 lines of a page, and are aligned
-        //   to lines: the first was looked at, and the second is at the same place of a page;
-        // - `from` is the caller's own memory: no safe code can have a reference into the mapping.
-        unsafe { self.files[0].platform.copy_lines_to_sides([zero, one], sides, from) }
+        let places = self.places_of_lines(from.len());
+        // SAFETY: both begin `from.len()` mapped and backed bytes (`places_of_lines`), at most the 64 lines of a page,
+        // and are aligned to lines; `from` is the caller's own memory: no safe code can have a reference into the
+        // mapping.
+        unsafe { self.files[0].platform.copy_lines_to_sides(places, sides, from) }
+    }
+
+    /// The same. The CRC-32C of the bytes.
+    #[inline(always)]
+    pub fn copy_lines_in_summed(&self, sides: u64, from: &[u8]) -> u32 {
+        let places = self.places_of_lines(from.len());
+        // SAFETY: as in `copy_lines_in`.
+        unsafe { self.files[0].platform.copy_lines_to_sides_summed(places, sides, from) }
+    }
+
+    /// Where `len` bytes begin, which are lines of one page: mapped, backed, and aligned to lines. Panics if they are
+    /// anything else.
+    #[inline(always)]
+    fn places_of_lines(&self, len: usize) -> [Place; 2] {
+        let are_lines = (self.at[0] as usize | len).is_multiple_of(LINE);
+        assert!(are_lines && is_in_page(self.at[0], len) || len == 0);
+        // (Of both: the second is at the same place of a page. Not by a closure: it would be called.)
+        [self.files[0].place(self.at[0], len), self.files[1].place(self.at[1], len)]
     }
 
     /// Asks for the lines of `len` bytes, each ahead of a load from its side. Anywhere, as

@@ -102,6 +102,7 @@ fn fate(mutant: Mutant) -> Fate {
         VouchNotDrained | VouchedWordBeforeDrain | VouchedWordNotStored => {
             by(test("drains", "a_small_write_takes_one_drain"))
         }
+        VouchSumOfNothing => by(EVERY_IMAGE),
         VouchedWordsNotFlushed | VouchNotNoted | BatchOnceARing => {
             by(test("drains", "words_are_flushed_with_the_drain"))
         }

@@ -1,0 +1,189 @@
+//! How is a line summed up while it is copied?
+//!
+//! Owns: the loop that stores lines past the cache, each to its side, and folds each into what becomes their CRC-32C. A
+//! sum by itself loads every line once more, and takes as long as a third of a drain for a page; here it is done with
+//! while the stores wait for each other.
+//!
+//! A CRC is the remainder of a polynomial. So of two lines the first may be replaced by anything with the same remainder
+//! that is no longer than the second, and added to that: this is one step, two products for each 16 bytes. What is left
+//! after all steps is a line with the remainder of all, and 8 instructions of the usual kind find that.
+//! (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
+//!
+//! Invariants: those of the parent.
+
+use super::{Cpu, Crc, Fold, LINE};
+use std::arch::asm;
+
+/// The polynomial of CRC-32C, the highest power (x^32) left out, the next one in the lowest bit.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+
+/// The remainder of x^n, the highest power in the lowest bit, as a product of such numbers wants it: one bit further
+/// up, since it comes out one bit too low.
+const fn power(n: u32) -> u64 {
+    let mut remainder = 1 << 31;
+    let mut done = 0;
+    while done < n {
+        remainder = if remainder & 1 == 1 { remainder >> 1 ^ POLYNOMIAL } else { remainder >> 1 };
+        done += 1;
+    }
+    (remainder as u64) << 1
+}
+
+/// What the first and the second 8 bytes of each 16 are multiplied by, to stand for what they stood for `lines` later.
+/// (32 bits more and less than that: a product is as long as both together, and the sum is taken of what follows 4.)
+const fn powers(lines: u32) -> [u64; 2] {
+    let bits = lines * LINE as u32 * 8;
+    [power(bits + 32), power(bits - 32)]
+}
+static POWERS: [[u64; 2]; 2] = [powers(1), powers(2)];
+
+/// A line that begins with these 4 bytes, and goes on with zeroes, leaves what a sum begins with: all bits set.
+const BEGINNING: u32 = {
+    let mut register = u32::MAX;
+    let mut bits = 0;
+    while bits < LINE * 8 {
+        // One zero bit back.
+        let was_one = register >> 31 == 1;
+        register = if was_one { (register ^ POLYNOMIAL) << 1 | 1 } else { register << 1 };
+        bits += 1;
+    }
+    register
+};
+
+/// Whether this processor can.
+#[inline(always)]
+pub fn sums_on_the_way(cpu: Cpu) -> bool {
+    cpu.fold.is_some()
+}
+
+/// Copies lines past the cache, as [`super::stream_to_sides`]. The CRC-32C of their bytes; none, and nothing is done,
+/// if this processor cannot.
+///
+/// # Safety
+/// As [`super::stream_to_sides`].
+#[inline(always)]
+pub unsafe fn stream_to_sides_summed(
+    cpu: Cpu,
+    to: [*mut u8; 2],
+    sides: u64,
+    from: *const u8,
+    lines: usize,
+) -> Option<u32> {
+    let fold = cpu.fold?;
+    // SAFETY: the caller's contract is the same.
+    Some(unsafe { stream_and_fold(fold, to, sides, from, lines) })
+}
+
+/// # Safety
+/// As [`super::stream_to_sides`].
+#[inline(always)]
+unsafe fn stream_and_fold(
+    fold: Fold,
+    to: [*mut u8; 2],
+    sides: u64,
+    from: *const u8,
+    lines: usize,
+) -> u32 {
+    debug_assert!(to.iter().all(|to| to.addr().is_multiple_of(LINE)) && lines <= 64);
+    let mut rest = [u64::from(BEGINNING), 0, 0, 0, 0, 0, 0, 0];
+    if lines > 0 {
+        // SAFETY: as in `stream_to_sides`: the loop goes once for each line, upwards from 0, and touches its 64 bytes
+        // behind `from` and behind one of `to`, which is aligned to as many; besides them it loads the constants, and
+        // loads and stores `rest`. The instructions exist: the proof says so.
+        unsafe {
+            asm!(
+                "vbroadcasti32x4 zmm19, xmmword ptr [{powers}]",
+                "vbroadcasti32x4 zmm20, xmmword ptr [{powers} + 16]",
+                "vmovdqu64 zmm17, zmmword ptr [{rest}]",
+                // An odd one comes first.
+                "test {end}, 64",
+                "jz 3f",
+                "mov {side}, {zero}",
+                "shr {sides}, 1",
+                "cmovc {side}, {one}",
+                "vmovdqu64 zmm16, zmmword ptr [{from}]",
+                "vmovntdq zmmword ptr [{side}], zmm16",
+                "vpclmulqdq zmm18, zmm17, zmm19, 0x00",
+                "vpclmulqdq zmm17, zmm17, zmm19, 0x11",
+                "vpternlogq zmm17, zmm18, zmm16, 0x96",
+                "add {n}, 64",
+                "cmp {n}, {end}",
+                "je 4f",
+                // Then two at a time, each for itself: zmm17 stands for the line before the next one, zmm21 for the one
+                // before that.
+                "3:",
+                "vpxorq zmm21, zmm21, zmm21",
+                "2:",
+                "mov {side}, {zero}",
+                "shr {sides}, 1",
+                "cmovc {side}, {one}",
+                "vmovdqu64 zmm16, zmmword ptr [{from} + {n}]",
+                "vmovntdq zmmword ptr [{side} + {n}], zmm16",
+                "vpclmulqdq zmm18, zmm21, zmm20, 0x00",
+                "vpclmulqdq zmm21, zmm21, zmm20, 0x11",
+                "vpternlogq zmm21, zmm18, zmm16, 0x96",
+                "mov {side}, {zero}",
+                "shr {sides}, 1",
+                "cmovc {side}, {one}",
+                "vmovdqu64 zmm22, zmmword ptr [{from} + {n} + 64]",
+                "vmovntdq zmmword ptr [{side} + {n} + 64], zmm22",
+                "vpclmulqdq zmm23, zmm17, zmm20, 0x00",
+                "vpclmulqdq zmm17, zmm17, zmm20, 0x11",
+                "vpternlogq zmm17, zmm23, zmm22, 0x96",
+                "add {n}, 128",
+                "cmp {n}, {end}",
+                "jb 2b",
+                "vpclmulqdq zmm18, zmm21, zmm19, 0x00",
+                "vpclmulqdq zmm21, zmm21, zmm19, 0x11",
+                "vpternlogq zmm17, zmm18, zmm21, 0x96",
+                "4:",
+                "vmovdqu64 zmmword ptr [{rest}], zmm17",
+                side = out(reg) _, zero = in(reg) to[0], one = in(reg) to[1], sides = inout(reg) sides => _,
+                n = inout(reg) 0usize => _, end = in(reg) lines * LINE, from = in(reg) from,
+                powers = in(reg) &raw const POWERS, rest = in(reg) &raw mut rest,
+                out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+                out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
+                options(nostack)
+            );
+        }
+    }
+    !Crc::from(fold).after(0, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::x86::drain;
+
+    #[repr(align(64))]
+    struct Page([u8; 4096]);
+
+    #[test]
+    fn lines_are_copied_to_their_sides_and_summed_up() {
+        let cpu = Cpu::get();
+        let from: Vec<u8> = (0..4096u32 + 7).map(|n| ((n * n) >> 3) as u8).collect();
+        for shift in [0, 7] {
+            for sides in [0, !0, 0xAAAA_5555_F00F_1234] {
+                for lines in 0..=64 {
+                    let bytes = &from[shift..shift + lines * LINE];
+                    let mut to = [Page([0xEE; 4096]), Page([0xEE; 4096])];
+                    let places = to.each_mut().map(|side| side.0.as_mut_ptr());
+                    // SAFETY: each side has 4096 bytes and is 64-aligned, and so many has `bytes`; at most 64 lines.
+                    let sum = unsafe {
+                        stream_to_sides_summed(cpu, places, sides, bytes.as_ptr(), lines)
+                    };
+                    let Some(sum) = sum else { return assert!(!sums_on_the_way(cpu)) };
+                    drain();
+                    assert_eq!(sum, ::crc32c::crc32c(bytes), "{lines} lines");
+                    for n in 0..64 {
+                        let side = (sides >> n & 1) as usize;
+                        let line = n * 64..n * 64 + 64;
+                        let written = if n < lines { &bytes[line.clone()] } else { &[0xEE; 64] };
+                        assert_eq!(&to[side].0[line.clone()], written, "{sides:x} {n} of {lines}");
+                        assert_eq!(to[1 - side].0[line], [0xEE; 64], "{sides:x} {n} of {lines}");
+                    }
+                }
+            }
+        }
+    }
+}
