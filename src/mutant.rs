@@ -108,6 +108,7 @@ mutants! {
         PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
         CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
         GrownRestNotFlushed "grown-rest-not-flushed": "a growth over what was cut off within a page is told by the journal alone",
+        OpenedRestKnown "opened-rest-known": "a file that is opened holds zeroes past its end, on the disk",
         WordsBeforeRecord "words-before-record": "durable words before their record",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
         CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",

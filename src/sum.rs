@@ -1,7 +1,7 @@
 //! How is a checksum taken? CRC-32C, as everywhere in the format.
 //!
-//! By crates, but for the two sums of a small write, whose time is the write's own: what is in registers is summed up
-//! there, a word an instruction. Longer bytes go to `crc-fast` where it has loops of its own for the processor: for a
+//! By crates, but for the sums of a write with one drain, whose time is the write's own: what is in registers is summed
+//! up there, a word an instruction, and what is copied is summed up on the way (`platform/x86/summed`). Longer bytes go to `crc-fast` where it has loops of its own for the processor: for a
 //! KiB it takes half the time of `crc32c`. It has no way to go on from another sum; that, and other processors,
 //! `crc32c` does. Invariant: the same sums. May import of this crate the proof that there is such an instruction.
 

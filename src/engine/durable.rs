@@ -30,7 +30,7 @@ use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
-use crate::units::{PAGE, PageIndex, RegionIndex, SLICE};
+use crate::units::{PageIndex, RegionIndex, SLICE};
 
 /// A cut whose slices are longer than this is made durable where it is; so is one whose record would be
 /// longer than a quarter of the journal. Up to here, as far as was measured, the journal takes less time. See
@@ -46,8 +46,8 @@ pub(crate) struct Durable {
     regions: Mutex<Vec<RegionIndex>>,
     /// Something was changed that no record tells of: both files must be synced before the next one.
     must_flush: AtomicBool,
-    /// What home's last page holds past the length is zero on the disk too, or will be by the next flush.
-    /// (Read and written by who holds `resizing`.)
+    /// What home's last block holds past the length is zero on the disk too, or will be by the next flush.
+    /// (Read and written by who holds `resizing`, or closes.)
     rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
@@ -146,7 +146,8 @@ impl Durable {
             len: AtomicU64::new(len),
             regions: Mutex::new(Vec::new()),
             must_flush: AtomicBool::new(false),
-            rest_is_zero: AtomicBool::new(false),
+            // Nobody knows what was cut off there before.
+            rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
             syncing: Mutex::new(()),
@@ -171,12 +172,13 @@ impl Durable {
         self.must_flush();
     }
 
-    /// The file has grown from `old`. The rest of the page there was zeroed by the system, in the page cache and,
+    /// The file has grown. The rest of the block where it had ended was zeroed by the system, in the page cache and,
     /// on some file systems (btrfs), only now: nobody had written back that it was cut off. So the first growth after
-    /// a cut, or after opening, waits for that: the new length may be on the disk before it.
-    pub fn has_grown(&self, old: u64) {
+    /// a cut, or after opening, waits for that: the new length may be on the disk before it. (Whatever the old length
+    /// was: a file system's blocks may be longer than our pages.)
+    pub fn has_grown(&self) {
         let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
-        if !is_known && !old.is_multiple_of(PAGE as u64) && !planted!(GrownRestNotFlushed) {
+        if !is_known && !planted!(GrownRestNotFlushed) {
             self.must_flush();
         }
     }

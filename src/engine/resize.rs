@@ -77,7 +77,7 @@ impl Engine {
         // The commit point: durable before anybody uses the new bytes.
         unless!(GrowLengthNotDrained, self.drain(lane));
         if let Some(durable) = &self.durable {
-            durable.has_grown(old);
+            durable.has_grown();
         }
         self.publish_len(new);
         Ok(())

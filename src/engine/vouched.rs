@@ -20,13 +20,13 @@ use super::stats::Counter;
 use crate::bitmap::{Slices, Validity};
 use crate::error::Result;
 use crate::format::layout::{self, VOUCH};
-use crate::format::vouch::Vouch;
+use crate::format::vouch::{RingSeed, Vouch};
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 
-/// Most bytes of a vouched flip: to sum them up (by `crc-fast`) takes less than a drain. See `docs/performance.md`.
+/// Most bytes of a vouched flip: to sum them up takes less than a drain, or no time at all. See `docs/performance.md`.
 pub(super) const VOUCHED_AT_MOST: usize = PAGE;
 /// Most bytes of one whose slices have to be completed first: that costs a copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;
@@ -73,10 +73,7 @@ impl Engine {
         let is_later = bytes.len() > SUMMED_BEFORE
             && self.platform.sums_on_the_way()
             && target.slices.are_one_run();
-        let line = (!is_later).then(|| {
-            let seed = self.ring_seeds[usize::from(lane.index().0)];
-            self.entry(lane, target, valid, seed.sum_of(bytes))
-        });
+        let line = (!is_later).then(|| self.entry(lane, target, valid, |seed| seed.sum_of(bytes)));
         Draft { valid, line }
     }
 
@@ -86,11 +83,11 @@ impl Engine {
         lane: &InUse<'_>,
         target: &Target<'_>,
         valid: Validity,
-        sum: u32,
+        sum: impl FnOnce(RingSeed) -> u32,
     ) -> [u64; VOUCH / 8] {
         let seed = self.ring_seeds[usize::from(lane.index().0)];
         let slices = target.slices.0;
-        let sides = valid.targets().0 & slices;
+        let (sides, sum) = (valid.targets().0 & slices, sum(seed));
         Vouch { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
     }
 
@@ -118,7 +115,7 @@ impl Engine {
                 let offset = target.start();
                 let sum = self.copy_lines_summed(lane, offset, draft.valid.targets(), bytes);
                 let sum = if planted!(VouchSumOfNothing) { 0 } else { sum };
-                self.entry(lane, target, draft.valid, sum)
+                self.entry(lane, target, draft.valid, |_| sum)
             }
         };
         let sequence = lane.next_vouch();

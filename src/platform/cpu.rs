@@ -24,8 +24,9 @@ pub struct FastString(());
 #[derive(Clone, Copy, Debug)]
 pub struct Crc(());
 
-impl From<Fold> for Crc {
-    fn from(_also: Fold) -> Crc {
+impl Fold {
+    /// The proof for words.
+    pub fn crc(self) -> Crc {
         Crc(())
     }
 }

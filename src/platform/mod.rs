@@ -10,7 +10,7 @@
 //! - Nothing here knows what the bytes mean.
 //! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come out.
 //!
-//! May import: std, libc, memmap2, uuid, and `primitive` (under a model checker every access to mapped bytes
+//! May import: std, libc, memmap2, uuid, crc32c, and `primitive` (under a model checker every access to mapped bytes
 //! begins with a place where the scheduler may go on with another thread). Nothing of this crate above
 //! it.
 

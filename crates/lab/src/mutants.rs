@@ -207,6 +207,7 @@ fn fate(mutant: Mutant) -> Fate {
         ]),
         CutNotFlushed
         | GrownRestNotFlushed
+        | OpenedRestKnown
         | WordsBeforeRecord
         | RecordOfOldLength
         | FlushNotBase

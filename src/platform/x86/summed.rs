@@ -11,7 +11,7 @@
 //!
 //! Invariants: those of the parent.
 
-use super::{Cpu, Crc, Fold, LINE};
+use super::{Cpu, Fold, LINE};
 use std::arch::asm;
 
 /// The polynomial of CRC-32C, the highest power (x^32) left out, the next one in the lowest bit.
@@ -30,7 +30,8 @@ const fn power(n: u32) -> u64 {
 }
 
 /// What the first and the second 8 bytes of each 16 are multiplied by, to stand for what they stood for `lines` later.
-/// (32 bits more and less than that: a product is as long as both together, and the sum is taken of what follows 4.)
+/// (The first 8 bytes count for 64 powers more than the second, and such a number lies in the lower half of its register,
+/// where it counts for 32 more than it is: so 64 - 32 more, and 32 less.)
 const fn powers(lines: u32) -> [u64; 2] {
     let bits = lines * LINE as u32 * 8;
     [power(bits + 32), power(bits - 32)]
@@ -70,12 +71,15 @@ pub unsafe fn stream_to_sides_summed(
     lines: usize,
 ) -> Option<u32> {
     let fold = cpu.fold?;
+    if lines == 0 {
+        return Some(0);
+    }
     // SAFETY: the caller's contract is the same.
     Some(unsafe { stream_and_fold(fold, to, sides, from, lines) })
 }
 
 /// # Safety
-/// As [`super::stream_to_sides`].
+/// As [`super::stream_to_sides`], and `lines` is not 0.
 #[inline(always)]
 unsafe fn stream_and_fold(
     fold: Fold,
@@ -84,70 +88,72 @@ unsafe fn stream_and_fold(
     from: *const u8,
     lines: usize,
 ) -> u32 {
-    debug_assert!(to.iter().all(|to| to.addr().is_multiple_of(LINE)) && lines <= 64);
-    let mut rest = [u64::from(BEGINNING), 0, 0, 0, 0, 0, 0, 0];
-    if lines > 0 {
-        // SAFETY: as in `stream_to_sides`: the loop goes once for each line, upwards from 0, and touches its 64 bytes
-        // behind `from` and behind one of `to`, which is aligned to as many; besides them it loads the constants, and
-        // loads and stores `rest`. The instructions exist: the proof says so.
-        unsafe {
-            asm!(
-                "vbroadcasti32x4 zmm19, xmmword ptr [{powers}]",
-                "vbroadcasti32x4 zmm20, xmmword ptr [{powers} + 16]",
-                "vmovdqu64 zmm17, zmmword ptr [{rest}]",
-                // An odd one comes first.
-                "test {end}, 64",
-                "jz 3f",
-                "mov {side}, {zero}",
-                "shr {sides}, 1",
-                "cmovc {side}, {one}",
-                "vmovdqu64 zmm16, zmmword ptr [{from}]",
-                "vmovntdq zmmword ptr [{side}], zmm16",
-                "vpclmulqdq zmm18, zmm17, zmm19, 0x00",
-                "vpclmulqdq zmm17, zmm17, zmm19, 0x11",
-                "vpternlogq zmm17, zmm18, zmm16, 0x96",
-                "add {n}, 64",
-                "cmp {n}, {end}",
-                "je 4f",
-                // Then two at a time, each for itself: zmm17 stands for the line before the next one, zmm21 for the one
-                // before that.
-                "3:",
-                "vpxorq zmm21, zmm21, zmm21",
-                "2:",
-                "mov {side}, {zero}",
-                "shr {sides}, 1",
-                "cmovc {side}, {one}",
-                "vmovdqu64 zmm16, zmmword ptr [{from} + {n}]",
-                "vmovntdq zmmword ptr [{side} + {n}], zmm16",
-                "vpclmulqdq zmm18, zmm21, zmm20, 0x00",
-                "vpclmulqdq zmm21, zmm21, zmm20, 0x11",
-                "vpternlogq zmm21, zmm18, zmm16, 0x96",
-                "mov {side}, {zero}",
-                "shr {sides}, 1",
-                "cmovc {side}, {one}",
-                "vmovdqu64 zmm22, zmmword ptr [{from} + {n} + 64]",
-                "vmovntdq zmmword ptr [{side} + {n} + 64], zmm22",
-                "vpclmulqdq zmm23, zmm17, zmm20, 0x00",
-                "vpclmulqdq zmm17, zmm17, zmm20, 0x11",
-                "vpternlogq zmm17, zmm23, zmm22, 0x96",
-                "add {n}, 128",
-                "cmp {n}, {end}",
-                "jb 2b",
-                "vpclmulqdq zmm18, zmm21, zmm19, 0x00",
-                "vpclmulqdq zmm21, zmm21, zmm19, 0x11",
-                "vpternlogq zmm17, zmm18, zmm21, 0x96",
-                "4:",
-                "vmovdqu64 zmmword ptr [{rest}], zmm17",
-                side = out(reg) _, zero = in(reg) to[0], one = in(reg) to[1], sides = inout(reg) sides => _,
-                n = inout(reg) 0usize => _, end = in(reg) lines * LINE, from = in(reg) from,
-                powers = in(reg) &raw const POWERS, rest = in(reg) &raw mut rest,
-                out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
-                out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
-                options(nostack)
-            );
-        }
+    debug_assert!(to.iter().all(|to| to.addr().is_multiple_of(LINE)) && (1..=64).contains(&lines));
+    let mut rest = [0; LINE / 8];
+    // SAFETY:
+    // - an odd line goes before the loop, so `end - n` is a multiple of 128 whenever the loop begins, and not 0: both
+    //   lines of a step are among the caller's; each line is taken once, upwards, and takes one bit of `sides`;
+    // - each of `to` is aligned to 64, and the steps keep that, which vmovntdq demands;
+    // - `POWERS` has the 32 bytes that are loaded, and `rest` the 64 that are stored;
+    // - all instructions are of AVX-512F, or VPCLMULQDQ as wide: the proof says that they exist.
+    unsafe {
+        asm!(
+            "vbroadcasti32x4 zmm19, xmmword ptr [{powers}]",
+            "vbroadcasti32x4 zmm20, xmmword ptr [{powers} + 16]",
+            // In a register at once: what is stored in pieces and loaded as a whole would be waited for.
+            "vmovd xmm17, {beginning:e}",
+            // An odd one comes first.
+            "test {end}, 64",
+            "jz 3f",
+            "mov {side}, {zero}",
+            "shr {sides}, 1",
+            "cmovc {side}, {one}",
+            "vmovdqu64 zmm16, zmmword ptr [{from}]",
+            "vmovntdq zmmword ptr [{side}], zmm16",
+            "vpclmulqdq zmm18, zmm17, zmm19, 0x00",
+            "vpclmulqdq zmm17, zmm17, zmm19, 0x11",
+            "vpternlogq zmm17, zmm18, zmm16, 0x96",
+            "add {n}, 64",
+            "cmp {n}, {end}",
+            "je 4f",
+            // Then two at a time, each for itself: zmm17 stands for the line before the next one, zmm21 for the one
+            // before that.
+            "3:",
+            "vpxorq zmm21, zmm21, zmm21",
+            "2:",
+            "mov {side}, {zero}",
+            "shr {sides}, 1",
+            "cmovc {side}, {one}",
+            "vmovdqu64 zmm16, zmmword ptr [{from} + {n}]",
+            "vmovntdq zmmword ptr [{side} + {n}], zmm16",
+            "vpclmulqdq zmm18, zmm21, zmm20, 0x00",
+            "vpclmulqdq zmm21, zmm21, zmm20, 0x11",
+            "vpternlogq zmm21, zmm18, zmm16, 0x96",
+            "mov {side}, {zero}",
+            "shr {sides}, 1",
+            "cmovc {side}, {one}",
+            "vmovdqu64 zmm22, zmmword ptr [{from} + {n} + 64]",
+            "vmovntdq zmmword ptr [{side} + {n} + 64], zmm22",
+            "vpclmulqdq zmm23, zmm17, zmm20, 0x00",
+            "vpclmulqdq zmm17, zmm17, zmm20, 0x11",
+            "vpternlogq zmm17, zmm23, zmm22, 0x96",
+            "add {n}, 128",
+            "cmp {n}, {end}",
+            "jb 2b",
+            "vpclmulqdq zmm18, zmm21, zmm19, 0x00",
+            "vpclmulqdq zmm21, zmm21, zmm19, 0x11",
+            "vpternlogq zmm17, zmm18, zmm21, 0x96",
+            "4:",
+            "vmovdqu64 zmmword ptr [{rest}], zmm17",
+            side = out(reg) _, zero = in(reg) to[0], one = in(reg) to[1], sides = inout(reg) sides => _,
+            n = inout(reg) 0usize => _, end = in(reg) lines * LINE, from = in(reg) from,
+            powers = in(reg) &raw const POWERS, rest = in(reg) &raw mut rest, beginning = in(reg) BEGINNING,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
+            options(nostack)
+        );
     }
-    !Crc::from(fold).after(0, rest)
+    !fold.crc().after(0, rest)
 }
 
 #[cfg(test)]

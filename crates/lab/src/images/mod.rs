@@ -110,14 +110,22 @@ fn round_the_journal(depth: u32) -> Job {
 
 /// What the last page holds past the end is zeroed in the page cache and nowhere else; then the file grows over it.
 /// (btrfs does that. A loss of power brought back what had been cut off: `lab/power` came upon it, after months.)
-fn grown_over_what_was_cut_off(depth: u32) -> Job {
-    Job {
+/// In one session, and in two.
+fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
+    use Kind::{Fast, Grow, Reopen, Shrink, Spatial, Sync};
+    let sequences = [
+        vec![Shrink, Sync, Grow, Sync],
+        vec![Shrink, Sync, Fast, Grow, Sync],
+        vec![Shrink, Sync, Spatial, Grow, Sync],
+        vec![Shrink, Sync, Reopen, Grow, Sync],
+    ];
+    sequences.into_iter().map(move |kinds| Job {
         model: Model::Chunk,
-        kinds: [Kind::Shrink, Kind::Sync, Kind::Grow, Kind::Sync].into(),
+        kinds,
         depth,
         moments: Which::All,
         is_page_cache: true,
-    }
+    })
 }
 
 /// What needs a rule each, and is tried first.
@@ -155,7 +163,8 @@ pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
         numbers.map(move |n| last(long(settings, 3 * n + 2)))
     };
     let jobs: Vec<Job> = on_disk(1, 1)
-        .chain([round_the_journal(0), grown_over_what_was_cut_off(0)])
+        .chain([round_the_journal(0)])
+        .chain(grown_over_what_was_cut_off(0))
         .chain(random(0..20))
         .chain(on_disk(2, 0))
         .chain(random(20..60))
@@ -195,7 +204,8 @@ fn jobs(settings: &Settings) -> Vec<Job> {
         return jobs;
     }
     jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
-    jobs.extend([round_the_journal(1), grown_over_what_was_cut_off(1)]);
+    jobs.push(round_the_journal(1));
+    jobs.extend(grown_over_what_was_cut_off(1));
     of_all(1, 2, &mut jobs);
     let single = jobs.len();
     of_all(2, 2, &mut jobs);

@@ -676,6 +676,7 @@ impl World {
         let was = inode.len;
         if offset + len > was {
             inode.len = offset + len;
+            self.show_past_the_end(file, was);
             self.note(Change::Len { file, len: was, cut: None });
         }
         let inode = self.inode(file);
@@ -707,6 +708,10 @@ impl World {
         let inode = self.inode(file);
         let was = inode.len;
         if was == len {
+            if self.is_page_cache {
+                // What was stored past the end is gone.
+                self.hide_past_the_end(file);
+            }
             return Ok(());
         }
         self.keep();
@@ -716,16 +721,15 @@ impl World {
             let end = was.next_multiple_of(PAGE);
             (len, end, inode.memory.zero(len, end))
         });
-        if self.is_page_cache {
-            match &cut {
-                Some((from, end, before)) => {
-                    let memory = &mut self.inode(file).memory;
-                    memory.put_back(*from, *end, before);
-                    memory.zero(len.next_multiple_of(PAGE), *end);
-                    self.hide_past_the_end(file);
-                }
-                None => self.zero_rest_of_page(file, was, writer(file)),
+        match &cut {
+            Some((from, end, before)) if self.is_page_cache => {
+                let memory = &mut self.inode(file).memory;
+                memory.put_back(*from, *end, before);
+                memory.zero(len.next_multiple_of(PAGE), *end);
+                self.hide_past_the_end(file);
             }
+            Some(_) => {}
+            None => self.show_past_the_end(file, was),
         }
         self.note(Change::Len { file, len: was, cut });
         if len < was {
@@ -741,6 +745,13 @@ impl World {
     /// The rest of the file's last page reads as zeroes. On the disk it stays as it is.
     fn hide_past_the_end(&mut self, file: FileNumber) {
         self.zero_rest_of_page(file, self.files[&file].len, PAST_THE_END);
+    }
+
+    /// The file has grown from `was`: the zeroes there are written back with what is stored to it.
+    fn show_past_the_end(&mut self, file: FileNumber, was: u64) {
+        if self.is_page_cache {
+            self.zero_rest_of_page(file, was, writer(file));
+        }
     }
 
     /// Stores zeroes from `at` to the end of its page, if it has storage.
@@ -833,6 +844,7 @@ impl World {
         let was = self.inode(file).len;
         if offset + buf.len() as u64 > was {
             self.inode(file).len = offset + buf.len() as u64;
+            self.show_past_the_end(file, was);
             self.note(Change::Len { file, len: was, cut: None });
         }
         self.store_by(writer(file), file, offset, buf, true);

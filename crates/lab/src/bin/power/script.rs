@@ -15,8 +15,8 @@ pub struct Plan {
     pub len: u64,
     /// Operations between two syncs, about.
     pub between_syncs: u64,
-    /// One operation in so many changes the length, besides those of all plans.
-    pub between_lengths: u8,
+    /// One operation in so many changes the length, if there is a number; one in twenty does in any case.
+    pub between_lengths: Option<u8>,
 }
 
 const PLAN: Plan = Plan {
@@ -24,7 +24,7 @@ const PLAN: Plan = Plan {
     durability: Durability::BySync,
     len: 300_000,
     between_syncs: 3,
-    between_lengths: u8::MAX,
+    between_lengths: None,
 };
 
 /// One for each mode, one that syncs so seldom that its points are too long for the journal, and one that is cut off
@@ -46,7 +46,7 @@ pub const PLANS: &[Plan] = &[
         between_syncs: 4,
         ..PLAN
     },
-    Plan { name: "resized", len: 60_000, between_lengths: 2, ..PLAN },
+    Plan { name: "resized", len: 60_000, between_lengths: Some(2), ..PLAN },
 ];
 
 /// The least journal that there is: it goes round every sixteen points.
@@ -109,11 +109,8 @@ impl Script {
         if self.random.u64(..self.plan.between_syncs) == 0 {
             return Op::Sync;
         }
-        let change = match self.random.u8(..self.plan.between_lengths) {
-            0 => self.random.u8(..2),
-            _ => self.random.u8(..40),
-        };
-        match change {
+        let changes_len = self.plan.between_lengths.is_some_and(|n| self.random.u8(..n) == 0);
+        match self.random.u8(..if changes_len { 2 } else { 40 }) {
             0 => {
                 self.len = (self.len + self.random.u64(1..100_000)).min(LONGEST_FILE);
                 Op::SetLen(self.len)
