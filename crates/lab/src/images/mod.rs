@@ -109,8 +109,8 @@ fn round_the_journal(depth: u32) -> Job {
 }
 
 /// What the last page holds past the end is zeroed in the page cache and nowhere else; then the file grows over it.
-/// (btrfs does that. A loss of power brought back what had been cut off: `lab/power` came upon it, after months.)
-/// In one session, and in two.
+/// (btrfs does that. A loss of power brought back what had been cut off: `lab/power` came upon it once.) In one
+/// session, and in two.
 fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
     use Kind::{Fast, Grow, Reopen, Shrink, Spatial, Sync};
     let sequences = [
