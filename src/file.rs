@@ -214,7 +214,8 @@ impl AtomicMappedFile {
 
     /// Changes the file's length in bytes, in use and without moving the mapping: the length is
     /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good. Where durable
-    /// points are kept, making the file shorter makes one.
+    /// points are kept, making the file shorter makes one; and the one after that, or after the first growth since
+    /// then or since opening, syncs both files, however little has changed.
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be

@@ -330,8 +330,7 @@ impl Engine {
     /// By no branch for the sides: nobody foresees them where pages were written in places.
     #[inline(always)]
     pub(super) fn copy_lines(&self, lane: &Lane, offset: u64, sides: Validity, bytes: &[u8]) {
-        let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
-        self.slots(offset).copy_lines_in(sides.bits_from(offset), bytes);
+        self.slots(offset).copy_lines_in(sides_of_lines(sides, offset), bytes);
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
     }
 
@@ -344,9 +343,8 @@ impl Engine {
         sides: Validity,
         bytes: &[u8],
     ) -> u32 {
-        let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
-        self.slots(offset).copy_lines_in_summed(sides.bits_from(offset), bytes)
+        self.slots(offset).copy_lines_in_summed(sides_of_lines(sides, offset), bytes)
     }
 
     /// Stores bytes that the next drain makes durable.
@@ -362,6 +360,13 @@ impl Engine {
         let lines = (at % SLICE as u64 + bytes.len() as u64).div_ceil(SLICE as u64);
         lane.stats.bump(Counter::BytesWritten, lines * SLICE as u64);
     }
+}
+
+/// The sides of the lines from `offset` on, the first one's in the lowest bit.
+#[inline(always)]
+fn sides_of_lines(sides: Validity, offset: u64) -> u64 {
+    let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
+    sides.bits_from(offset)
 }
 
 /// Whether `piece` continues `run` in the same slots: on one side, and in one superchunk.

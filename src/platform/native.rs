@@ -491,7 +491,6 @@ mod tests {
         }
     }
 
-    /// Lines to two sides and from them, in part at the ends of what is copied out.
     /// As this processor is, and as it were if it could not sum up lines.
     fn natives() -> impl Iterator<Item = Native> {
         let native = Native::new();
@@ -502,6 +501,7 @@ mod tests {
         [native, less].into_iter()
     }
 
+    /// Lines to two sides and from them, in part at the ends of what is copied out.
     #[test]
     fn lines_of_two_sides_match_plain_copies() {
         let source: Vec<u8> = (0..4096u32).map(|n| (n * 7 % 253) as u8).collect();

@@ -3,8 +3,8 @@
 //! Owns: every instruction that touches mapped memory on this architecture, except the atomic word
 //! operations (`word.rs`), and those for checksums. The instructions are inline assembly because the
 //! other side of a mapping is not the compiler's: another thread (an optimistic reader), another process
-//! or the kernel may touch the bytes at any time. An assembly block that is opaque to the compiler means just what the
-//! processor does; a Rust copy would be a data race.
+//! or the kernel may touch the bytes at any time. An assembly block that is opaque to the compiler means
+//! just what the processor does; a Rust copy would be a data race.
 //!
 //! Invariants:
 //! - No block carries `nomem` or `readonly` if it writes or orders memory, so each is a compiler

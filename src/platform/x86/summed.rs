@@ -1,8 +1,8 @@
 //! How is a line summed up while it is copied?
 //!
 //! Owns: the loop that stores lines past the cache, each to its side, and folds each into what becomes their CRC-32C. A
-//! sum by itself loads every line once more, and takes as long as a third of a drain for a page; here it is done with
-//! while the stores wait for each other.
+//! sum by itself loads every line once more, and takes some 50 ns for a page; here it is done with while the stores wait
+//! for each other.
 //!
 //! A CRC is the remainder of a polynomial. So of two lines the first may be replaced by anything with the same remainder
 //! that is no longer than the second, and added to that: this is one step, two products for each 16 bytes. What is left
