@@ -37,7 +37,7 @@ use crate::units::{PAGE, PageIndex, RegionIndex, is_in_page};
 use std::ops::Range;
 
 /// One read in so many that finds its page at home makes it known: that takes as long as one or two of them do.
-const NOTED: u64 = if cfg!(shuttle) { 1 } else { 13 };
+const NOTED: u32 = if cfg!(shuttle) { 1 } else { 13 };
 
 /// There are words for so many times the bytes that the file has when they are made, and for so many bytes at least.
 /// Later pages are never known. (Not for the longest that it may become: address space of this kind counts for what a
@@ -305,7 +305,7 @@ mod tests {
             if !has_words(&file) {
                 return;
             }
-            assert_eq!(known(&file), [], "{medium}");
+            assert!(known(&file).is_empty(), "{medium}");
             file.deploy(0..LEN).expect("a deployment");
             assert_eq!(known(&file).len() as u64, PAGES, "{medium}");
             let view = |range: Range<u64>| (medium == Medium::Ram).then(|| file.view(range));
@@ -386,11 +386,11 @@ mod tests {
                 file.load::<u64>(page(n).start + 8).expect("a read");
             }
         };
-        read(5, 2 * NOTED);
+        read(5, 2 * u64::from(NOTED));
         assert_eq!(known(&file), [5]);
         // As many places in turn as there are reads between two that count.
-        (0..509 * NOTED).for_each(|n| read(20 + n % NOTED, 1));
-        assert_eq!(known(&file).len() as u64, 1 + NOTED);
+        (0..509 * u64::from(NOTED)).for_each(|n| read(20 + n % u64::from(NOTED), 1));
+        assert_eq!(known(&file).len() as u64, 1 + u64::from(NOTED));
         // Not what is held, or away, or cut in two by the end.
         let engine = file.engine();
         let region = engine.state.touched(RegionIndex(0)).expect("touched");

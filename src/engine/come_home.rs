@@ -33,19 +33,19 @@ use std::ops::Range;
 /// A read of so many bytes is long.
 const LONG: u64 = 64 << 10;
 
-/// One read of so many is counted. No power of two: of those, as many places are often read in turn. (In a model of
-/// schedules, which are short, a page comes home with the first one.)
-const SAMPLED: u64 = if cfg!(shuttle) { 1 } else { 7 };
+/// One read of so many is counted. (In a model of schedules, which are short, a page comes home with the first one.)
+const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
 /// So many counted ones are enough.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
-/// For so many reads it is every seventh one, then every seventh from another one on: who goes through seven places
-/// again and again would have one of them counted.
-const IN_STEP: u64 = 509;
+/// 2^32 divided by the golden section. Its multiples are spread evenly, and in step with nothing: who goes through seven
+/// places again and again would have one of them counted by every seventh read.
+const GOLDEN: u32 = 0x9E37_79B9;
 
-/// Whether the read with this number is one of those of which one in `many` is taken.
+/// Whether the read with this number is one of those of which one in `many` is taken. (Of numbers, one instruction finds
+/// that out, and a comparison.)
 #[inline(always)]
-pub(super) fn is_one_in(many: u64, number: u64) -> bool {
-    (number + number / IN_STEP).is_multiple_of(many)
+pub(super) fn is_one_in(many: u32, number: u64) -> bool {
+    (number as u32).wrapping_mul(GOLDEN) <= u32::MAX / many
 }
 
 /// Who has written something is taken, after so many reads, for somebody who only reads. What it has brought home is
@@ -207,8 +207,8 @@ mod tests {
         file.stats().deployments - before
     }
 
-    const FEW: u64 = ONLY_READS / 3 + SAMPLED * (ENOUGH as u64 - 2);
-    const MANY: u64 = ONLY_READS / 3 + SAMPLED * (ENOUGH as u64 + 2);
+    const FEW: u64 = ONLY_READS / 3 + SAMPLED as u64 * (ENOUGH as u64 - 2);
+    const MANY: u64 = ONLY_READS / 3 + SAMPLED as u64 * (ENOUGH as u64 + 2);
 
     #[test]
     fn a_page_comes_home_after_many_reads_without_a_write() {
@@ -254,13 +254,19 @@ mod tests {
     fn each_of_several_places_is_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
-        let places = (0..9 * SAMPLED).map(|n| n * 4096);
-        places.clone().for_each(|at| file.write_at(&[7; 64], at).expect("a write"));
-        // In step with what is counted: for a while it is always the same ones of them.
-        for _ in 0..100 * IN_STEP / (9 * SAMPLED) {
-            places.clone().for_each(|at| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
+        // Numbers of places that are in step with what is counted, if anything is: how many are counted of so many, as
+        // whole numbers go, and after how many the counted ones are nearly the same ones again (Fibonacci's numbers).
+        for count in [SAMPLED.into(), 9 * u64::from(SAMPLED), 8, 13, 21, 34, 55, 89] {
+            let before = file.stats().deployments;
+            let places = (0..count).map(|n| n * 4096);
+            places.clone().for_each(|at| file.write_at(&[7; 64], at).expect("a write"));
+            for _ in 0..50_000 / count {
+                places.clone().for_each(|at| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
+            }
+            assert_eq!(file.stats().deployments - before, count, "of {count}");
+            // Home as a whole, so that what is written next is away.
+            file.deploy(0..LEN).expect("a deployment");
         }
-        assert_eq!(file.stats().deployments, 9 * SAMPLED);
     }
 
     #[test]

@@ -55,7 +55,11 @@ impl Engine {
     #[inline(always)]
     pub(super) fn copy_from_sides(&self, to: &mut [u8], offset: u64, validity: Validity) -> bool {
         let sides = if planted!(PiecesReadAtHome) { Validity(0) } else { validity };
-        self.slots(offset).copy_out_in_page(to, sides.bits_from(offset))
+        let filling = self.slots(offset).to_fill(to);
+        filling.is_some_and(|filling| {
+            filling.fill_from_sides(sides.bits_from(offset));
+            true
+        })
     }
 
     /// Asks for a piece of one page that will be copied soon.

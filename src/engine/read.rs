@@ -11,11 +11,12 @@ use super::Engine;
 use super::come_home::is_counted;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
+use super::recent::Expected;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::span;
 use crate::error::Result;
-use crate::lock::{Patience, Version};
+use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
@@ -40,17 +41,42 @@ pub(crate) struct ReadMark {
 
 impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
-    #[inline]
+    // What the thread remembers is looked up where this is called: a program finds its own threads' memory by an address,
+    // a library, such as this crate is, by a call.
+    #[inline(always)]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
         // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
         // under way at the same time.
         self.home.prefetch_read(offset);
         let is_done = match self.lane_at_hand() {
-            Some(lane) if lane.recent.reads_away() => self.read_away(lane, to, offset),
-            Some(lane) => self.read_known(lane, to, offset) || self.read_home(lane, to, offset),
-            None => false,
+            Some(lane) => self.read_at_once(lane, to, offset),
+            None => self.read_behind_own_write(to, offset),
         };
         if is_done { Ok(()) } else { self.read_anyhow(to, offset) }
+    }
+
+    /// The same, tried once, as what the thread has read lately lets expect. `lane` is the one at hand. False: something
+    /// is not as usual.
+    #[inline(always)]
+    fn read_at_once(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        match lane.recent.expected() {
+            Expected::AtHome => {
+                self.read_known(lane, to, offset) || self.read_home(lane, to, offset)
+            }
+            Expected::OnOneSide => self.read_either::<false>(lane, to, offset),
+            Expected::OnBothSides => self.read_either::<true>(lane, to, offset),
+        }
+    }
+
+    /// The same, once everybody sees what this thread has written, if that was all that was in the way.
+    #[inline(never)]
+    fn read_behind_own_write(&self, to: &mut [u8], offset: u64) -> bool {
+        let has_written = after_own_writes();
+        let Some(lane) = self.lane_at_hand() else { return false };
+        if has_written {
+            lane.recent.note_write(lane.reads());
+        }
+        self.read_at_once(lane, to, offset)
     }
 
     /// The same, whatever the range is and whatever is found.
@@ -61,8 +87,9 @@ impl Engine {
             self.ask_ahead(offset, to.len() as u64);
         }
         let lane = self.lane_after_own_writes();
-        // Perhaps nothing was in the way but what the thread has written before, or that the page is not at home.
-        if self.lane_at_hand().is_some_and(|at_hand| self.read_away(at_hand, to, offset)) {
+        // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
+        if self.lane_at_hand().is_some_and(|at_hand| self.read_either::<true>(at_hand, to, offset))
+        {
             return Ok(());
         }
         let mut pieces = 0;

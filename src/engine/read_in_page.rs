@@ -16,12 +16,10 @@ use super::state::{PageState, RegionState};
 use super::stats::Counter;
 use crate::bitmap::span::slices_of;
 use crate::bitmap::{Slices, Validity};
-use crate::format::layout;
 use crate::lock::Look;
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PageIndex, is_in_page};
-use std::hint::select_unpredictable;
+use crate::units::{PAGE, PageIndex, is_in_page};
 
 /// A read of one page that has begun, and is pinned.
 struct Begun<'e> {
@@ -56,7 +54,7 @@ impl Engine {
     /// not, and `to` is whatever it is.
     #[inline(never)]
     pub(super) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let Some(begun) = self.begin_in_page(lane, to.len(), offset, false) else { return false };
+        let Some(begun) = self.begin_in_page(lane, to.len(), offset) else { return false };
         // The page as a whole: then it does not matter which slices they are.
         let is_copied = (begun.validity == Validity(0) || planted!(AwayTakenForHome))
             && (begun.region.home_is_loadable() || planted!(HoleReadAtOnce))
@@ -69,76 +67,106 @@ impl Engine {
         is_done
     }
 
-    /// The same, where the bytes may lie on either side, or on both.
+    /// The same, where the bytes may lie on either side, or, if it `MAY_BE_BOTH`, on both: else that is left to the next
+    /// read.
+    // Two functions of few values at a time, which call nothing but at the end: what is saved is a store, and a load.
     #[inline(never)]
-    pub(super) fn read_away(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let asks = lane.recent.reads_away();
-        let Some(begun) = self.begin_in_page(lane, to.len(), offset, asks) else { return false };
-        let validity = begun.validity;
+    pub(super) fn read_either<const MAY_BE_BOTH: bool>(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let (slots, len) = (self.slots(offset), to.len());
+        // The home slot was asked for. Which of the two it is will be known when the page's state is here.
+        slots.prefetch_second();
+        if !is_in_page(offset, len) {
+            return false;
+        }
+        let pinned = lane.pin_at_once();
+        // (Here, where the addresses are at hand. What is backed does not shrink while this is pinned.)
+        let Some(filling) = slots.to_fill(to) else { return pinned.has_not_read() };
+        let Some(begun) = self.begin_pinned(pinned, len, offset) else { return false };
         // (Of no bytes they are one slice or all. Nothing will be loaded.)
-        let slices = Slices::first(slices_of(offset, to.len()));
-        let there = Slices(validity.bits_from(offset)).and(slices);
-        lane.recent.note_read(!there.is_empty());
-        let is_copied = if there.is_all_or_none_of_first(slices) {
+        let slices = Slices::first(slices_of(offset, len));
+        let sides = begun.validity.bits_from(offset);
+        let there = Slices(sides).and(slices);
+        let are_on_one = there.is_all_or_none_of_first(slices);
+        lane.recent.note_away(!there.is_empty());
+        if MAY_BE_BOTH {
+            lane.recent.note_both(!are_on_one);
+        } else if !are_on_one {
+            lane.recent.note_both(true);
+            return begun.pinned.has_not_read();
+        }
+        // A valid slot of the reflection file was written, so it is allocated; of what is at home, all is loadable or
+        // nothing. (As words, since two conditions would become two branches, one of which hangs on the side.)
+        let loadable = if planted!(HoleReadAtOnce) { 1 } else { begun.region.home_loadable() };
+        if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0 {
+            return begun.pinned.has_not_read();
+        }
+        if are_on_one {
             // Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is
             // wrong every other time: then it has begun reads for nothing and begins them again, one by one. So the
             // slot is selected, not jumped for: that waits for the page's state, and the reads behind it do not.
-            let is_away = there == slices;
-            let is_there = is_away && !planted!(AwayReadAtHome);
-            let file = select_unpredictable(is_there, &self.reflection, &self.home);
-            let at = select_unpredictable(is_there, layout::reflection(offset), offset);
-            // A valid slot of the reflection file was written, so it is allocated.
-            let is_loadable = is_away | begun.region.home_is_loadable() | planted!(HoleReadAtOnce);
-            is_loadable && file.copy_out_in_page(to, at)
+            filling.fill_from_one(there == slices && !planted!(AwayReadAtHome));
         } else {
-            begun.region.home_is_loadable() && self.copy_from_sides(to, offset, validity)
-        };
-        let number = begun.pinned.number();
-        let is_done = is_copied && begun.end(lane);
-        if is_done
-            && is_counted(lane, number)
-            && lane.recent.reads_other_page(PageIndex::of(offset))
-        {
-            self.count_read(offset..offset + to.len() as u64);
+            filling.fill_from_sides(if planted!(PiecesReadAtHome) { 0 } else { sides });
         }
-        is_done
+        let number = begun.pinned.number();
+        if !begun.end(lane) {
+            return false;
+        }
+        !is_counted(lane, number) || self.count_other_page(lane, offset)
     }
 
-    /// Pins, and looks at everything that a read of `len` bytes of one page stands on. `asks` for the reflection
-    /// slot, as the home slot was asked for by the caller: which one it is will be known when the page's state is here.
+    /// Counts the read, if it begins in another page than the one that was counted last. True.
+    #[cold]
+    #[inline(never)]
+    fn count_other_page(&self, lane: &Lane, offset: u64) -> bool {
+        let page = PageIndex::of(offset);
+        if lane.recent.reads_other_page(page) {
+            self.count_read(page.start()..page.start() + PAGE as u64);
+        }
+        true
+    }
+
+    /// Pins, and looks at everything that a read of `len` bytes of one page stands on.
     #[inline(always)]
-    fn begin_in_page<'e>(
-        &'e self,
-        lane: &'e Lane,
-        len: usize,
-        offset: u64,
-        asks: bool,
-    ) -> Option<Begun<'e>> {
+    fn begin_in_page<'e>(&'e self, lane: &'e Lane, len: usize, offset: u64) -> Option<Begun<'e>> {
         if !is_in_page(offset, len) {
             return None;
         }
-        let pinned = lane.pin_at_once();
+        self.begin_pinned(lane.pin_at_once(), len, offset)
+    }
+
+    /// The same, pinned.
+    #[inline(always)]
+    fn begin_pinned<'e>(
+        &'e self,
+        pinned: AtOnce<'e>,
+        len: usize,
+        offset: u64,
+    ) -> Option<Begun<'e>> {
         // The last byte, which is in the same page. (Of no bytes it is the one before: they may begin where
         // the file ends.)
         let last = offset.wrapping_add(len as u64).wrapping_sub(1);
         if last >= self.len() {
             return None;
         }
-        if asks {
-            self.reflection.prefetch_read(layout::reflection(offset));
-        }
         let page = PageIndex::of(offset);
         let region = self.state.touched(page.region())?;
         let place = page.in_region();
         let page = &region.pages[place];
         let look = Look::begin(&region.lock, &page.lock)?;
-        let validity = region.validity(place);
+        let validity = region.validity_of(page, place);
         Some(Begun { pinned, region, page, look, validity })
     }
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
+    use crate::engine::recent::Expected;
     use crate::{AtomicMappedFile, Medium};
 
     #[test]
@@ -148,7 +176,7 @@ mod tests {
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let engine = file.engine();
         let in_page = |to: &mut [u8], offset: u64| {
-            engine.lane_at_hand().is_some_and(|lane| engine.read_away(lane, to, offset))
+            engine.lane_at_hand().is_some_and(|lane| engine.read_either::<true>(lane, to, offset))
         };
         let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
         let short = |len: usize, offset: u64| {
@@ -187,7 +215,8 @@ mod tests {
         let mut read = vec![0; 4096];
         assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
         assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
-        let asks = engine.lane_at_hand().is_some_and(|lane| lane.recent.reads_away());
+        let asks =
+            engine.lane_at_hand().is_some_and(|lane| lane.recent.expected() != Expected::AtHome);
         assert!(asks, "both slots are asked for now");
         assert!(
             !at_once(1, u64::MAX) && !at_once(0, u64::MAX),
@@ -242,7 +271,9 @@ mod tests {
         let engine = file.engine();
         let long_at_once = |len: usize, offset: u64| {
             let mut to = vec![0; len];
-            engine.lane_at_hand().is_some_and(|lane| engine.read_away(lane, &mut to, offset))
+            engine
+                .lane_at_hand()
+                .is_some_and(|lane| engine.read_either::<true>(lane, &mut to, offset))
         };
         let at_once = |offset: u64| long_at_once(1, offset);
         let short = |offset: u64| {

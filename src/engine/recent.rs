@@ -13,12 +13,25 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 /// what DRAM knows of them.
 const TAGS: usize = 512;
 
+/// Where the bytes of a read within a page may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// At home.
+    AtHome,
+    /// On one side or the other.
+    OnOneSide,
+    /// On both.
+    OnBothSides,
+}
+
 /// What was done lately.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recent {
     /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
     away: AtomicU16,
+    /// Which of the last 16 reads that looked for it have found bytes on either side.
+    both: AtomicU16,
     /// How many reads there were before the last write.
     before_write: AtomicU64,
     /// Page index + 1 of the read that was counted last.
@@ -35,24 +48,39 @@ impl Recent {
     pub fn new() -> Self {
         Recent {
             away: AtomicU16::new(0),
+            both: AtomicU16::new(0),
             before_write: AtomicU64::new(0),
             counted: AtomicU64::new(0),
             written: [const { AtomicU16::new(0) }; TAGS],
         }
     }
 
-    /// Whether a read is to expect its bytes in either slot.
-    #[inline]
-    pub fn reads_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed) != 0
+    /// Where a read is to expect its bytes.
+    #[inline(always)]
+    pub fn expected(&self) -> Expected {
+        // Who has found bytes on either side has found some away.
+        if self.away.load(Ordering::Relaxed) == 0 {
+            Expected::AtHome
+        } else if self.both.load(Ordering::Relaxed) == 0 {
+            Expected::OnOneSide
+        } else {
+            Expected::OnBothSides
+        }
     }
 
     /// Notes whether a read has found bytes away from home. (Without a branch: where some are away, nobody foresees
     /// which.)
-    #[inline]
-    pub fn note_read(&self, away: bool) {
-        self.away
-            .store(self.away.load(Ordering::Relaxed) << 1 | u16::from(away), Ordering::Relaxed);
+    #[inline(always)]
+    pub fn note_away(&self, away: bool) {
+        let older = self.away.load(Ordering::Relaxed);
+        self.away.store(older << 1 | u16::from(away), Ordering::Relaxed);
+    }
+
+    /// Notes whether a read has found bytes on either side.
+    #[inline(always)]
+    pub fn note_both(&self, both: bool) {
+        let older = self.both.load(Ordering::Relaxed);
+        self.both.store(older << 1 | u16::from(both), Ordering::Relaxed);
     }
 
     /// Notes that there were so many reads when something had been written since the one before.
@@ -102,15 +130,25 @@ mod tests {
     }
 
     #[test]
-    fn reads_expect_both_slots_for_a_while() {
+    fn reads_expect_what_they_have_found_for_a_while() {
         let recent = Recent::new();
-        recent.note_read(false);
-        assert!(!recent.reads_away());
-        recent.note_read(true);
-        for _ in 0..u16::BITS {
-            assert!(recent.reads_away());
-            recent.note_read(false);
-        }
-        assert!(!recent.reads_away());
+        let expect = |expected, times| {
+            for _ in 0..times {
+                assert_eq!(recent.expected(), expected);
+                recent.note_away(false);
+                recent.note_both(false);
+            }
+        };
+        expect(Expected::AtHome, 20);
+        recent.note_away(true);
+        expect(Expected::OnOneSide, 16);
+        expect(Expected::AtHome, 1);
+        recent.note_away(true);
+        recent.note_both(true);
+        expect(Expected::OnBothSides, 8);
+        recent.note_away(true);
+        expect(Expected::OnBothSides, 8);
+        expect(Expected::OnOneSide, 8);
+        expect(Expected::AtHome, 1);
     }
 }

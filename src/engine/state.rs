@@ -47,7 +47,7 @@ pub struct RegionState {
     durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
     /// Whether the home file's bytes may be loaded through the mapping. What is known of the chunk,
     /// where a read looks anyway.
-    home_loadable: AtomicBool,
+    home_loadable: AtomicU8,
     /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
     /// before a slice word changes.
     alike: AtomicU8,
@@ -106,7 +106,7 @@ impl RegionState {
             changed: AtomicU64::new(0),
             durable: durable
                 .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
-            home_loadable: AtomicBool::new(false),
+            home_loadable: AtomicU8::new(0),
             alike: AtomicU8::new(alike::UNKNOWN),
             known_at_home: AtomicU64::new(0),
             pages: std::array::from_fn(|n| PageState {
@@ -122,13 +122,19 @@ impl RegionState {
     /// Whether the home file's bytes are known to be loadable.
     #[inline]
     pub fn home_is_loadable(&self) -> bool {
+        self.home_loadable() != 0
+    }
+
+    /// The same as a number, 1 or 0.
+    #[inline(always)]
+    pub fn home_loadable(&self) -> u8 {
         // Acquire: the allocation comes before.
         self.home_loadable.load(Ordering::Acquire)
     }
 
     /// Notes whether they are.
     pub fn set_home_loadable(&self, loadable: bool) {
-        self.home_loadable.store(loadable, Ordering::Release);
+        self.home_loadable.store(loadable.into(), Ordering::Release);
     }
 
     /// Pages of which readers may know that they are at home.
@@ -194,7 +200,13 @@ impl RegionState {
     /// Where the slices of page `n` are valid.
     #[inline]
     pub fn validity(&self, n: usize) -> Validity {
-        Validity::new(self.pages[n].slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
+        self.validity_of(&self.pages[n], n)
+    }
+
+    /// The same, for who has `page`, which is page `n`, at hand.
+    #[inline]
+    pub fn validity_of(&self, page: &PageState, n: usize) -> Validity {
+        Validity::new(page.slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
     }
 
     /// Changes the mirror of the slice word of page `n`. While the page (or the region) is held and closed.

@@ -116,10 +116,12 @@ pub const fn region_word(region: RegionIndex) -> u64 {
     region_words(region.superchunk()) + region.in_superchunk() as u64 * 8
 }
 
-/// Where the reflection slot of the home byte at `offset` is.
+/// Where the reflection slot of the home byte at `offset` is. Of an offset beyond the end of any file it is anything, but
+/// at the same place of a page: who asks for a line ahead has not looked yet.
 pub const fn reflection(offset: u64) -> u64 {
     // Of each superchunk what is known of it lies before its reflection pages.
-    superchunk(0) + SUPERCHUNK_META + offset + offset / SUPERCHUNK as u64 * SUPERCHUNK_META
+    let before = superchunk(0) + SUPERCHUNK_META + offset / SUPERCHUNK as u64 * SUPERCHUNK_META;
+    before.wrapping_add(offset)
 }
 
 /// Where `lane` begins.

@@ -279,13 +279,13 @@ impl Native {
         // - the caller vouches for each line on its side, as far as `to` reaches, and that they are at most 64, so
         //   that no shift is longer than the word; a Rust slice never overlaps the mapping.
         unsafe {
-            isa::copy_out(self.cpu, head.as_mut_ptr(), side(0), head.len());
+            isa::copy_out(&self.cpu, head.as_mut_ptr(), side(0), head.len());
             let behind = from.map(|side| side.wrapping_add(in_first_line));
             let rest = if first == 1 { sides >> 1 } else { sides };
             isa::copy_from_sides(self.cpu, whole.as_mut_ptr(), behind, rest, lines);
             if !tail.is_empty() {
                 let last = side(first + lines).wrapping_add(in_first_line + lines * LINE);
-                isa::copy_out(self.cpu, tail.as_mut_ptr(), last, tail.len());
+                isa::copy_out(&self.cpu, tail.as_mut_ptr(), last, tail.len());
             }
         }
     }
@@ -296,7 +296,7 @@ impl Native {
     pub(super) unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
         // SAFETY: the slice vouches for the target, the caller for the source; a Rust slice never
         // overlaps the mapping.
-        unsafe { isa::copy_out(self.cpu, to.as_mut_ptr(), from, to.len()) }
+        unsafe { isa::copy_out(&self.cpu, to.as_mut_ptr(), from, to.len()) }
     }
 
     /// # Safety

@@ -106,7 +106,7 @@ pub unsafe fn copy_in(_cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// - `to` is writable for `len` bytes and does not overlap `from`.
 /// - The aligned words that hold any byte of `[from, from + len)` are in the mapping.
-pub unsafe fn copy_out(_cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+pub unsafe fn copy_out(_cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
         let skip = (from.addr() + at) % WORD;
@@ -137,7 +137,7 @@ pub unsafe fn copy_across(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: `at + n <= len`, so both sides are the caller's; the buffer holds `n` bytes and is a
         // local, so it overlaps neither.
         unsafe {
-            copy_out(cpu, buffer.as_mut_ptr(), from.add(at), n);
+            copy_out(&cpu, buffer.as_mut_ptr(), from.add(at), n);
             copy_in(cpu, to.add(at), buffer.as_ptr(), n);
         }
         at += n;
@@ -176,7 +176,7 @@ pub unsafe fn copy_from_sides(
         // SAFETY: what the caller vouches for, of the lines of the run.
         unsafe {
             let at = run.start * LINE;
-            copy_out(cpu, to.add(at), from[side].add(at), run.len() * LINE);
+            copy_out(&cpu, to.add(at), from[side].add(at), run.len() * LINE);
         }
     }
 }

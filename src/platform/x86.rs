@@ -66,7 +66,7 @@ pub const FLUSHES: bool = true;
 #[inline]
 pub unsafe fn copy(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's contract is the same.
-    unsafe { copy_by_size(cpu, to, from, len) }
+    unsafe { copy_by_size(&cpu, to, from, len) }
 }
 
 /// The same, where it is called: for a short read a call is a good part of what it costs.
@@ -74,7 +74,7 @@ pub unsafe fn copy(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
-pub unsafe fn copy_out(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+pub unsafe fn copy_out(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's contract is the same.
     unsafe { copy_by_size(cpu, to, from, len) }
 }
@@ -82,7 +82,7 @@ pub unsafe fn copy_out(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
-unsafe fn copy_by_size(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: each branch touches only [0, len) of both sides, which the caller vouches for: it
     // loads and stores from the front and, overlapping, from the end, and the branch's lower bound
     // makes both fit.
@@ -166,12 +166,12 @@ const STRING: std::ops::RangeInclusive<usize> = 512..=2048;
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
 #[inline(always)]
-unsafe fn copy_long(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
+unsafe fn copy_long(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     match cpu.wide {
         // SAFETY: the caller's contract is the same, and the proof says that AVX-512F is there.
         Some(proof) => unsafe { copy_wide(proof, to, from, len) },
         // SAFETY: the caller's contract is the same.
-        None => unsafe { copy_long_narrow(cpu, to, from, len) },
+        None => unsafe { copy_long_narrow(cpu.fast_string, to, from, len) },
     }
 }
 
@@ -276,8 +276,13 @@ unsafe fn copy_wide_loop(_proof: Wide, to: *mut u8, from: *const u8, len: usize)
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
 #[inline(always)]
-unsafe fn copy_long_narrow(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
-    match cpu.fast_string {
+unsafe fn copy_long_narrow(
+    fast_string: Option<FastString>,
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+) {
+    match fast_string {
         Some(proof) if STRING.contains(&len) => {
             // SAFETY: the caller's contract is the same.
             unsafe { copy_string(proof, to, from, len) }

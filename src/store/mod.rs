@@ -150,7 +150,7 @@ impl MappedFile {
     pub fn copy_out(&self, to: &mut [u8], offset: u64) {
         let from = self.place(offset, to.len());
         // SAFETY: `from` begins `to.len()` mapped and backed bytes (`place`).
-        unsafe { self.copy_out_from(to, from) }
+        unsafe { self.copy_out_from(to, from.ptr) }
     }
 
     /// The same for bytes of one page, if that is what they are, and the file backs it. False: nothing was
@@ -164,22 +164,21 @@ impl MappedFile {
         let from = self.place_of(offset);
         // SAFETY: `from` begins `to.len()` mapped and backed bytes: its page has as many from there on, and
         // what is backed ends with a page (`set_backed`).
-        unsafe { self.copy_out_from(to, from) }
+        unsafe { self.copy_out_from(to, from.ptr) }
         true
     }
 
     /// # Safety
     /// `from` begins `to.len()` mapped and backed bytes.
     #[inline]
-    unsafe fn copy_out_from(&self, to: &mut [u8], from: Place) {
+    unsafe fn copy_out_from(&self, to: &mut [u8], from: *const u8) {
         // As above.
         #[cfg(shuttle)]
         let (to, from) = {
             let (first, rest) = to.split_at_mut(to.len() / 2);
             // SAFETY: the first half of what the caller vouches for.
             unsafe { self.copy_out_at_once(first, from) };
-            let ptr = from.ptr.wrapping_add(first.len());
-            (rest, Place { ptr, offset: from.offset + first.len() as u64, ..from })
+            (rest, from.wrapping_add(first.len()))
         };
         // SAFETY: what the caller vouches for, or the second half of it.
         unsafe { self.copy_out_at_once(to, from) }
@@ -188,11 +187,11 @@ impl MappedFile {
     /// # Safety
     /// As [`copy_out_from`](Self::copy_out_from).
     #[inline]
-    unsafe fn copy_out_at_once(&self, to: &mut [u8], from: Place) {
+    unsafe fn copy_out_at_once(&self, to: &mut [u8], from: *const u8) {
         // SAFETY:
         // - the caller vouches for `from`;
         // - `to` is the caller's own memory, so the ranges do not overlap.
-        unsafe { self.platform.copy_out(to, from.ptr) }
+        unsafe { self.platform.copy_out(to, from) }
     }
 
     /// Copies `len` bytes from `from_offset` of another file to `offset` of this one.
@@ -248,6 +247,12 @@ impl MappedFile {
         let at = self.mapping.base().wrapping_add(offset as usize);
         // SAFETY: a prefetch changes nothing and never faults, wherever `at` is.
         unsafe { self.platform.prefetch_read(at) }
+    }
+
+    /// The address of `offset`, wherever it is: for hints, and for who has found that the file backs it.
+    #[inline(always)]
+    fn near(&self, offset: u64) -> *const u8 {
+        self.mapping.base().wrapping_add(offset as usize).cast_const()
     }
 
     /// The address of `offset`, where it is in the mapping. Whether the file backs it may change at any

@@ -7,6 +7,7 @@
 
 use super::{MappedFile, Place};
 use crate::units::{PAGE, is_in_page};
+use std::hint::select_unpredictable;
 
 const LINE: usize = 64;
 
@@ -15,6 +16,8 @@ pub struct Sides<'f> {
     files: [&'f MappedFile; 2],
     /// Where the bytes begin in each. Invariant: at the same place of a page.
     at: [u64; 2],
+    /// Their addresses, if they are in the mappings.
+    near: [*const u8; 2],
 }
 
 impl<'f> Sides<'f> {
@@ -22,7 +25,8 @@ impl<'f> Sides<'f> {
     #[inline(always)]
     pub fn new(files: [&'f MappedFile; 2], at: [u64; 2]) -> Self {
         assert!((at[0] ^ at[1]).is_multiple_of(PAGE as u64));
-        Sides { files, at }
+        let near = [files[0].near(at[0]), files[1].near(at[1])];
+        Sides { files, at, near }
     }
 
     /// Copies whole lines of one page, each to its side: line `n` to the file of bit `n` of `sides`. As
@@ -66,21 +70,48 @@ impl<'f> Sides<'f> {
         }
     }
 
-    /// Fills `to`, each line from its side: the one with the first byte from the file of bit 0 of `sides`. False:
-    /// they are not in one page, or not both files back them, and nothing was done.
+    /// What fills `to` from here on. None: the bytes are not in one page, or not both files back them.
     #[inline(always)]
-    pub fn copy_out_in_page(&self, to: &mut [u8], sides: u64) -> bool {
+    pub fn to_fill<'t>(&self, to: &'t mut [u8]) -> Option<Filling<'f, 't>> {
         let [zero, one] = self.files;
         let are_backed = self.at[0] < zero.backed() && self.at[1] < one.backed();
-        if !is_in_page(self.at[0], to.len()) || !are_backed {
-            return false;
-        }
-        // (Not by a closure: it would be called.)
-        let zero = zero.place_of(self.at[0]).ptr.cast_const();
-        let one = one.place_of(self.at[1]).ptr.cast_const();
-        // SAFETY: both begin `to.len()` mapped and backed bytes: a page has as many from there on, at the same place of
-        // it, and what is backed ends with a page (`set_backed`).
-        unsafe { self.files[0].platform.copy_out_of_sides(to, [zero, one], sides) }
-        true
+        // Both begin `to.len()` mapped and backed bytes then: a page has as many from there on, at the same place of it,
+        // and what is backed ends with a page (`set_backed`).
+        let fits = is_in_page(self.at[0], to.len()) && are_backed;
+        fits.then_some(Filling { file: zero, from: self.near, to })
+    }
+
+    /// Asks for the first line in the second file ahead of a load from it. Anywhere, as [`MappedFile::prefetch_read`].
+    #[inline(always)]
+    pub fn prefetch_second(&self) {
+        // SAFETY: a prefetch changes nothing and never faults, wherever it is.
+        unsafe { self.files[1].platform.prefetch_read(self.near[1]) }
+    }
+}
+
+/// What is to be filled from bytes of one page, which lie in two files.
+pub struct Filling<'f, 't> {
+    /// The first of them.
+    file: &'f MappedFile,
+    /// Where the bytes begin in each. Invariant: both begin as many as there are in `to`, mapped, and backed for as long
+    /// as whoever has found that out keeps what is backed from shrinking.
+    from: [*const u8; 2],
+    to: &'t mut [u8],
+}
+
+impl Filling<'_, '_> {
+    /// From one of the files, the second one if that is said, and by no jump.
+    #[inline(always)]
+    pub fn fill_from_one(self, second: bool) {
+        let ptr = select_unpredictable(second, self.from[1], self.from[0]);
+        // SAFETY: whichever it is, it begins `to.len()` mapped and backed bytes (the invariant).
+        unsafe { self.file.copy_out_from(self.to, ptr) }
+    }
+
+    /// Each line from its side: the one with the first byte from the file of bit 0 of `sides`.
+    #[inline(always)]
+    pub fn fill_from_sides(self, sides: u64) {
+        // SAFETY: both begin `to.len()` mapped and backed bytes (the invariant).
+        unsafe { self.file.platform.copy_out_of_sides(self.to, self.from, sides) }
     }
 }
