@@ -17,7 +17,7 @@ use super::{
     File, FileId, FileStat, FileSystem, Mapping, Platform, allocate, call, positioned, stat, sys,
 };
 use std::fs::{OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 const HUGE_PAGE: u64 = 2 << 20;
@@ -581,13 +581,15 @@ fn advance(offset: u64, done: usize) -> io::Result<u64> {
 
 /// By the standard library only: wherever the file is there, it tells the boots apart.
 fn read_boot_id() -> io::Result<[u8; 16]> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    if digits.len() != 32 {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let number = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
-    Ok(number.to_be_bytes())
+    // Of the length of a UUID, and read at once: who asks for all of a file asks how long it is, and where it ends.
+    let mut text = [0; 36];
+    let mut file = std::fs::File::open("/proc/sys/kernel/random/boot_id")?;
+    file.read_exact(&mut text).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => ErrorKind::InvalidData.into(),
+        _ => error,
+    })?;
+    let uuid = uuid::Uuid::try_parse_ascii(&text).map_err(|_| ErrorKind::InvalidData)?;
+    Ok(uuid.into_bytes())
 }
 
 #[cfg(all(test, unix, not(miri)))]

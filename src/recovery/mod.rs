@@ -37,6 +37,7 @@ use crate::store::MappedFile;
 use crate::terms::{Durability, Medium, OnMismatch};
 use look::{Lengths, Look};
 use pair::{Decision, Found};
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     fork::arm();
     barrier::prepare();
     let forced = medium::forced(options, path)?;
-    let opening = Opening { platform: &platform, options, path };
+    let opening = Opening { platform: &platform, options, path, boot_id: OnceCell::new() };
     if forced == Some(Medium::Dax) && !opening.can_flush() {
         return Err(Error::UnsupportedMedium {
             path: path.to_owned(),
@@ -368,6 +369,8 @@ struct Opening<'a> {
     platform: &'a Platform,
     options: &'a Options,
     path: &'a Path,
+    /// The boot's identity, once it was read. (Not for longer: a process may be taken from one boot to the next.)
+    boot_id: OnceCell<[u8; 16]>,
 }
 
 impl<'a> Opening<'a> {
@@ -389,7 +392,12 @@ impl<'a> Opening<'a> {
     }
 
     fn boot_id(&self) -> Result<[u8; 16]> {
-        self.platform.boot_id().map_err(self.io("read the boot's identity", self.path))
+        if let Some(known) = self.boot_id.get() {
+            return Ok(*known);
+        }
+        let told = self.platform.boot_id();
+        let told = told.map_err(self.io("read the boot's identity", self.path))?;
+        Ok(*self.boot_id.get_or_init(|| told))
     }
 
     /// Registers and locks the home file.
