@@ -19,7 +19,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::lock::Look;
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, is_in_page};
+use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
 
 /// A read of one page that has begun, and is pinned.
 struct Begun<'e> {
@@ -105,7 +105,10 @@ impl Engine {
         if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0 {
             return begun.pinned.has_not_read();
         }
-        if are_on_one {
+        // Where some are on both, whole lines are each taken from their side, wherever they all are: that no processor
+        // foresees, either. (Of others the ends are copied by themselves, which takes longer than a wrong guess.)
+        let are_lines = (offset as usize | len).is_multiple_of(SLICE);
+        if !MAY_BE_BOTH || are_on_one && !are_lines {
             // Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is
             // wrong every other time: then it has begun reads for nothing and begins them again, one by one. So the
             // slot is selected, not jumped for: that waits for the page's state, and the reads behind it do not.
