@@ -32,6 +32,11 @@ impl Tag {
         Tag(file << 1)
     }
 
+    /// The same of a thread that has published something since.
+    pub const fn having_published(self) -> Tag {
+        Tag(self.0 | PUBLISHED)
+    }
+
     /// For who keeps it in an atomic.
     pub const fn bits(self) -> u64 {
         self.0
@@ -130,8 +135,12 @@ mod tests {
         remember(5, lane);
         assert_eq!((lane_of(5), lane_by_tag(|| Tag::of(5))), (Some(lane), Some(lane)));
         assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (None, None));
+        let published = || Tag::of(5).having_published();
+        assert_eq!(lane_by_tag(published), None);
         note_published();
         assert_eq!((lane_of(5), lane_by_tag(|| Tag::of(5))), (Some(lane), None));
+        assert_eq!(lane_by_tag(published), Some(lane));
+        assert_eq!(lane_by_tag(|| Tag::NEVER.having_published()), None);
         remember(6, lane);
         assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (Some(lane), None));
         assert!(take_published() && !take_published());

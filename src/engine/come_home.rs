@@ -37,8 +37,9 @@ const LONG: u64 = 64 << 10;
 const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
 /// So many counted ones are enough.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
-/// 2^32 divided by the golden section. Its multiples are spread evenly, and in step with nothing: who goes through seven
-/// places again and again would have one of them counted by every seventh read.
+/// 2^32 divided by the golden section. Its multiples are spread evenly: who goes through seven places again and again
+/// would have one of them counted by every seventh read. (Nearly in step with it are Fibonacci's numbers: of so many places
+/// each waits for its turn for twice as many rounds, at most.)
 const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Whether the read with this number is one of those of which one in `many` is taken. (Of numbers, one instruction finds

@@ -349,6 +349,14 @@ impl Engine {
         self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
+    /// The same, if it has published something since.
+    #[inline]
+    fn lane_behind_own_write(&self) -> Option<&lanes::Lane> {
+        // Acquire: as above.
+        let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
+        self.lanes.at_hand(tag)
+    }
+
     /// Waits until this thread's earlier flushed stores are durable. The one place where the
     /// engine drains, so that `Stats` counts each.
     #[inline]

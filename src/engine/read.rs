@@ -68,14 +68,13 @@ impl Engine {
         }
     }
 
-    /// The same, once everybody sees what this thread has written, if that was all that was in the way.
+    /// The same, once everybody sees what this thread has written, if that is all that is in the way.
     #[inline(never)]
     fn read_behind_own_write(&self, to: &mut [u8], offset: u64) -> bool {
-        let has_written = after_own_writes();
-        let Some(lane) = self.lane_at_hand() else { return false };
-        if has_written {
-            lane.recent.note_write(lane.reads());
-        }
+        // Else the mark is left to who can note it in the lane.
+        let Some(lane) = self.lane_behind_own_write() else { return false };
+        after_own_writes();
+        lane.recent.note_write(lane.reads());
         self.read_at_once(lane, to, offset)
     }
 

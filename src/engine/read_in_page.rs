@@ -67,8 +67,8 @@ impl Engine {
         is_done
     }
 
-    /// The same, where the bytes may lie on either side, or, if it `MAY_BE_BOTH`, on both: else that is left to the next
-    /// read.
+    /// The same, where the bytes may lie on one side or the other, or, if it `MAY_BE_BOTH`, on both: else that is left to
+    /// the general way.
     // Two functions of few values at a time, which call nothing but at the end: what is saved is a store, and a load.
     #[inline(never)]
     pub(super) fn read_either<const MAY_BE_BOTH: bool>(
@@ -78,13 +78,14 @@ impl Engine {
         offset: u64,
     ) -> bool {
         let (slots, len) = (self.slots(offset), to.len());
-        // The home slot was asked for. Which of the two it is will be known when the page's state is here.
-        slots.prefetch_second();
         if !is_in_page(offset, len) {
             return false;
         }
+        // The home slot was asked for. Which of the two it is will be known when the page's state is here.
+        slots.prefetch_second();
         let pinned = lane.pin_at_once();
-        // (Here, where the addresses are at hand. What is backed does not shrink while this is pinned.)
+        // Here, where the addresses are at hand, and before the look at the length: who cuts off lets everybody see the
+        // new length, and then waits for whoever is pinned, before it lets go of what was backed.
         let Some(filling) = slots.to_fill(to) else { return pinned.has_not_read() };
         let Some(begun) = self.begin_pinned(pinned, len, offset) else { return false };
         // (Of no bytes they are one slice or all. Nothing will be loaded.)
@@ -123,7 +124,7 @@ impl Engine {
         !is_counted(lane, number) || self.count_other_page(lane, offset)
     }
 
-    /// Counts the read, if it begins in another page than the one that was counted last. True.
+    /// Counts the read, be it of no bytes, if it begins in another page than the one that was counted last. True.
     #[cold]
     #[inline(never)]
     fn count_other_page(&self, lane: &Lane, offset: u64) -> bool {
@@ -221,6 +222,19 @@ mod tests {
         let asks =
             engine.lane_at_hand().is_some_and(|lane| lane.recent.expected() != Expected::AtHome);
         assert!(asks, "both slots are asked for now");
+        // Who expects all bytes on one side reads what is on one, whichever it is, and refuses what is on both.
+        let on_one = |to: &mut [u8], offset: u64| {
+            let lane = engine.lane_at_hand().expect("nothing was published");
+            engine.read_either::<false>(lane, to, offset)
+        };
+        let before = file.stats().reads;
+        assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "away");
+        assert!(on_one(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128], "at home");
+        assert_eq!(file.stats().reads, before + 2);
+        assert!(!on_one(&mut read, 4096), "on both");
+        assert_eq!(file.stats().reads, before + 2, "it was none");
+        let expected_next = engine.lane_at_hand().map(|lane| lane.recent.expected());
+        assert_eq!(expected_next, Some(Expected::OnBothSides));
         assert!(
             !at_once(1, u64::MAX) && !at_once(0, u64::MAX),
             "nor are they where there are none"

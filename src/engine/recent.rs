@@ -1,7 +1,7 @@
 //! What has this thread done lately? Guesses, for who decides whether to ask for lines ahead.
 //!
 //! Owns: for each lane a few tags, direct-mapped, of pages that were written, for how long reads expect bytes
-//! away from home, and how many there were before the last write. Nothing depends on them but time: a wrong guess
+//! away from home, or on both sides, and how many there were before the last write. Nothing depends on them but time: a wrong guess
 //! costs a request that was not needed, a miss that was not hidden, or a page that came home early or late. May import
 //! `units`.
 
@@ -30,7 +30,7 @@ pub enum Expected {
 pub struct Recent {
     /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
     away: AtomicU16,
-    /// Which of the last 16 reads that looked for it have found bytes on either side.
+    /// Which of the last 16 reads that looked for it have found bytes on both sides.
     both: AtomicU16,
     /// How many reads there were before the last write.
     before_write: AtomicU64,
@@ -58,7 +58,7 @@ impl Recent {
     /// Where a read is to expect its bytes.
     #[inline(always)]
     pub fn expected(&self) -> Expected {
-        // Who has found bytes on either side has found some away.
+        // First this one: only some reads look for bytes on both sides, and say so when there are none any more.
         if self.away.load(Ordering::Relaxed) == 0 {
             Expected::AtHome
         } else if self.both.load(Ordering::Relaxed) == 0 {
@@ -76,7 +76,7 @@ impl Recent {
         self.away.store(older << 1 | u16::from(away), Ordering::Relaxed);
     }
 
-    /// Notes whether a read has found bytes on either side.
+    /// Notes whether a read has found bytes on both sides.
     #[inline(always)]
     pub fn note_both(&self, both: bool) {
         let older = self.both.load(Ordering::Relaxed);

@@ -579,7 +579,7 @@ fn advance(offset: u64, done: usize) -> io::Result<u64> {
     offset.checked_add(done as u64).ok_or_else(|| ErrorKind::InvalidInput.into())
 }
 
-/// By the standard library only: wherever the file is there, it tells the boots apart.
+/// By the standard library, and no call of our own: wherever the file is there, it tells the boots apart.
 fn read_boot_id() -> io::Result<[u8; 16]> {
     // Of the length of a UUID, and read at once: who asks for all of a file asks how long it is, and where it ends.
     let mut text = [0; 36];

@@ -3,7 +3,8 @@
 //! Owns: a file, its mapping, and how much of the mapping the file backs. Invariant: every access
 //! lies within what the file backs, checked here, on every call, with a panic that names the file
 //! and the range (a panic here is a bug of the engine, never of a caller): beyond the end of the
-//! file lies SIGBUS. Holes are the engine's duty (`engine::space` allocates before first touch).
+//! file lies SIGBUS. (One is checked a few steps before: [`sides::Filling`], for who is pinned in between.)
+//! Holes are the engine's duty (`engine::space` allocates before first touch).
 //! May import `platform`, `primitive` and `units`. With `platform`, the only address of `unsafe` in the crate.
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
@@ -95,8 +96,7 @@ impl MappedFile {
     /// length (`set_backed`): the pointer stays within the one mapping, or one past its end.
     #[inline(always)]
     fn place_of(&self, offset: u64) -> Place {
-        let ptr = self.mapping.base().wrapping_add(offset as usize);
-        Place { ptr, file: self.id, offset }
+        Place { ptr: self.near(offset).cast_mut(), file: self.id, offset }
     }
 
     #[cold]
@@ -244,9 +244,8 @@ impl MappedFile {
     /// begins with this. A hole stays one.
     #[inline]
     pub fn prefetch_read(&self, offset: u64) {
-        let at = self.mapping.base().wrapping_add(offset as usize);
-        // SAFETY: a prefetch changes nothing and never faults, wherever `at` is.
-        unsafe { self.platform.prefetch_read(at) }
+        // SAFETY: a prefetch changes nothing and never faults, wherever this is.
+        unsafe { self.platform.prefetch_read(self.near(offset)) }
     }
 
     /// The address of `offset`, wherever it is: for hints, and for who has found that the file backs it.
@@ -259,8 +258,7 @@ impl MappedFile {
     /// time for who holds no lock, so nothing but a hint may go there.
     #[inline]
     fn hint(&self, offset: u64) -> Option<*const u8> {
-        let at = self.mapping.base().wrapping_add(offset as usize);
-        (offset < self.mapping.len() as u64).then_some(at.cast_const())
+        (offset < self.mapping.len() as u64).then_some(self.near(offset))
     }
 
     /// The word at `offset`.

@@ -70,7 +70,9 @@ impl<'f> Sides<'f> {
         }
     }
 
-    /// What fills `to` from here on. None: the bytes are not in one page, or not both files back them.
+    /// What fills `to`. None: the bytes are not in one page, or not both files back them. For who is pinned, and looks
+    /// at the file's length before it fills anything: what is backed shrinks after the length, and not while somebody is
+    /// pinned who has seen the old one. (Or who holds the pages' locks, and has looked under those.)
     #[inline(always)]
     pub fn to_fill<'t>(&self, to: &'t mut [u8]) -> Option<Filling<'f, 't>> {
         let [zero, one] = self.files;
@@ -93,8 +95,9 @@ impl<'f> Sides<'f> {
 pub struct Filling<'f, 't> {
     /// The first of them.
     file: &'f MappedFile,
-    /// Where the bytes begin in each. Invariant: both begin as many as there are in `to`, mapped, and backed for as long
-    /// as whoever has found that out keeps what is backed from shrinking.
+    /// Where the bytes begin in each. Invariant: both begin as many as there are in `to`, mapped, and backed when this was
+    /// made; they still are for who keeps to what [`Sides::to_fill`] is for. (Who does not may find that the system has no
+    /// such page, as past the end of any file.)
     from: [*const u8; 2],
     to: &'t mut [u8],
 }
