@@ -39,7 +39,7 @@ const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
 /// 2^32 divided by the golden section. Its multiples are spread evenly: who goes through seven places again and again
 /// would have one of them counted by every seventh read. (Nearly in step with it are Fibonacci's numbers: of so many places
-/// each waits for its turn for twice as many rounds, at most.)
+/// some wait for their turn for about twice as many rounds.)
 const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Whether the read with this number is one of those of which one in `many` is taken. (Of numbers, one instruction finds

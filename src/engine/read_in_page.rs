@@ -16,6 +16,7 @@ use super::state::{PageState, RegionState};
 use super::stats::Counter;
 use crate::bitmap::span::slices_of;
 use crate::bitmap::{Slices, Validity};
+use crate::format::layout;
 use crate::lock::Look;
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
@@ -82,7 +83,7 @@ impl Engine {
             return false;
         }
         // The home slot was asked for. Which of the two it is will be known when the page's state is here.
-        slots.prefetch_second();
+        self.reflection.prefetch_read(layout::reflection(offset));
         let pinned = lane.pin_at_once();
         // Here, where the addresses are at hand, and before the look at the length: who cuts off lets everybody see the
         // new length, and then waits for whoever is pinned, before it lets go of what was backed.

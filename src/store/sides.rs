@@ -82,13 +82,6 @@ impl<'f> Sides<'f> {
         let fits = is_in_page(self.at[0], to.len()) && are_backed;
         fits.then_some(Filling { file: zero, from: self.near, to })
     }
-
-    /// Asks for the first line in the second file ahead of a load from it. Anywhere, as [`MappedFile::prefetch_read`].
-    #[inline(always)]
-    pub fn prefetch_second(&self) {
-        // SAFETY: a prefetch changes nothing and never faults, wherever it is.
-        unsafe { self.files[1].platform.prefetch_read(self.near[1]) }
-    }
 }
 
 /// What is to be filled from bytes of one page, which lie in two files.
