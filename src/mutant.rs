@@ -213,6 +213,8 @@ mutants! {
     }
     "engine/at_home.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a read of a page that is known to be at home does not look at its word again",
+        KnownNotLookedAtAgain "known-not-looked-at-again": "a read of several pages that are known to be at home does not look at their words again",
+        KnownByTheFirst "known-by-the-first": "a read of several pages takes all for known to be at home if the first one is",
         HomeWordGoesBack "home-word-goes-back": "the word of a page that is known to be at home counts down again",
         KnownAway "known-away": "a page becomes known to be at home although it is not",
         HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",

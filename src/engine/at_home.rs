@@ -1,10 +1,12 @@
-//! Which pages are known to be at home, so that a short read looks at one word and nothing else?
+//! Which pages are known to be at home, so that a read looks at one word for each and nothing else?
 //!
 //! What a read costs beyond its one miss is how many loads and stores it has: the processor keeps each until all before
 //! it are done, and has room for so many (`docs/performance.md`). To find a page's state takes four loads, one after
 //! the other, and to judge it eight. So there is a word for each page, one behind the other, which says all of that:
 //! it is odd while the page is known to be at home as a whole, loadable, and inside the file from end to end. A guess
-//! it is not: who reads by an odd word that is the same after the copy as before has read a state.
+//! it is not: who reads by an odd word that is the same after the copy as before has read a state. So has who reads
+//! several pages by their words, if all of them were odd before the copy began and are the same after it has ended: at any
+//! moment between, all were.
 //!
 //! Invariants:
 //! - a word becomes odd, and even again, by who holds the page's lock or its region's, and grows with both: so a word
@@ -63,6 +65,13 @@ impl AtHome {
     #[inline(always)]
     pub fn word(&self, page: PageIndex) -> Option<HomeWord<'_>> {
         self.words.get()?.get(page.0).map(HomeWord)
+    }
+
+    /// What a reader of the pages with these numbers is to find again, if all of them are known.
+    #[inline]
+    fn begin_all(&self, pages: Range<u64>) -> Option<AllSeen> {
+        let words = self.words.get()?;
+        AllSeen::begin(pages.map(|n| words.get(n).map(HomeWord)))
     }
 
     /// Whether the page has a word, or may have one when there are some.
@@ -126,6 +135,28 @@ impl<'a> HomeWord<'a> {
     }
 }
 
+/// What the words of several pages said, all of them odd: their sum. No word ever shrinks, so equal sums mean that none
+/// has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllSeen(u64);
+
+impl AllSeen {
+    /// What a reader is to find again, if each page has a word and is known.
+    #[inline(always)]
+    pub fn begin<'a>(words: impl Iterator<Item = Option<HomeWord<'a>>>) -> Option<AllSeen> {
+        let looked_at = words.take(if planted!(KnownByTheFirst) { 1 } else { usize::MAX });
+        let mut seen = looked_at.map(|word| word?.begin());
+        seen.try_fold(0u64, |sum, seen| Some(sum.wrapping_add(seen?))).map(AllSeen)
+    }
+
+    /// Whether all were odd all the time, by what they say now. The caller has put an acquire fence between its reads and
+    /// the look that found that.
+    #[inline(always)]
+    pub fn are_still(self, now: Option<AllSeen>) -> bool {
+        now == Some(self) || planted!(KnownNotLookedAtAgain)
+    }
+}
+
 /// Whether the read with this number, which has found its page at home, is to make it known.
 #[inline(always)]
 pub(super) fn makes_known(number: u64) -> bool {
@@ -152,6 +183,30 @@ impl Engine {
         // Orders the copy before the second look: what was copied under a word is looked at after it was copied.
         fence(Ordering::Acquire);
         if !word.is_still(seen) {
+            lane.stats.bump(Counter::ReadRetries, 1);
+            return pinned.has_not_read();
+        }
+        pinned.has_read();
+        true
+    }
+
+    /// The same of bytes that lie in as many pages as they will, all of which are known to be at home: of these there is
+    /// nothing to be found out, and they are copied in one piece.
+    pub(super) fn read_all_known(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        let end = offset.checked_add(to.len() as u64);
+        // Of no bytes there is no page that could vouch for where they are.
+        let Some(end) = end.filter(|end| *end > offset) else { return false };
+        let pages = offset / PAGE as u64..end.div_ceil(PAGE as u64);
+        let pinned = lane.pin_at_once();
+        let Some(seen) = self.at_home.begin_all(pages.clone()) else {
+            return pinned.has_not_read();
+        };
+        if !self.home.try_copy_out(to, offset) {
+            return pinned.has_not_read();
+        }
+        // As above, of all words.
+        fence(Ordering::Acquire);
+        if !seen.are_still(self.at_home.begin_all(pages)) {
             lane.stats.bump(Counter::ReadRetries, 1);
             return pinned.has_not_read();
         }
@@ -482,6 +537,71 @@ mod tests {
         assert!(region.home_is_loadable());
     }
 
+    #[test]
+    fn pages_in_a_row_are_read_by_their_words() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram, 1);
+        if !has_words(&file) {
+            return;
+        }
+        let engine = file.engine();
+        let by_words = |to: &mut [u8], offset: u64| {
+            drop(engine.lane_after_own_writes());
+            let lane = engine.lane_at_hand().expect("a lane");
+            engine.read_all_known(lane, to, offset)
+        };
+        let at = |len: usize, offset: u64| by_words(&mut vec![0; len], offset);
+        assert!(!at(2 * PAGE, 0), "nothing is known yet");
+        let data: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
+        for _ in 0..2 {
+            file.write_at(&data, 0).expect("a write");
+        }
+        file.deploy(0..LEN).expect("a deployment");
+        // Within a page, over two, a region, a chunk, and all there are.
+        for (start, len) in [
+            (5, 10),
+            (4000, 200),
+            (4096, 2 * PAGE),
+            (REGION - 7, REGION + 9),
+            (CHUNK - PAGE, 2 * PAGE),
+            (0, LEN as usize),
+        ] {
+            let mut read = vec![0; len];
+            let before = file.stats().reads;
+            assert!(by_words(&mut read, start as u64) && read == data[start..][..len], "{start}");
+            assert_eq!(file.stats().reads, before + 1, "it is counted");
+        }
+        let before = file.stats().reads;
+        assert!(!at(2, LEN - 1) && !at(1, LEN) && !at(2, u64::MAX) && !at(1, u64::MAX));
+        assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "nobody vouches for no bytes");
+        // Only if all are known: neither the first one nor the last one.
+        file.write_at(&[7], page(5).start).expect("a write");
+        for (first, pages, is_known) in
+            [(3, 2, true), (4, 2, false), (5, 2, false), (4, 3, false), (6, 2, true)]
+        {
+            assert_eq!(at(pages * PAGE, page(first).start), is_known, "{pages} from {first}");
+        }
+        assert_eq!(file.stats().reads, before + 2, "what was not read is not counted");
+    }
+
+    #[test]
+    fn pages_that_are_read_together_become_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram, 1);
+        if !has_words(&file) {
+            return;
+        }
+        let read = |first: u64, pages: usize| {
+            let mut to = vec![0; pages * PAGE];
+            (0..2 * NOTED).for_each(|_| file.read_at(&mut to, page(first).start).expect("a read"));
+        };
+        read(62, 4);
+        assert_eq!(known(&file), [62, 63, 64, 65], "of two regions");
+        file.write_at(&[7], page(8).start).expect("a write");
+        read(7, 3);
+        assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not at home");
+    }
+
     /// A file that became much longer since its words were made has none for what was added.
     #[test]
     fn pages_without_a_word_are_read_all_the_same() {
@@ -504,7 +624,8 @@ mod tests {
         assert!(!is_known(&file, at / PAGE as u64));
     }
 
-    /// A thread that reads by words beside one that writes, deploys and cuts off: all bytes of a page are one state.
+    /// A thread that reads by words beside one that writes, deploys and cuts off: all bytes of a page, or of two that were
+    /// written together, are one state.
     #[test]
     fn reads_by_a_word_see_one_state() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -520,7 +641,8 @@ mod tests {
                     for n in 0..4 {
                         file.write_at(&[fill; PAGE], page(n).start).expect("a write");
                     }
-                    file.deploy(0..4 * PAGE as u64).expect("a deployment");
+                    file.write_at(&[fill; 2 * PAGE], page(4).start).expect("a write");
+                    file.deploy(0..6 * PAGE as u64).expect("a deployment");
                     if round % 100 == 0 {
                         file.set_len(PAGE as u64 + 5).expect("shorter");
                         file.set_len(LEN).expect("longer");
@@ -528,7 +650,8 @@ mod tests {
                 }
                 is_done.store(true, Ordering::SeqCst);
             });
-            let (mut by_word, mut to) = (0, [0; PAGE]);
+            let (mut by_word, mut by_words) = (0, 0);
+            let (mut to, mut both) = ([0; PAGE], [0; 2 * PAGE]);
             let engine = file.engine();
             while !is_done.load(Ordering::SeqCst) {
                 file.load::<u8>(0).expect("a read");
@@ -539,9 +662,14 @@ mod tests {
                         by_word += 1;
                     }
                 }
+                let Some(lane) = engine.lane_at_hand() else { continue };
+                if engine.read_all_known(lane, &mut both, page(4).start) {
+                    assert!(both.iter().all(|byte| *byte == both[0]), "torn");
+                    by_words += 1;
+                }
             }
-            by_word
+            [by_word, by_words]
         });
-        assert!(by_word > 0, "nothing was read by a word");
+        assert!(by_word.into_iter().all(|reads| reads > 0), "nothing was read by a word");
     }
 }

@@ -1,6 +1,6 @@
 //! Every execution of small programs over lanes, page states and what is known of allocations.
 
-use super::at_home::HomeWord;
+use super::at_home::{AllSeen, HomeWord};
 use super::lanes::{Gate, LaneKeeper, Lanes, next_file_number};
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
@@ -380,6 +380,46 @@ fn stored_in_place() {
         assert!(a == b || !word.is_still(seen), "half of it");
     }
     writer.join().unwrap();
+}
+
+/// Two pages are written together, where they are, and are known again one after the other, beside a reader of both.
+fn known_pages() {
+    let region = new_region();
+    let words = Arc::new([AtomicU64::new(1), AtomicU64::new(1)]);
+    let bytes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let writer = thread::spawn({
+        let (region, words, bytes) = (Arc::clone(&region), Arc::clone(&words), Arc::clone(&bytes));
+        move || {
+            let held = [0, 1].map(|n| lock_page(&region.lock, &region.pages[n].lock));
+            words.iter().for_each(|word| HomeWord::of(word).clear());
+            held.iter().for_each(Held::close);
+            bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
+            drop(held);
+            for (n, word) in words.iter().enumerate() {
+                if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
+                    HomeWord::of(word).set();
+                }
+            }
+        }
+    });
+    let look = || AllSeen::begin(words.iter().map(|word| Some(HomeWord::of(word))));
+    if let Some(seen) = look() {
+        let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        assert!(!seen.are_still(look()) || a == b, "half of it");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn who_reads_pages_by_their_words_sees_one_state() {
+    holds("known pages", Preemptions(3), known_pages);
+    needs(
+        "known pages",
+        &[Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence],
+        Preemptions(3),
+        known_pages,
+    );
 }
 
 /// A page is cut off, beside one thread that makes it known and one that has seen the new length.

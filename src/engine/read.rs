@@ -8,6 +8,7 @@
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 
 use super::Engine;
+use super::at_home::makes_known;
 use super::come_home::is_counted;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
@@ -86,18 +87,27 @@ impl Engine {
             self.ask_ahead(offset, to.len() as u64);
         }
         let lane = self.lane_after_own_writes();
-        // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
-        if self.lane_at_hand().is_some_and(|at_hand| self.read_either::<true>(at_hand, to, offset))
-        {
+        // Perhaps nothing was in the way but that they are several pages, or that the page is not at home, or that the
+        // thread has worked on another file.
+        if self.lane_at_hand().is_some_and(|at_hand| {
+            self.read_all_known(at_hand, to, offset)
+                || self.read_either::<true>(at_hand, to, offset)
+        }) {
             return Ok(());
         }
         let mut pieces = 0;
         let mut patience = Patience::new();
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
-                let is_counted = is_counted(&lane, lane.stats.bump(Counter::Reads, 1));
+                let number = lane.stats.bump(Counter::Reads, 1);
+                let is_counted = is_counted(&lane, number);
                 drop(lane);
-                self.after_read(offset..offset + to.len() as u64, pieces, is_counted);
+                let range = offset..offset + to.len() as u64;
+                self.after_read(range.clone(), pieces, is_counted);
+                // In more pieces some are elsewhere. (Or in another chunk: those do not become known by this.)
+                if pieces == 1 && makes_known(number) {
+                    self.make_all_known(range);
+                }
                 return Ok(());
             }
             lane.stats.bump(Counter::ReadRetries, 1);

@@ -153,6 +153,19 @@ impl MappedFile {
         unsafe { self.copy_out_from(to, from.ptr) }
     }
 
+    /// The same, if the file backs them. False: nothing was done.
+    #[inline]
+    pub fn try_copy_out(&self, to: &mut [u8], offset: u64) -> bool {
+        let end = offset.checked_add(to.len() as u64);
+        if end.is_none_or(|end| end > self.backed.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let from = self.place_of(offset);
+        // SAFETY: `from` begins `to.len()` mapped and backed bytes: just looked at.
+        unsafe { self.copy_out_from(to, from.ptr) }
+        true
+    }
+
     /// The same for bytes of one page, if that is what they are, and the file backs it. False: nothing was
     /// done.
     #[inline(always)]

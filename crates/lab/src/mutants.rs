@@ -169,6 +169,8 @@ fn fate(mutant: Mutant) -> Fate {
         HomeWordNotLookedAtAgain | HomeWordGoesBack => {
             by(Killer::Loom("who_reads_a_page_by_its_word"))
         }
+        KnownNotLookedAtAgain => by(Killer::Loom("who_reads_pages_by_their_words")),
+        KnownByTheFirst => by(test("atomic_mmap", "pages_in_a_row_are_read_by_their_words")),
         HomeNotLeft => by(test("atomic_mmap", "what_is_deployed_is_known")),
         KnownAway => by(test("atomic_mmap", "what_is_found_at_home_again")),
         HoleKnown => by(test("atomic_mmap", "what_lies_in_a_hole_is_not_known")),
