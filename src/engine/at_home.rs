@@ -633,10 +633,12 @@ mod tests {
         if !has_words(&file) {
             return;
         }
-        let is_done = std::sync::atomic::AtomicBool::new(false);
+        let [is_done, is_enough] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
         let by_word = std::thread::scope(|s| {
             s.spawn(|| {
-                for round in 1..=2000u64 {
+                // Until there was such a read, however busy the machine is.
+                let goes_on = |round: &u64| *round <= 2000 || !is_enough.load(Ordering::SeqCst);
+                for round in (1..1_000_000u64).take_while(goes_on) {
                     let fill = round as u8;
                     for n in 0..4 {
                         file.write_at(&[fill; PAGE], page(n).start).expect("a write");
@@ -667,6 +669,7 @@ mod tests {
                     assert!(both.iter().all(|byte| *byte == both[0]), "torn");
                     by_words += 1;
                 }
+                is_enough.fetch_or(by_word > 0 && by_words > 0, Ordering::SeqCst);
             }
             [by_word, by_words]
         });
