@@ -226,6 +226,7 @@ mutants! {
         PiecesReadAtHome "pieces-read-at-home": "all slices of a page in pieces are read at home",
     }
     "engine/deploy.rs" {
+        DeployChangedByRegionBit "deploy-changed-by-region-bit": "a page of which some slices stay behind comes home by its region bit",
         DeployDurableSlots "deploy-durable-slots": "deployment goes over durable slots",
         PunchDurableSlots "punch-durable-slots": "durable slots are given back",
         DeployOverView "deploy-over-view": "deployment copies over a view's bytes",

@@ -216,7 +216,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "home slots",
             "home slots",
             "drain",
-            "word",
+            // The region's word has sent both pages away.
             "word",
             "drain",
             "!sync Home",

@@ -14,8 +14,8 @@
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
 //! All this by policy `Lazy`, and not where durable points are kept: what comes home is a change that the next one
-//! would have to tell of. Short reads take no space: to a hole of the home file, or where no slice word is known to be
-//! there, they bring nothing. What goes wrong is no failure of the read, which has its bytes.
+//! would have to tell of. Short reads take no space: to a hole of the home file, or where a slice word is needed and
+//! none is known to be there, they bring nothing. What goes wrong is no failure of the read, which has its bytes.
 //!
 //! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
@@ -146,8 +146,10 @@ impl Engine {
 
     /// Whether all that the page needs to come home is there.
     fn takes_no_space(&self, page: PageIndex, region: &RegionState) -> bool {
-        // They are one page for the chunk: one that is not zero was stored.
-        let has_words = self.known_of(page) & known::SLICE_WORDS != 0
+        // Slice words are one page for the chunk: one that is not zero was stored. (None is needed for what the region's
+        // word has sent away. Neighbours that were sent away otherwise have one that is not zero.)
+        let has_words = region.is_away_by_region_bit(page.in_region())
+            || self.known_of(page) & known::SLICE_WORDS != 0
             || region.pages.iter().any(|page| page.slice_word() != 0);
         if !has_words {
             return false;
@@ -281,6 +283,21 @@ mod tests {
         // Of what is longer, so much at a time.
         file.write_at(&[7; 128 << 10], 256 << 10).expect("a write");
         assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
+    }
+
+    /// The words that would be needed for anything else are not there.
+    #[test]
+    fn what_was_only_ever_written_by_regions_comes_home() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
+        let file = options.open(folder.path().join("state.dat")).expect("a pair");
+        for _ in 0..2 {
+            file.write_at(&[1; LEN as usize], 0).expect("a write");
+        }
+        file.write_at(&[7; 64 << 10], 0).expect("a write");
+        assert_eq!(file.engine().known_of(PageIndex(0)) & known::SLICE_WORDS, 0);
+        assert_eq!(after_reads(&file, MANY, 3 * 4096), BLOCK as u64);
+        assert_eq!(file.engine().known_of(PageIndex(0)) & known::SLICE_WORDS, 0, "nor now");
     }
 
     // (Elsewhere nobody knows whether the home file has holes.)

@@ -2,9 +2,11 @@
 //!
 //! Deployment copies valid reflection slots into the home slots and then clears their bits
 //! (Acumen IV-C): the home slots are not valid while they are copied to, and each word that is
-//! stored moves one page, so a crash finds each page deployed or not, with the same bytes.
+//! stored moves whole pages, so a crash finds each page deployed or not, with the same bytes. A page that
+//! was sent away by its region's word comes home by that, any other by its own: so nothing has to be allocated for it.
 
 use super::Engine;
+use super::commit::publish;
 use super::lanes::{Gate, Lane};
 use super::le_word;
 use super::live::Target;
@@ -114,6 +116,11 @@ impl Engine {
                 if planted!(DeployDurableSlots) { Slices::NONE } else { region.changed_slices(n) };
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
+        // By the bit that has sent them away, if it is one that no slice stays behind by: its word is there.
+        let by_region_bit = |n: usize| {
+            let comes_as_a_whole = away(n) == Slices::ALL || planted!(DeployChangedByRegionBit);
+            region.is_away_by_region_bit(n) && comes_as_a_whole
+        };
         let pages: Vec<usize> = plan
             .pages()
             .filter(|&n| !away(n).is_empty())
@@ -123,7 +130,9 @@ impl Engine {
             let start = plan.index.page(n).start();
             let slots = start..start + PAGE as u64;
             unless!(DeployHomeNotAllocated, self.ensure_slots(lane, Side::Home, slots)?);
-            self.ensure_slice_word(plan.index.page(n))?;
+            if !by_region_bit(n) {
+                self.ensure_slice_word(plan.index.page(n))?;
+            }
         }
         pages.iter().for_each(|&n| self.note_changed(plan.index.page(n)));
         let targets =
@@ -140,7 +149,9 @@ impl Engine {
         if pages.is_empty() {
             return Ok(0);
         }
-        let moves: Vec<WordMove> = pages
+        let (by_region, by_slices): (Vec<usize>, Vec<usize>) =
+            pages.iter().partition(|&&n| by_region_bit(n));
+        let mut moves: Vec<WordMove> = by_slices
             .iter()
             .map(|&n| WordMove {
                 word: WordId::Slice(plan.index.page(n)),
@@ -149,6 +160,14 @@ impl Engine {
                 old: region.pages[n].slice_word(),
             })
             .collect();
+        if !by_region.is_empty() {
+            moves.push(WordMove {
+                word: WordId::Region(plan.index),
+                mask: by_region.iter().fold(0, |mask, n| mask | 1 << n),
+                alone: plan.is_exclusive(),
+                old: region.region_word(),
+            });
+        }
         // Orders the home slots, and the clearing of live entries that name them, before the words
         // that make them valid.
         unless!(DeployNoDrainBeforeWords, self.drain(lane));
@@ -159,9 +178,7 @@ impl Engine {
         // lost would make those valid again.
         unless!(DeployNoDrainAfterWords, self.drain(lane));
         unless!(DeployNotClosed, held.iter().for_each(Held::close));
-        for (&n, change) in pages.iter().zip(&moves) {
-            region.set_slice_word(n, change.old ^ change.mask);
-        }
+        moves.iter().for_each(|change| publish(region, change));
         if pins == Pins::Respect {
             // Somebody goes on to read.
             self.note_loadable(region, plan.index);
@@ -378,6 +395,8 @@ impl Engine {
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
+    use super::*;
+    use crate::units::REGION;
     use crate::{AtomicMappedFile, Medium};
 
     /// A slice that is at home now, and in the reflection file for a loss of power. A deployment makes
@@ -405,5 +424,61 @@ mod tests {
         if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
             assert_eq!(engine.punch_deployed(0..len).expect("no error"), 1);
         }
+    }
+
+    /// A page that its region's word has sent away comes home by that: no slice words are allocated for it.
+    #[test]
+    fn what_a_region_word_has_sent_away_comes_home_by_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(REGION as u64);
+        let file =
+            options.medium(Medium::Ram).open(folder.path().join("state.dat")).expect("a pair");
+        let pages = |n: u64| n * PAGE as u64..(n + 8) * PAGE as u64;
+        file.write_at(&[1; 8 * PAGE], pages(0).start).expect("a write");
+        file.write_at(&[2; 8 * PAGE], pages(8).start).expect("a write");
+        let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+        assert_eq!(region.region_word(), 0xFFFF, "by the region's word");
+        // One page at first, under its own lock; then pages of which one has a word of its own by now.
+        assert_eq!(file.deploy(pages(0).start..PAGE as u64).expect("a deployment"), 1);
+        assert_eq!((region.region_word(), region.pages[0].slice_word()), (0xFFFE, 0));
+        file.write_at(&[3; 64], 64).expect("a write");
+        file.write_at(&[4; 64], PAGE as u64).expect("a write");
+        assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
+        assert_eq!(region.region_word(), 0b10, "page 1 was sent away by both");
+        assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
+        let mut read = vec![0; 16 * PAGE];
+        file.read_at(&mut read, 0).expect("a read");
+        let mut expected = [[1; 8 * PAGE], [2; 8 * PAGE]].concat();
+        expected[64..128].fill(3);
+        expected[PAGE..PAGE + 64].fill(4);
+        assert!(read == expected);
+    }
+
+    /// Slices whose home slots belong to the durable point stay behind, so the page does not come home by a bit that
+    /// moves all of them.
+    #[test]
+    fn what_stays_behind_is_not_moved_by_a_region_bit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(REGION as u64);
+        let file = options
+            .medium(Medium::PageCache)
+            .open(folder.path().join("state.dat"))
+            .expect("a pair");
+        file.write_at(&[1; 64], 64).expect("a write");
+        file.sync().expect("a durable point");
+        file.write_at(&[2; REGION], 0).expect("a write");
+        file.sync().expect("a durable point");
+        file.write_at(&[3; 64], 64).expect("a write");
+        let engine = file.engine();
+        let region = engine.state.touched(RegionIndex(0)).expect("it was written");
+        assert_eq!((region.validity(0).0, region.durable(0).0), (!0, !0b10));
+        assert!(region.is_away_by_region_bit(0), "its own word says nothing any more");
+        engine.deploy_pages(0..REGION as u64, Pins::Respect, Which::All).expect("a deployment");
+        assert_eq!(region.validity(0).0, 0b10);
+        let mut read = [0; PAGE];
+        file.read_at(&mut read, 0).expect("a read");
+        assert!(
+            read[64..128] == [3; 64] && read[..64] == [2; 64] && read[128..] == [2; PAGE - 128]
+        );
     }
 }

@@ -199,6 +199,7 @@ fn fate(mutant: Mutant) -> Fate {
         | WholeNotAllocated
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
         // ---- durable points ---------------------------------------------------------------------------
+        DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
         CutGateOpen | PointNotLocked | DeployDurableSlots => by(Killer::Schedules("8")),
         InPlaceNoEntry | InPlaceNotEnded => {
             by_any(&[Killer::Schedules("5"), test("death", "numbered_events_in_place")])
