@@ -8,8 +8,8 @@
 //!
 //! What is read again and again at the same place is in the processor's caches, and loses next to nothing: of several
 //! reads within one page, with none of another page between, at most one is counted. To count is to store to a cache
-//! line that reads do not need otherwise. So one read of [`SAMPLED`] is counted, and as a rule none of a thread that
-//! writes now and then.
+//! line that reads do not need otherwise. So one read of [`SAMPLED`] is counted ([`SAMPLED_OF_SEVERAL`], if it is of more
+//! than a page), and as a rule none of a thread that writes now and then.
 //!
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
@@ -35,6 +35,9 @@ const LONG: u64 = 64 << 10;
 
 /// One read of so many is counted. (In a model of schedules, which are short, a page comes home with the first one.)
 const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
+/// The same of reads of several pages: what those lose is more, what counting takes is little beside, and there is no read
+/// of 64 bytes that would have to pay for it.
+const SAMPLED_OF_SEVERAL: u32 = if cfg!(shuttle) { 1 } else { 2 };
 /// So many counted ones are enough.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
 /// 2^32 divided by the golden section. Its multiples are spread evenly: who goes through seven places again and again
@@ -59,12 +62,22 @@ const ONLY_READS: u64 = if cfg!(shuttle) { 0 } else { 64 };
 const BLOCK: usize = 16;
 const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 
-/// Whether the lane's read with this number is counted, if its page is not at home. (The processor foresees it
-/// nearly always.)
+/// Whether the lane's read with this number, within a page, is counted if its page is not at home. (The processor foresees
+/// it nearly always.)
 #[inline(always)]
 pub(super) fn is_counted(lane: &Lane, number: u64) -> bool {
-    is_one_in(SAMPLED, number)
-        && lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
+    is_one_in(SAMPLED, number) && only_reads(lane)
+}
+
+/// The same of a read of `len` bytes.
+pub(super) fn is_counted_of(lane: &Lane, number: u64, len: usize) -> bool {
+    is_one_in(if len > PAGE { SAMPLED_OF_SEVERAL } else { SAMPLED }, number) && only_reads(lane)
+}
+
+/// Whether the lane's thread has written nothing for a while.
+#[inline(always)]
+fn only_reads(lane: &Lane) -> bool {
+    lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
 }
 
 /// Whether it takes less time to bring so many bytes home that were read in so many pieces than to read them like
@@ -283,6 +296,24 @@ mod tests {
         // Of what is longer, so much at a time.
         file.write_at(&[7; 128 << 10], 256 << 10).expect("a write");
         assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
+    }
+
+    #[test]
+    fn what_is_read_together_comes_home_sooner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), DeployPolicy::Lazy);
+        let read = |times: u64| {
+            let (mut to, before) = ([0; 2 * PAGE], file.stats().deployments);
+            (0..times).for_each(|_| file.read_at(&mut to, 8 * PAGE as u64).expect("a read"));
+            assert_eq!(to, [7; 2 * PAGE]);
+            file.stats().deployments - before
+        };
+        for _ in 0..3 {
+            file.write_at(&[7; 2 * PAGE], 8 * PAGE as u64).expect("a write");
+            (0..ONLY_READS).for_each(|_| assert_eq!(file.load::<u8>(0).expect("a read"), 1));
+            assert_eq!(read(u64::from(SAMPLED_OF_SEVERAL) * (u64::from(ENOUGH) - 2)), 0);
+            assert_eq!(read(u64::from(SAMPLED_OF_SEVERAL) * 4), 2);
+        }
     }
 
     /// The words that would be needed for anything else are not there.

@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::at_home::makes_known;
-use super::come_home::is_counted;
+use super::come_home::is_counted_of;
 use super::lanes::Lane;
 use super::plan::{self, Plans, RegionPlan};
 use super::recent::Expected;
@@ -100,7 +100,7 @@ impl Engine {
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
-                let is_counted = is_counted(&lane, number);
+                let is_counted = is_counted_of(&lane, number, to.len());
                 drop(lane);
                 let range = offset..offset + to.len() as u64;
                 self.after_read(range.clone(), pieces, is_counted);
