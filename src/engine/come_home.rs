@@ -14,8 +14,7 @@
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
 //! All this by policy `Lazy`, and not where durable points are kept: what comes home is a change that the next one
-//! would have to tell of. Short reads take no space: to a hole of the home file, or where a slice word is needed and
-//! none is known to be there, they bring nothing. What goes wrong is no failure of the read, which has its bytes.
+//! would have to tell of. Short reads take no space: to a hole of the home file they bring nothing. What goes wrong is no failure of the read, which has its bytes.
 //!
 //! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
@@ -144,7 +143,7 @@ impl Engine {
                 continue;
             }
             region.forget_reads(n);
-            if self.takes_no_space(span.page, region) {
+            if self.takes_no_space(span.page) {
                 let start = span.page.region().start();
                 let byte = |n: usize| start + (n * PAGE) as u64;
                 if byte(pages.start) > enough.end {
@@ -158,15 +157,8 @@ impl Engine {
     }
 
     /// Whether all that the page needs to come home is there.
-    fn takes_no_space(&self, page: PageIndex, region: &RegionState) -> bool {
-        // Slice words are one page for the chunk: one that is not zero was stored. (None is needed for what the region's
-        // word has sent away. Neighbours that were sent away otherwise have one that is not zero.)
-        let has_words = region.is_away_by_region_bit(page.in_region())
-            || self.known_of(page) & known::SLICE_WORDS != 0
-            || region.pages.iter().any(|page| page.slice_word() != 0);
-        if !has_words {
-            return false;
-        }
+    fn takes_no_space(&self, page: PageIndex) -> bool {
+        // The word that has sent it away is there. Whether its slots at home are?
         let lane = self.lane();
         let _pinned = lane.pin();
         // Pinned, and within the file: what is found out about its chunk holds.
@@ -290,9 +282,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
         file.write_at(&[7; 64 << 10], 64 << 10).expect("a write");
-        // The slice words are there.
-        file.write_at(&[7; 64], 0).expect("a write");
         assert_eq!(after_reads(&file, MANY, (64 << 10) + 3 * 4096), 16);
+        // By words of their own.
+        (0..16).for_each(|n| {
+            file.write_at(&[7; 4096], (768 << 10) + n * 4096).expect("a write");
+        });
+        assert_eq!(after_reads(&file, MANY, (768 << 10) + 3 * 4096), 16);
         // Of what is longer, so much at a time.
         file.write_at(&[7; 128 << 10], 256 << 10).expect("a write");
         assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
@@ -342,7 +337,7 @@ mod tests {
         before.close(crate::CloseMode::Fast).expect("closed");
         let options = AtomicMappedFile::options().medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
-        assert_eq!(after_reads(&file, MANY, 64 << 10), 16, "by the word of a neighbour");
+        assert_eq!(after_reads(&file, MANY, 64 << 10), 16);
         assert_eq!(after_reads(&file, MANY, 4096), 1);
     }
 

@@ -116,10 +116,10 @@ impl Engine {
                 if planted!(DeployDurableSlots) { Slices::NONE } else { region.changed_slices(n) };
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
-        // By the bit that has sent them away, if it is one that no slice stays behind by: its word is there.
+        // What that bit alone has sent away, and of which no slice stays behind, comes home by it: its word is there.
         let by_region_bit = |n: usize| {
             let comes_as_a_whole = away(n) == Slices::ALL || planted!(DeployChangedByRegionBit);
-            region.is_away_by_region_bit(n) && comes_as_a_whole
+            region.region_bit(n) && comes_as_a_whole
         };
         let pages: Vec<usize> = plan
             .pages()
@@ -131,6 +131,7 @@ impl Engine {
             let slots = start..start + PAGE as u64;
             unless!(DeployHomeNotAllocated, self.ensure_slots(lane, Side::Home, slots)?);
             if !by_region_bit(n) {
+                // It was stored once, so it is there; but perhaps before this file was opened.
                 self.ensure_slice_word(plan.index.page(n))?;
             }
         }
@@ -226,7 +227,7 @@ impl Engine {
         for plan in &plans {
             // Closing every held word for every region is more than is needed, and harmless.
             match self.deploy_held(&lane, plan, &held, Pins::Respect) {
-                // For a slice word, of pages that moved by their region's so far.
+                // For slice words, of which is not known yet that they are allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,
             }
@@ -472,7 +473,8 @@ mod tests {
         let engine = file.engine();
         let region = engine.state.touched(RegionIndex(0)).expect("it was written");
         assert_eq!((region.validity(0).0, region.durable(0).0), (!0, !0b10));
-        assert!(region.is_away_by_region_bit(0), "its own word says nothing any more");
+        let own_word = region.pages[0].slice_word();
+        assert!(region.region_bit(0) && own_word == 0, "its own word says nothing any more");
         engine.deploy_pages(0..REGION as u64, Pins::Respect, Which::All).expect("a deployment");
         assert_eq!(region.validity(0).0, 0b10);
         let mut read = [0; PAGE];

@@ -197,12 +197,6 @@ impl RegionState {
         self.region_word() >> n & 1 == 1
     }
 
-    /// Whether page `n` lies in the reflection file as a whole, and nothing but its region bit says so.
-    #[inline]
-    pub fn is_away_by_region_bit(&self, n: usize) -> bool {
-        self.region_bit(n) && self.pages[n].slice_word() == 0
-    }
-
     /// Where the slices of page `n` are valid.
     #[inline]
     pub fn validity(&self, n: usize) -> Validity {
