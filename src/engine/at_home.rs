@@ -71,6 +71,7 @@ impl AtHome {
     #[inline]
     fn begin_all(&self, pages: Range<u64>) -> Option<AllSeen> {
         let words = self.words.get()?;
+        let pages = if planted!(KnownByTheFirst) { pages.start..pages.start + 1 } else { pages };
         AllSeen::begin(pages.map(|n| words.get(n).map(HomeWord)))
     }
 
@@ -144,8 +145,7 @@ impl AllSeen {
     /// What a reader is to find again, if each page has a word and is known.
     #[inline(always)]
     pub fn begin<'a>(words: impl Iterator<Item = Option<HomeWord<'a>>>) -> Option<AllSeen> {
-        let looked_at = words.take(if planted!(KnownByTheFirst) { 1 } else { usize::MAX });
-        let mut seen = looked_at.map(|word| word?.begin());
+        let mut seen = words.map(|word| word?.begin());
         seen.try_fold(0u64, |sum, seen| Some(sum.wrapping_add(seen?))).map(AllSeen)
     }
 

@@ -14,7 +14,8 @@
 //! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
 //!
 //! All this by policy `Lazy`, and not where durable points are kept: what comes home is a change that the next one
-//! would have to tell of. Short reads take no space: to a hole of the home file they bring nothing. What goes wrong is no failure of the read, which has its bytes.
+//! would have to tell of. Short reads take no space: to a hole of the home file they bring nothing. What goes wrong is
+//! no failure of the read, which has its bytes.
 //!
 //! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
