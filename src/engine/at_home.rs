@@ -532,6 +532,9 @@ mod tests {
         region.set_home_loadable(false);
         assert_eq!(file.load::<u8>(page(3).start).expect("a read"), 1);
         assert!(!region.home_is_loadable(), "it was read otherwise");
+        let mut two = [0; 2 * PAGE];
+        file.read_at(&mut two, page(3).start + 8).expect("a read");
+        assert!(two == [1; 2 * PAGE] && !region.home_is_loadable(), "so were several pages");
         file.write_at(&[1], page(3).start).expect("a write");
         file.load::<u8>(page(3).start + 100).expect("a read");
         assert!(region.home_is_loadable());

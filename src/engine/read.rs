@@ -21,7 +21,7 @@ use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
-use crate::units::PageIndex;
+use crate::units::{PageIndex, is_in_page};
 use std::ops::Range;
 
 /// Optimistic attempts before the locks are taken.
@@ -90,8 +90,11 @@ impl Engine {
         // Perhaps nothing was in the way but that they are several pages, or that the page is not at home, or that the
         // thread has worked on another file.
         if self.lane_at_hand().is_some_and(|at_hand| {
-            self.read_all_known(at_hand, to, offset)
-                || self.read_either::<true>(at_hand, to, offset)
+            if is_in_page(offset, to.len()) {
+                self.read_either::<true>(at_hand, to, offset)
+            } else {
+                self.read_all_known(at_hand, to, offset)
+            }
         }) {
             return Ok(());
         }

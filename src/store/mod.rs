@@ -85,11 +85,17 @@ impl MappedFile {
     #[inline(always)]
     #[track_caller]
     fn place(&self, offset: u64, len: usize) -> Place {
-        let end = offset.checked_add(len as u64);
-        if end.is_none_or(|end| end > self.backed.load(Ordering::Relaxed)) {
+        if !self.backs(offset, len) {
             self.refuse(offset, len);
         }
         self.place_of(offset)
+    }
+
+    /// Whether the file backs all of these bytes.
+    #[inline(always)]
+    fn backs(&self, offset: u64, len: usize) -> bool {
+        let end = offset.checked_add(len as u64);
+        end.is_some_and(|end| end <= self.backed.load(Ordering::Relaxed))
     }
 
     /// The address of `offset`, for who has found that it is at most `backed`, and so at most the mapping's
@@ -156,12 +162,11 @@ impl MappedFile {
     /// The same, if the file backs them. False: nothing was done.
     #[inline]
     pub fn try_copy_out(&self, to: &mut [u8], offset: u64) -> bool {
-        let end = offset.checked_add(to.len() as u64);
-        if end.is_none_or(|end| end > self.backed.load(Ordering::Relaxed)) {
+        if !self.backs(offset, to.len()) {
             return false;
         }
         let from = self.place_of(offset);
-        // SAFETY: `from` begins `to.len()` mapped and backed bytes: just looked at.
+        // SAFETY: `from` begins `to.len()` mapped and backed bytes (`backs`).
         unsafe { self.copy_out_from(to, from.ptr) }
         true
     }
