@@ -245,6 +245,11 @@ mutants! {
         RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
         SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
     }
+    "engine/together.rs" {
+        TogetherBeforeCommit "together-before-commit": "pages are put together before the write of them counts",
+        TogetherWhileOpen "together-while-open": "pages are put together while readers of what was there before go on",
+        TogetherForNothing "together-for-nothing": "pages are put together although nobody has read them",
+    }
     "engine/resize.rs" {
         ShrinkNoPoint "shrink-no-point": "a shrink cuts off what the last durable point has",
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",

@@ -114,8 +114,11 @@ impl Engine {
         let len = range.end - range.start;
         if are_too_many(pieces, len) && self.is_for_readers() {
             self.come_home(range, Which::Scattered);
-        } else if len < LONG && is_counted {
-            self.count_read(range);
+        } else if len < LONG {
+            self.note_pieces(&range, pieces);
+            if is_counted {
+                self.count_read(range);
+            }
         }
     }
 
@@ -172,7 +175,7 @@ impl Engine {
     }
 
     /// Whether readers bring anything home.
-    fn is_for_readers(&self) -> bool {
+    pub(super) fn is_for_readers(&self) -> bool {
         self.policy == DeployPolicy::Lazy && self.durable.is_none()
     }
 

@@ -205,6 +205,12 @@ impl Engine {
         }
         self.copy_to_free_slots(lane, parts)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
+        let scattered = self.to_put_together(&plans);
+        if planted!(TogetherBeforeCommit) {
+            for plan in &scattered {
+                plan.pages().for_each(|n| self.copy_home_written(lane, plan.index.page(n), parts));
+            }
+        }
         if let [change] = &moves[..] {
             self.commit_by_flip(lane, change);
         } else {
@@ -213,11 +219,16 @@ impl Engine {
         if let Some(extents) = &extents {
             self.give_back(extents);
         }
-        unless!(PagesNotClosed, held.iter().for_each(Held::close));
+        if scattered.is_empty() || !planted!(TogetherWhileOpen) {
+            unless!(PagesNotClosed, held.iter().for_each(Held::close));
+        }
         for change in &moves {
             if let Some(region) = self.state.touched(change.word.region()) {
                 publish(region, change);
             }
+        }
+        if !scattered.is_empty() {
+            self.put_together(lane, &scattered, parts, &held);
         }
         Ok(())
     }

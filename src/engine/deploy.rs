@@ -6,7 +6,7 @@
 //! was sent away by its region's word comes home by that, any other by its own: so nothing has to be allocated for it.
 
 use super::Engine;
-use super::commit::publish;
+use super::commit::{Part, publish};
 use super::lanes::{Gate, Lane};
 use super::le_word;
 use super::live::Target;
@@ -43,6 +43,15 @@ pub(super) enum Which {
     /// Those of a region (or of what was read of it) that does not lie on the other side as a whole: from there it
     /// is read as fast.
     Scattered,
+}
+
+/// Where the bytes come from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// From the reflection slots that are valid.
+    Reflection,
+    /// From these parts, by which the pages have just been written as a whole, and published: see `together`.
+    Written(&'a [Part<'a>]),
 }
 
 /// What became of a chunk that may have had something to give back.
@@ -96,18 +105,19 @@ impl Engine {
             let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
-            deployed += self.deploy_held(&lane, &plan, &held, pins)?;
+            deployed += self.deploy_held(&lane, &plan, &held, pins, Source::Reflection)?;
         }
         Ok(deployed)
     }
 
     /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
-    fn deploy_held(
+    pub(super) fn deploy_held(
         &self,
         lane: &Lane,
         plan: &RegionPlan<'_>,
         held: &[Held<'_>],
         pins: Pins,
+        source: Source<'_>,
     ) -> Result<u64> {
         let region = plan.state;
         // The home slot of a slice that has changed since the last durable point belongs to that.
@@ -140,6 +150,10 @@ impl Engine {
             pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.clear_live_entries(lane, targets));
         for &n in &pages {
+            if let Source::Written(parts) = source {
+                self.copy_home_written(lane, plan.index.page(n), parts);
+                continue;
+            }
             for run in away(n).runs() {
                 let offset = plan.index.page(n).start() + (run.start * SLICE) as u64;
                 let (len, from) = (run.len() * SLICE, layout::reflection(offset));
@@ -226,7 +240,7 @@ impl Engine {
         }
         for plan in &plans {
             // Closing every held word for every region is more than is needed, and harmless.
-            match self.deploy_held(&lane, plan, &held, Pins::Respect) {
+            match self.deploy_held(&lane, plan, &held, Pins::Respect, Source::Reflection) {
                 // For slice words, of which is not known yet that they are allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,

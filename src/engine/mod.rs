@@ -24,6 +24,7 @@
 //! | `live` | which live entries stand in the way, and how are they made void? |
 //! | `deploy` | how do slices come home? |
 //! | `come_home` | when does a reader bring home what it has found elsewhere? |
+//! | `together` | when does a writer put pages together again that lie in pieces? |
 //! | `pin_in_page` | how does a view pin its bytes, if they lie in one page? |
 //! | `resize` | how does the length change? |
 //! | `clean_up` | what lies past the length? |
@@ -68,6 +69,7 @@ pub(crate) mod space;
 mod state;
 pub(crate) mod stats;
 mod sync;
+mod together;
 mod vouched;
 mod ways;
 mod whole;
@@ -89,6 +91,7 @@ use crate::thread::Tag;
 use crate::units::{LaneIndex, PAGES_PER_REGION, RegionIndex};
 use at_home::AtHome;
 use background::Background;
+use crossbeam_utils::CachePadded;
 use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
@@ -99,6 +102,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use together::Lost;
 
 /// What `options` hands over once files, medium and recovery are settled.
 pub(crate) struct Setup {
@@ -137,6 +141,8 @@ pub(crate) struct Engine {
     state: State,
     /// Which pages readers know to be at home.
     at_home: AtHome,
+    /// What reads have lost by pages in pieces.
+    lost: CachePadded<Lost>,
     lanes: Lanes,
     log_area: LogArea,
     seed: Seed,
@@ -189,6 +195,7 @@ impl Engine {
             background: Background::new(every, may_run),
             state: State::new(setup.max_len),
             at_home: AtHome::new(setup.max_len),
+            lost: CachePadded::new(Lost::new()),
             platform: setup.platform,
             home: setup.home,
             reflection: setup.reflection,

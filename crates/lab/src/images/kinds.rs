@@ -56,6 +56,8 @@ pub enum Kind {
     UnderView,
     /// The same, but the second logs one slice of those of the first. Not among `KINDS`.
     UnderViewInPart,
+    /// Two pages are written in pieces, read, written, and put together by that. Not among `KINDS`.
+    Together,
     /// Deployment of some pages.
     Deploy,
     /// Deployment of everything, and the reflection pages are given back.
@@ -180,14 +182,19 @@ impl Drop for Second {
     }
 }
 
-/// How the file is opened, before and after a crash.
+/// How the file is opened after a crash: what is read to be looked at stays where it is.
 pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
+    open_to(machine, DeployPolicy::Manual)
+}
+
+/// The same, with pages coming home as `policy` says.
+pub fn open_to(machine: &Arc<Simulation>, policy: DeployPolicy) -> Result<AtomicMappedFile> {
     let is_page_cache = machine.world().is_page_cache();
     AtomicMappedFile::options()
         .medium(if is_page_cache { Medium::PageCache } else { Medium::Dax })
         .max_len(MAX_LEN)
         .journal_len(64 << 10)
-        .deploy(DeployPolicy::Manual)
+        .deploy(policy)
         .close_on_drop(CloseMode::Fast)
         .open_simulated(machine.clone(), HOME)
 }
@@ -223,7 +230,7 @@ impl<'a> Player<'a> {
         world.make(Path::new(HOME), LEN, &first);
         let begin = Content::new(LEN).after(&Effect::Bytes(first));
         let machine = Simulation::new(world);
-        let file = open(&machine)?;
+        let file = open_to(&machine, DeployPolicy::Lazy)?;
         let tail = LEN - 200..LEN + 3 * PAGE;
         let ranges = vec![62 * PAGE..66 * PAGE, tail];
         Ok(Player {
@@ -374,7 +381,7 @@ impl<'a> Player<'a> {
                 Some(mode) => me.file.take().expect("an open file").close(mode)?,
                 None => me.die(),
             }
-            me.file = Some(open(&me.machine)?);
+            me.file = Some(open_to(&me.machine, DeployPolicy::Lazy)?);
             Ok(())
         })
     }
@@ -399,7 +406,7 @@ impl<'a> Player<'a> {
             let has_died = synced.is_err();
             if has_died {
                 me.die();
-                me.file = Some(open(&me.machine)?);
+                me.file = Some(open_to(&me.machine, DeployPolicy::Lazy)?);
             } else {
                 // There was nothing to be synced.
                 me.machine.world().live();
@@ -462,6 +469,17 @@ impl<'a> Player<'a> {
                 }
                 self.write(LAST + 70, 8)?;
                 assert!(view.to_vec()? == before, "a view has changed");
+                Ok(())
+            }
+            Kind::Together => {
+                self.write(62 * PAGE + 640, 64)?;
+                self.write(LAST - 330, 600)?;
+                let mut bytes = vec![0; (self.len().min(LAST + PAGE) - 62 * PAGE) as usize];
+                self.file().read_at(&mut bytes, 62 * PAGE)?;
+                let before = self.file().stats().deployments;
+                self.write(62 * PAGE, 2 * PAGE)?;
+                let is_durable = self.machine.world().is_page_cache();
+                assert!(is_durable || self.file().stats().deployments > before, "left in pieces");
                 Ok(())
             }
             Kind::Deploy => {

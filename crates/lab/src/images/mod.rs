@@ -135,13 +135,16 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
 ///   was written under the view: entries that are void, and data that goes over their slots.
 /// - The same, where one slice of three is logged, and the power goes in recovery: the void header of the newest
 ///   entry must be durable before what is logged.
+/// - Pages that are put together by who writes all of them, and what comes before and after that.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
-    use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
-    let sequences = [
+    use Kind::{Flip, Reopen, Together, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
+    let rules = [
         vec![Vouched, Vouched, Flip, Reopen, Vouched, Vouched],
         vec![VouchedOverSlices, VouchedOverSlices, UnderView],
         vec![VouchedOverSlices, VouchedOverSlices, UnderViewInPart],
     ];
+    let together = KINDS.into_iter().flat_map(|kind| [vec![kind, Together], vec![Together, kind]]);
+    let sequences: Vec<_> = rules.into_iter().chain(together).collect();
     let job = move |kinds: Vec<Kind>, model| Job {
         model,
         kinds,

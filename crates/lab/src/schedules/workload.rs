@@ -7,13 +7,13 @@
 //! with random choices of what the medium holds, must be explained by the history up to there.
 
 use super::durable::{History, Operation, State};
-use crate::images::kinds::{HOME, open};
+use crate::images::kinds::{HOME, open, open_to};
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
 use crate::machine::trail::Trail;
 use crate::machine::world::{World, be_thread};
 use crate::part::Settings;
-use atomic_mmap::{AtomicMappedFile, Error};
+use atomic_mmap::{AtomicMappedFile, DeployPolicy, Error};
 use fastrand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -235,6 +235,12 @@ impl Actor {
                 _ => self.write(LAST + 64, 64),
             },
             Role::Deploy => self.deploy_all(),
+            Role::Together => match self.rng.u32(0..5) {
+                0 => self.write(LAST + 64, 8),
+                1 => self.write(LAST - 8, 80),
+                2 => self.read(62 * PAGE, 2 * PAGE),
+                _ => self.write(62 * PAGE, 2 * PAGE),
+            },
             Role::Again => match self.rng.u32(0..6) {
                 0 => self.write(LAST + 64, 72),
                 1 => self.write(LAST - 8, 80),
@@ -291,15 +297,28 @@ enum Role {
     BackAndForth,
     /// Deploys all, and gives space back.
     Deploy,
+    /// Writes two pages in pieces and as a whole, which puts them together again, and reads them.
+    Together,
+}
+
+impl Role {
+    /// Whether pages come home by others than who says so.
+    fn policy(self) -> DeployPolicy {
+        match self {
+            Role::Together => DeployPolicy::Lazy,
+            _ => DeployPolicy::Manual,
+        }
+    }
 }
 
 /// Threads that only meet in what one rule is for, beside threads that do everything.
-const CASTS: [&[Role]; 5] = [
+const CASTS: [&[Role]; 6] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
     &[Role::Vouched, Role::Flip],
     &[Role::Vouched, Role::Flip, Role::Vouched],
     &[Role::Tail, Role::Length],
+    &[Role::Together, Role::Together, Role::Together],
 ];
 
 /// The same behind a page cache, where durable points are.
@@ -350,7 +369,8 @@ fn run_one(mut plan: Plan) {
     };
     world.make(Path::new(HOME), PAGES * PAGE, &[]);
     let machine = Simulation::new(world);
-    let file = open(&machine).expect("a pair");
+    let policy = plan.cast.first().map_or(DeployPolicy::Manual, |role| role.policy());
+    let file = open_to(&machine, policy).expect("a pair");
     let initial = vec![0; WORDS.len()];
     let history = Arc::new(Mutex::new(History { initial, operations: Vec::new() }));
     let ids = Arc::new(Mutex::new(0));
