@@ -72,6 +72,8 @@ mutants! {
         FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
     }
     "engine/commit.rs" {
+        TogetherBeforeCommit "together-before-commit": "pages are put together before the write of them counts",
+        TogetherWhileOpen "together-while-open": "who puts pages together closes no words before it publishes them",
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over pages flips into durable slots",
         LengthNotCheckedAgain "length-not-checked-again": "the length is not looked at again under the locks",
         FlipOverView "flip-over-view": "a flip copies over a view's bytes",
@@ -246,8 +248,6 @@ mutants! {
         SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
     }
     "engine/together.rs" {
-        TogetherBeforeCommit "together-before-commit": "pages are put together before the write of them counts",
-        TogetherWhileOpen "together-while-open": "pages are put together while readers of what was there before go on",
         TogetherForNothing "together-for-nothing": "pages are put together although nobody has read them",
     }
     "engine/resize.rs" {

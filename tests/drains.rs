@@ -649,6 +649,7 @@ fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
     let scatter = |file: &AtomicMappedFile| {
         for page in 0..4 {
             file.write_at(&[8; 64], page * PAGE + 640).expect("write");
+            file.write_at(&[8; 64], page * PAGE + 1280).expect("write");
         }
     };
     let write = |file: &AtomicMappedFile| file.write_at(&[9; 4 * 4096], 0).expect("write");

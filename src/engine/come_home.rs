@@ -31,7 +31,7 @@ use crate::units::{ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex};
 use std::ops::Range;
 
 /// A read of so many bytes is long.
-const LONG: u64 = 64 << 10;
+pub(super) const LONG: u64 = 64 << 10;
 
 /// One read of so many is counted. (In a model of schedules, which are short, a page comes home with the first one.)
 const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };

@@ -1,8 +1,8 @@
 //! How is a state read that no operation is half way through?
 //!
 //! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written (but one read in
-//! seven of what is not at home is counted, of more than a page one in two, see `come_home`, and one in 13 of what is
-//! found at home is noted, see `at_home`), so small reads scale with the cores. Over many pages the versions are summed
+//! seven of what is not at home is counted, of more than a page one in two, see `come_home`; what was in pieces is noted,
+//! see `together`; and one in 13 of what is found at home, see `at_home`), so small reads scale with the cores. Over many pages the versions are summed
 //! instead of kept: no version ever shrinks, so equal sums mean that none has changed. Who loses too often takes the locks.
 //!
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.

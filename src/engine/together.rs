@@ -6,12 +6,14 @@
 //! all of it has the bytes at hand, and may do it for less than half of that: it copies them to the home slots as well,
 //! once they count, and lets the words say so.
 //!
-//! Whether somebody will read what was written, nobody knows. So no more is put together than was lately read in pieces,
-//! page for page ([`Lost`]): whatever comes, no more time is lost by it than by those reads.
+//! Whether somebody will read what was written, nobody knows. So about as many pages are put together as were lately read in
+//! pieces ([`Lost`]), whichever these were: whatever comes, no more time is lost by it than about as much as those reads
+//! have lost.
 //!
-//! May import `deploy`, `lanes`, `plan`, `state`, `bitmap`, `lock`.
+//! May import `commit`, `come_home`, `deploy`, `lanes`, `plan`, `bitmap`, `lock`, `units`.
 
 use super::Engine;
+use super::come_home::LONG;
 use super::commit::Part;
 use super::deploy::{Pins, Source};
 use super::lanes::Lane;
@@ -29,6 +31,8 @@ use std::sync::atomic::AtomicI64;
 #[derive(Debug)]
 pub(super) struct Lost(AtomicI64);
 
+/// Pages of one region that are put together by one write, at most.
+const MOST: u32 = (LONG / PAGE as u64) as u32;
 /// No more are remembered: who begins to write only does not pay for all that was read before.
 const REMEMBERED: i64 = 256;
 
@@ -46,6 +50,11 @@ impl Lost {
         }
     }
 
+    /// Whether there are any.
+    fn are_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0 || planted!(TogetherForNothing)
+    }
+
     /// Whether there are so many. They are not any more.
     fn take(&self, pages: i64) -> bool {
         // Of two at the same time both may get what there is only once: then it falls below zero.
@@ -60,19 +69,28 @@ impl Lost {
 impl Engine {
     /// Notes that `range` was read in so many pieces.
     pub(super) fn note_pieces(&self, range: &Range<u64>, pieces: usize) {
-        let pages = (range.end - range.start).div_ceil(PAGE as u64);
-        if pieces as u64 > pages {
-            self.lost.note(pages as i64);
+        if pieces < 2 {
+            // Also of no bytes.
+            return;
+        }
+        let pages = PageIndex::of(range.end - 1).0 - PageIndex::of(range.start).0 + 1;
+        let more = (pieces as u64).saturating_sub(pages);
+        if more > 0 && self.is_for_readers() {
+            // One more piece is not a page in pieces; but who has found many has not found more pages than there are.
+            self.lost.note(more.min(pages) as i64);
         }
     }
 
     /// The pages that an operation writes whole and is to put together: they lie in pieces. Under the locks.
     pub(super) fn to_put_together<'e>(&self, plans: &[RegionPlan<'e>]) -> Plans<'e> {
         let mut found = Plans::new();
-        if !self.is_for_readers() {
+        if !self.lost.are_any() || !self.is_for_readers() {
             return found;
         }
-        for plan in plans {
+        // To look at each page of a long write is a miss for every few of them. (Of what is longer, long reads bring home
+        // what they find in pieces.)
+        let is_short = |plan: &&RegionPlan<'_>| plan.whole.count_ones() <= MOST;
+        for plan in plans.iter().filter(is_short) {
             let is_scattered =
                 |n: &usize| !matches!(plan.state.validity(*n), Validity(0 | u64::MAX));
             let pages = bits(plan.whole).filter(is_scattered).fold(0, |mask: u64, n| mask | 1 << n);
@@ -106,10 +124,10 @@ impl Engine {
     /// valid there already is the same.
     pub(super) fn copy_home_written(&self, lane: &Lane, page: PageIndex, parts: &[Part<'_>]) {
         let start = page.start();
-        if let Some(part) = parts.iter().find(|part| part.range().contains(&start)) {
-            let at = (start - part.offset) as usize;
-            self.store(lane, &self.home, start, &part.data[at..at + PAGE]);
-        }
+        // Sorted, and none overlaps another.
+        let part = &parts[parts.partition_point(|part| part.range().end <= start)];
+        let at = (start - part.offset) as usize;
+        self.store(lane, &self.home, start, &part.data[at..at + PAGE]);
     }
 }
 
@@ -128,10 +146,12 @@ mod tests {
         options.deploy(policy).open(folder.join("state.dat")).expect("a pair")
     }
 
-    /// Two slices of each page go to the other side.
+    /// Some slices of each page go to the other side.
     fn scatter(file: &AtomicMappedFile, n: u8) {
         let pages = (START..).step_by(PAGE).take(COUNT);
-        pages.for_each(|page| file.write_at(&[n; 100], page + 200).expect("a write"));
+        for at in pages.flat_map(|page| [page + 200, page + 2000]) {
+            file.write_at(&[n; 100], at).expect("a write");
+        }
     }
 
     fn read(file: &AtomicMappedFile) -> Vec<u8> {
@@ -167,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_view_pins_stays_where_it_is() {
+    fn what_a_view_pins_goes_through_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
         scatter(&file, 1);
@@ -177,7 +197,7 @@ mod tests {
         let seen = view.to_vec().expect("its bytes");
         file.write_at(&[2; 100], START + 200).expect("a write");
         read(&file);
-        assert_eq!(write(&file, 3), 0, "it goes through the log, all of it");
+        assert_eq!(write(&file, 3), 0, "all of it");
         assert!(view.to_vec().expect("its bytes") == seen);
     }
 
@@ -209,5 +229,48 @@ mod tests {
         scatter(&file, 1);
         read(&file);
         assert_eq!(write(&file, 2) + write(&file, 3), 0);
+    }
+
+    /// Pages of one region that is locked as a whole, of two, and of several parts.
+    #[test]
+    fn a_write_puts_only_those_together_that_are_in_pieces() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), DeployPolicy::Lazy);
+        let mut expected = vec![0; LEN as usize];
+        let page = |n: u64| n * PAGE as u64;
+        let mut write = |parts: &[(u64, usize)], n: u8| {
+            let mut tx = file.begin();
+            for &(at, len) in parts {
+                let bytes: Vec<u8> = (0..len).map(|at| n ^ (at / 64) as u8).collect();
+                tx.write_at(&bytes, at).expect("a write");
+                expected[at as usize..at as usize + len].copy_from_slice(&bytes);
+            }
+            let before = file.stats().deployments;
+            tx.commit().expect("a commit");
+            let deployed = file.stats().deployments - before;
+            // Not by a read, which might bring them home.
+            let mut found = vec![0; LEN as usize];
+            file.engine().gather(&mut found, 0..LEN).expect("bytes");
+            assert!(found == expected);
+            deployed
+        };
+        /// Pages in pieces, the parts that are written, and how many pages come home.
+        type Case<'a> = (&'a [u64], &'a [(u64, usize)], u64);
+        let cases: [Case<'_>; 4] = [
+            (&[3, 7, 11], &[(0, 12 * PAGE)], 3),
+            (&[61, 66], &[(page(60), 8 * PAGE)], 2),
+            (&[20, 70, 71], &[(page(20), 2 * PAGE), (page(70), 100), (page(71), PAGE)], 2),
+            // Too long to be looked at.
+            (&[130, 140], &[(page(128), 17 * PAGE)], 0),
+        ];
+        for (n, (scattered, parts, deployed)) in (1..).zip(cases) {
+            for &place in scattered {
+                let slices: Vec<_> = (0..6).map(|n| (page(place) + n * 256, 64)).collect();
+                write(&slices, 100 + n);
+                let mut bytes = [0; 2 * PAGE];
+                file.read_at(&mut bytes, page(place) - 64).expect("a read");
+            }
+            assert_eq!(write(parts, n), deployed, "{n}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 //!   changed;
 //! - while a word is *closed*, readers wait. A word is closed for publishing and for stores in place,
 //!   so that most commits keep no reader waiting while they wait for their drains; transactions
-//!   that have read more than they write, and logged data, close theirs for longer;
+//!   that have read more than they write, logged data, and who puts pages together close theirs for longer;
 //! - what a thread has published is seen by everybody before the thread looks at anything else, if
 //!   it calls [`after_own_writes`] before it looks.
 //!

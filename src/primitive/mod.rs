@@ -5,11 +5,12 @@
 //! `--cfg shuttle` they are those of the model checkers, in the same shape, so that the schedules of
 //! the real code can be explored. (The idea is crossbeam-epoch's.)
 //!
-//! What goes through here is what a protocol depends on. Three things do not:
+//! What goes through here is what a protocol depends on. Four things do not:
 //! - what belongs to the process and not to one execution of a model: the registry of open files, the
 //!   generation of `fork`, the numbers of files, the kind of the fences. Nobody waits or is scheduled
 //!   while it is used;
 //! - counters of `stats`, which no decision depends on;
+//! - guesses about what will be read (`engine/recent`, `engine/together`), on which nothing but time depends;
 //! - words of the mapping, which are not objects of the program. Under shuttle each access to mapped
 //!   bytes begins with a [`yield_point`] instead.
 //!

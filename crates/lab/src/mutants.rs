@@ -198,10 +198,10 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesNotAllocated
         | WholeNotAllocated
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
-        // ---- durable points ---------------------------------------------------------------------------
         TogetherBeforeCommit => by(EVERY_IMAGE),
         TogetherWhileOpen => by(Killer::Schedules("5")),
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
+        // ---- durable points ---------------------------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
         CutGateOpen | PointNotLocked | DeployDurableSlots => by(Killer::Schedules("9")),
         InPlaceNoEntry | InPlaceNotEnded => {

@@ -56,7 +56,7 @@ pub enum Kind {
     UnderView,
     /// The same, but the second logs one slice of those of the first. Not among `KINDS`.
     UnderViewInPart,
-    /// Two pages are written in pieces, read, written, and put together by that. Not among `KINDS`.
+    /// Pages are written in pieces, read, written, and put together by that. Not among `KINDS`.
     Together,
     /// Deployment of some pages.
     Deploy,
@@ -472,14 +472,17 @@ impl<'a> Player<'a> {
                 Ok(())
             }
             Kind::Together => {
-                self.write(62 * PAGE + 640, 64)?;
-                self.write(LAST - 330, 600)?;
-                let mut bytes = vec![0; (self.len().min(LAST + PAGE) - 62 * PAGE) as usize];
-                self.file().read_at(&mut bytes, 62 * PAGE)?;
-                let before = self.file().stats().deployments;
-                self.write(62 * PAGE, 2 * PAGE)?;
-                let is_durable = self.machine.world().is_page_cache();
-                assert!(is_durable || self.file().stats().deployments > before, "left in pieces");
+                // By a region's word, and by an undo entry of two.
+                for pages in [2, 4] {
+                    let slices = (0..12).map(|n| (62 + n / 4) * PAGE + 640 + n % 4 * 128);
+                    self.transaction(slices.map(|at| (at + pages * 32, 8)).collect(), false)?;
+                    let end = self.len().min((62 + pages) * PAGE);
+                    let mut bytes = vec![0; (end - 62 * PAGE) as usize];
+                    self.file().read_at(&mut bytes, 62 * PAGE)?;
+                    let before = self.file().stats().deployments;
+                    self.write(62 * PAGE, pages * PAGE)?;
+                    assert!(self.file().stats().deployments > before, "left in pieces");
+                }
                 Ok(())
             }
             Kind::Deploy => {

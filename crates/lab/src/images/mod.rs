@@ -135,16 +135,13 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
 ///   was written under the view: entries that are void, and data that goes over their slots.
 /// - The same, where one slice of three is logged, and the power goes in recovery: the void header of the newest
 ///   entry must be durable before what is logged.
-/// - Pages that are put together by who writes all of them, and what comes before and after that.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
-    use Kind::{Flip, Reopen, Together, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
-    let rules = [
+    use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
+    let sequences = [
         vec![Vouched, Vouched, Flip, Reopen, Vouched, Vouched],
         vec![VouchedOverSlices, VouchedOverSlices, UnderView],
         vec![VouchedOverSlices, VouchedOverSlices, UnderViewInPart],
     ];
-    let together = KINDS.into_iter().flat_map(|kind| [vec![kind, Together], vec![Together, kind]]);
-    let sequences: Vec<_> = rules.into_iter().chain(together).collect();
     let job = move |kinds: Vec<Kind>, model| Job {
         model,
         kinds,
@@ -153,6 +150,22 @@ fn chosen(depth: u32) -> impl Iterator<Item = Job> {
         is_page_cache: false,
     };
     sequences.into_iter().flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), model)))
+}
+
+/// Pages that are put together by who writes all of them, and what comes before and after that. (The images of a spilled
+/// entry are many.)
+fn together(depth: u32) -> impl Iterator<Item = Job> {
+    let kinds = KINDS.into_iter().filter(|kind| *kind != Kind::Spilled);
+    let sequences = kinds.flat_map(|kind| [vec![kind, Kind::Together], vec![Kind::Together, kind]]);
+    sequences.flat_map(move |kinds| {
+        MODELS.map(|model| Job {
+            model,
+            kinds: kinds.clone(),
+            depth,
+            moments: Which::OfTheLast,
+            is_page_cache: false,
+        })
+    })
 }
 
 /// The piece of the part that is about durable points, for who looks for one planted bug.
@@ -197,6 +210,7 @@ fn jobs(settings: &Settings) -> Vec<Job> {
     if settings.seconds.is_some() {
         // Broad before deep, and of every kind early.
         of_all(1, 1, &mut jobs);
+        jobs.extend(together(0));
         let short = jobs.len();
         of_all(2, 0, &mut jobs);
         let middle = jobs.len();
@@ -206,6 +220,7 @@ fn jobs(settings: &Settings) -> Vec<Job> {
         rng.shuffle(&mut jobs[middle..]);
         return jobs;
     }
+    jobs.extend(together(1));
     jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
     jobs.push(round_the_journal(1));
     jobs.extend(grown_over_what_was_cut_off(1));
@@ -528,7 +543,7 @@ mod tests {
                 jobs.extend(all(len).filter(|k| !k.contains(&Kind::Spilled)).map(one));
             }
         }
-        jobs.extend(chosen(1));
+        jobs.extend(chosen(1).chain(together(0)));
         let settings = Settings { seed: 1, quick: true, seconds: None };
         let totals = check_all(&settings, &jobs, 0, None, &Progress::new("images"));
         drop(quiet);
