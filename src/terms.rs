@@ -120,10 +120,10 @@ pub enum DeployPolicy {
     /// at home, with no write of the page in between, by threads that as a rule write nothing meanwhile (and with it
     /// those beside it in its 64 KiB, if they lie in the reflection file as a whole); what a read of 64 KiB or more
     /// has found in too many pieces, at once; pages in pieces that a write of several covers from end to end, about as
-    /// many as were read in pieces lately (at most 16 of a region); and what is viewed. Other reads take their bytes from where they lie,
-    /// and so do all where durable points are kept. A short read takes no space: nothing comes home to a hole. To a
-    /// transaction that has read a page, its coming home is a change (and that of 32 KiB and more one of the 256 KiB
-    /// around them, as a write of so many is): it may end in [`Error::Conflict`](crate::Error::Conflict) for that.
+    /// many as were read in pieces lately (at most 16 of a region); and what is viewed. Other reads take their bytes from
+    /// where they lie, and so do all where durable points are kept. A short read takes no space: nothing comes home to a
+    /// hole. To a transaction that has read a page, its coming home is a change (and that of 32 KiB and more one of the
+    /// 256 KiB around them, as a write of so many is): it may end in [`Error::Conflict`](crate::Error::Conflict) for that.
     #[default]
     Lazy,
     /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).

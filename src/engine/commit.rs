@@ -228,6 +228,7 @@ impl Engine {
             }
         }
         if !scattered.is_empty() {
+            // The operation is done; what follows is for who will read.
             self.put_together(lane, &scattered, parts, &held);
         }
         Ok(())

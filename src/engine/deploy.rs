@@ -2,9 +2,9 @@
 //!
 //! Deployment copies valid reflection slots into the home slots and then clears their bits
 //! (Acumen IV-C): the home slots are not valid while they are copied to (or get the bytes that they hold: see
-//! `together`), and each word that is
-//! stored moves whole pages, so a crash finds each page deployed or not, with the same bytes. A page that
-//! was sent away by its region's word comes home by that, any other by its own: so nothing has to be allocated for it.
+//! `together`), and each word that is stored moves whole pages, so a crash finds each page deployed or not, with the
+//! same bytes. A page that was sent away by its region's word comes home by that, any other by its own: so nothing has to
+//! be allocated for it.
 
 use super::Engine;
 use super::commit::{Part, publish};

@@ -472,7 +472,7 @@ impl<'a> Player<'a> {
                 Ok(())
             }
             Kind::Together => {
-                // By a region's word, and by an undo entry of two.
+                // Whole pages of one region, by its word, and of two, by an undo entry.
                 for pages in [2, 4] {
                     let slices = (0..12).map(|n| (62 + n / 4) * PAGE + 640 + n % 4 * 128);
                     self.transaction(slices.map(|at| (at + pages * 32, 8)).collect(), false)?;
