@@ -205,6 +205,7 @@ impl Engine {
         }
         self.copy_to_free_slots(lane, parts)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
+        // In pieces before the flip is in pieces after it: each slice goes to its other slot.
         let scattered = self.to_put_together(&plans);
         if planted!(TogetherBeforeCommit) {
             for plan in &scattered {

@@ -141,7 +141,7 @@ pub(crate) struct Engine {
     state: State,
     /// Which pages readers know to be at home.
     at_home: AtHome,
-    /// What reads have lost by pages in pieces.
+    /// What reads have lost by pages in pieces. In a line of its own, since readers store to it.
     lost: CachePadded<Lost>,
     lanes: Lanes,
     log_area: LogArea,

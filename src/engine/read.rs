@@ -2,8 +2,9 @@
 //!
 //! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written (but one read in
 //! seven of what is not at home is counted, of more than a page one in two, see `come_home`; what was in pieces is noted,
-//! see `together`; and one in 13 of what is found at home, see `at_home`), so small reads scale with the cores. Over many pages the versions are summed
-//! instead of kept: no version ever shrinks, so equal sums mean that none has changed. Who loses too often takes the locks.
+//! see `together`; and one in 13 of what is found at home, see `at_home`), so small reads scale with the cores. Over many
+//! pages the versions are summed instead of kept: no version ever shrinks, so equal sums mean that none has changed. Who
+//! loses too often takes the locks.
 //!
 //! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
 

@@ -7,8 +7,7 @@
 //! once they count, and lets the words say so.
 //!
 //! Whether somebody will read what was written, nobody knows. So about as many pages are put together as were lately read in
-//! pieces ([`Lost`]), whichever these were: whatever comes, no more time is lost by it than about as much as those reads
-//! have lost.
+//! pieces ([`Lost`]), whichever these were: as a rule that takes no more time than those reads have lost.
 //!
 //! May import `commit`, `come_home`, `deploy`, `lanes`, `plan`, `bitmap`, `lock`, `units`.
 
