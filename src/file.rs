@@ -104,6 +104,25 @@ impl AtomicMappedFile {
         self.engine().write(buf, offset)
     }
 
+    /// Writes to several places in one atomic operation. Of each part: its offset, in bytes, and what is written there.
+    /// They may come in any order, and where they overlap the later one counts.
+    ///
+    /// What a [`transaction`](Self::begin) does that reads nothing, without its copy of what it is to write.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
+    /// let (page, head) = ([7; 4096], 1_u64.to_le_bytes());
+    /// f.write_many(&[(8192, &page), (0, &head)])?; // the page and who points to it: both or none
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the file's end.
+    pub fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<()> {
+        crate::transaction::write_many(self, parts)
+    }
+
     /// Fills `buf` from `offset`, in bytes, with one state: never a part of an operation.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ mod transaction;
 mod typed;
 mod units;
 mod view;
+mod writes;
 
 pub use engine::stats::Stats;
 pub use error::{Error, Mismatch, Result};

@@ -411,6 +411,9 @@ mutants! {
     "bitmap/mod.rs" {
         RunsJoined "runs-joined": "a run of slices goes on to the end of the page",
     }
+    "writes.rs" {
+        CutPieceForgotten "cut-piece-forgotten": "what a piece still has that a transaction writes over in part is forgotten",
+    }
     "bitmap/span.rs" {
         LastPageOfRegionMissed "last-page-of-region-missed": "a range over a region's end misses its last page",
     }

@@ -9,23 +9,19 @@ use crate::engine::read::ReadMark;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
+use crate::writes::Writes;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// Attempts before a transaction waits for its turn among those that lose too often.
 const ATTEMPTS_BEFORE_TURN: u32 = 8;
-
-/// What is written to one place. Where it is little, the allocator is not asked.
-type Bytes = SmallVec<[u8; 64]>;
 
 /// Any number of reads and writes that happen together or not at all.
 ///
 /// Dropped without [`commit`](Self::commit), nothing of it has happened.
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
-    /// What was written, by offset. Ranges neither overlap nor touch.
-    writes: BTreeMap<u64, Bytes>,
+    writes: Writes,
     marks: Vec<ReadMark>,
     /// A read has returned a conflict: nothing that this has read is to be believed.
     is_void: bool,
@@ -33,7 +29,7 @@ pub struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(file: &'a AtomicMappedFile) -> Self {
-        Transaction { file, writes: BTreeMap::new(), marks: Vec::new(), is_void: false }
+        Transaction { file, writes: Writes::default(), marks: Vec::new(), is_void: false }
     }
 
     /// Writes all of `buf` at `offset`, in bytes, when the transaction commits.
@@ -43,40 +39,11 @@ impl<'a> Transaction<'a> {
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
-        let range = engine.check_range(offset, buf.len() as u64)?;
+        engine.check_range(offset, buf.len() as u64)?;
         if buf.is_empty() {
             return Ok(());
         }
-        // Usually nothing is near: what begins before the new range's end also ends before its start.
-        let before = self.writes.range(..=range.end).next_back();
-        if before.is_none_or(|(at, bytes)| at + (bytes.len() as u64) < offset) {
-            self.writes.insert(offset, Bytes::from_slice(buf));
-            return Ok(());
-        }
-        // Everything that the new range overlaps or touches becomes one range with it.
-        let first = self
-            .writes
-            .range(..=offset)
-            .next_back()
-            .filter(|(at, bytes)| **at + bytes.len() as u64 >= offset)
-            .map_or(offset, |(at, _)| *at);
-        let joined: Vec<u64> = self.writes.range(first..=range.end).map(|(at, _)| *at).collect();
-        let (start, mut bytes) = match joined.first() {
-            // The common case of a range that goes on where another one ends copies only itself.
-            Some(&at) if at <= offset => (at, self.writes.remove(&at).unwrap_or_default()),
-            _ => (offset, Bytes::new()),
-        };
-        // The new range begins within what is there or at its end.
-        let at = (offset - start) as usize;
-        let (over, rest) = buf.split_at(buf.len().min(bytes.len() - at));
-        bytes[at..at + over.len()].copy_from_slice(over);
-        bytes.extend_from_slice(rest);
-        for later in joined {
-            let Some(old) = self.writes.remove(&later) else { continue };
-            let covered = (start + bytes.len() as u64 - later) as usize;
-            bytes.extend_from_slice(old.get(covered..).unwrap_or_default());
-        }
-        self.writes.insert(start, bytes);
+        self.writes.put(offset, buf);
         Ok(())
     }
 
@@ -93,15 +60,7 @@ impl<'a> Transaction<'a> {
             self.is_void = true;
             return Err(Error::Conflict { path: engine.path() });
         }
-        let first = self.writes.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
-        for (&at, bytes) in self.writes.range(first..range.end) {
-            let start = at.max(offset);
-            let end = (at + bytes.len() as u64).min(range.end);
-            if start < end {
-                buf[(start - offset) as usize..(end - offset) as usize]
-                    .copy_from_slice(&bytes[(start - at) as usize..(end - at) as usize]);
-            }
-        }
+        self.writes.put_over(buf, &range);
         Ok(())
     }
 
@@ -120,7 +79,7 @@ impl<'a> Transaction<'a> {
             return Err(Error::Conflict { path: self.file.engine().path() });
         }
         let parts: SmallVec<[Part<'_>; 8]> =
-            self.writes.iter().map(|(&offset, data)| Part { offset, data }).collect();
+            self.writes.iter().map(|(offset, data)| Part { offset, data }).collect();
         self.file.engine().commit_transaction(&parts, &self.marks)
     }
 
@@ -165,6 +124,28 @@ pub(crate) fn transact<R, E: From<Error>>(
         }
         patience.wait();
     }
+}
+
+/// Writes all parts, of which later ones count where they overlap.
+pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Result<()> {
+    let engine = file.engine();
+    engine.check_usable()?;
+    let mut sorted: SmallVec<[Part<'_>; 8]> = SmallVec::new();
+    for &(offset, data) in parts {
+        engine.check_range(offset, data.len() as u64)?;
+        if !data.is_empty() {
+            sorted.push(Part { offset, data });
+        }
+    }
+    if !sorted.is_sorted_by_key(|part| part.offset) {
+        sorted.sort_unstable_by_key(|part| part.offset);
+    }
+    if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
+        return engine.commit_transaction(&sorted, &[]);
+    }
+    let mut tx = Transaction::new(file);
+    parts.iter().try_for_each(|&(offset, data)| tx.write_at(data, offset))?;
+    tx.commit()
 }
 
 impl Transaction<'_> {

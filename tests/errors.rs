@@ -655,6 +655,7 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
             let mut to = vec![0xee; count];
             let len = count as u64;
             check(file.write_at(&data, at), at, len);
+            check(file.write_many(&[(0, &[7; 9]), (at, &data), (4096, &[7; 9])]), at, len);
             check(file.read_at(&mut to, at), at, len);
             check(file.store(at, &data[..]), at, len);
             let mut tx = file.begin();
@@ -913,6 +914,7 @@ fn use_after_fork(options: Options, path: &Path) {
         let is_forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
         let checks = [
             is_forked(file.write_at(&[1], 0)),
+            is_forked(file.write_many(&[(0, &[1]), (5000, &[1])])),
             is_forked(file.read_at(&mut [0], 0)),
             is_forked(file.store(0, &1u64)),
             is_forked(file.load::<u64>(0).map(drop)),

@@ -66,6 +66,7 @@ enum InTx {
 #[derive(Clone, Debug)]
 enum Op {
     Write(Range, u64),
+    WriteMany(Vec<(Range, u64)>),
     Read(Range),
     Store(Spot, u64),
     Load(Spot),
@@ -137,6 +138,7 @@ fn close_mode() -> impl Strategy<Value = CloseMode> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (range(), any::<u64>()).prop_map(|(r, seed)| Op::Write(r, seed)),
+        4 => prop::collection::vec((range(), any::<u64>()), 0..8).prop_map(Op::WriteMany),
         4 => range().prop_map(Op::Read),
         4 => (spot(), any::<u64>()).prop_map(|(s, v)| Op::Store(s, v)),
         2 => spot().prop_map(Op::Load),
@@ -207,6 +209,29 @@ fn run_session(
                     Some(place) => {
                         result.expect(&name);
                         model[place].copy_from_slice(&data);
+                    }
+                    None => assert_out_of_range(result, &name),
+                }
+            }
+            Op::WriteMany(parts) => {
+                let parts: Vec<(u64, Vec<u8>)> = parts
+                    .into_iter()
+                    .map(|(range, seed)| {
+                        let (offset, count) = range.within(len);
+                        (offset, Rng(seed).bytes(count))
+                    })
+                    .collect();
+                let borrowed: Vec<(u64, &[u8])> =
+                    parts.iter().map(|(offset, data)| (*offset, &data[..])).collect();
+                let result = file.write_many(&borrowed);
+                let places: Option<Vec<_>> =
+                    parts.iter().map(|(at, data)| slice(model, *at, data.len())).collect();
+                match places {
+                    Some(places) => {
+                        result.expect(&name);
+                        for (place, (_, data)) in places.into_iter().zip(&parts) {
+                            model[place].copy_from_slice(data);
+                        }
                     }
                     None => assert_out_of_range(result, &name),
                 }

@@ -13,12 +13,14 @@ use super::plan::{Part, RegionPlan, bits};
 use crate::format::layout;
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE};
 
-/// Parts of one operation whose lines are asked for ahead: no more than the processor waits for at a time.
-pub(super) const ASKED_PARTS: usize = 16;
+/// Parts of one operation whose lines are asked for ahead. (More than the processor waits for at a time: 64 scattered
+/// parts took 0.9 of the time they take where only the first 16 are asked for. But what is asked for early is to be there
+/// still when it is needed.)
+pub(super) const ASKED_PARTS: usize = 64;
 /// Pages whose states share a line.
 const PAGES_OF_A_LINE: usize = 4;
-/// Regions of one operation whose states are asked for ahead.
-const ASKED_REGIONS: usize = 8;
+/// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
+const ASKED_REGIONS: usize = 64;
 
 impl Engine {
     /// Asks for what the commit of `parts`, several or over several pages, needs at the ends of each. What hangs

@@ -276,6 +276,7 @@ fn fate(mutant: Mutant) -> Fate {
         | LoggedNotClosed | NoNewVersion | MarksNotChecked => {
             by(test("errors", "whatever_way_a_write_goes"))
         }
+        CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
         NotClosedBeforeMarks => by_any(&[

@@ -1,0 +1,276 @@
+//! What has a transaction written so far?
+//!
+//! Owns: the bytes, in the order in which they came, and which of them belong where. Pieces do not overlap; they may
+//! touch. A piece that is written over in part is cut, and nothing is copied.
+//!
+//! May import `mutant`.
+//!
+//! Most transactions write a few pieces, or many in ascending order. Those lie in a vector, sorted: with a tree, and
+//! the bytes in its nodes, a transaction over 64 pieces of 64 bytes took half as long again. Many pieces in any order
+//! would be moved about in a vector for ever; a tree takes them.
+
+use crate::mutant::planted;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Pieces up to which one may come between others in the vector.
+const FEW: usize = 64;
+/// Room that is taken for the first pieces, and for their bytes.
+const FIRST_PIECES: usize = 8;
+const FIRST_BYTES: usize = 512;
+/// Bytes written over that are kept, at least, before those that are not are put together.
+const TOLERATED: usize = 1 << 16;
+
+/// All that was written.
+#[derive(Default)]
+pub(crate) struct Writes {
+    bytes: Vec<u8>,
+    /// How many of them were written over, and belong to no piece.
+    lost: usize,
+    /// By offset. Empty if there is something in the tree.
+    sorted: Vec<Piece>,
+    /// By offset: all of them, once there are more than a few and they do not come in order.
+    tree: BTreeMap<u64, Piece>,
+}
+
+/// Bytes that belong to one place in the file.
+#[derive(Clone, Copy)]
+struct Piece {
+    offset: u64,
+    /// Where the bytes begin.
+    at: usize,
+    len: usize,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// What is left of it before `offset`.
+    fn before(self, offset: u64) -> Option<Piece> {
+        let len = offset.checked_sub(self.offset)? as usize;
+        (len > 0).then_some(Piece { len: len.min(self.len), ..self })
+    }
+
+    /// What is left of it from `offset` on.
+    fn after(self, offset: u64) -> Option<Piece> {
+        let gone = offset.saturating_sub(self.offset) as usize;
+        let len = self.len.checked_sub(gone)?;
+        let (offset, at) = (self.offset + gone as u64, self.at + gone);
+        (len > 0 && !planted!(CutPieceForgotten)).then_some(Piece { offset, at, len })
+    }
+
+    fn of<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.at..self.at + self.len]
+    }
+}
+
+impl Writes {
+    /// How many pieces there are.
+    pub fn len(&self) -> usize {
+        self.sorted.len() + self.tree.len()
+    }
+
+    /// Writes all of `buf`, which is not empty, at `offset`, over whatever was written there.
+    #[inline]
+    pub fn put(&mut self, offset: u64, buf: &[u8]) {
+        if !self.tree.is_empty() {
+            return self.put_anyhow(offset, buf);
+        }
+        match self.sorted.last_mut() {
+            Some(last) if last.end() > offset => self.put_anyhow(offset, buf),
+            // It goes on where the last one ends.
+            Some(last) if last.end() == offset && last.at + last.len == self.bytes.len() => {
+                last.len += buf.len();
+                self.bytes.extend_from_slice(buf);
+            }
+            Some(_) => {
+                let piece = self.keep(offset, buf);
+                self.sorted.push(piece);
+            }
+            None => {
+                self.sorted.reserve(FIRST_PIECES);
+                self.bytes.reserve(FIRST_BYTES);
+                let piece = self.keep(offset, buf);
+                self.sorted.push(piece);
+            }
+        }
+    }
+
+    /// Wherever it is.
+    #[inline(never)]
+    fn put_anyhow(&mut self, offset: u64, buf: &[u8]) {
+        let end = offset + buf.len() as u64;
+        // Those that it overlaps, and their place in the vector.
+        let from = self.sorted.partition_point(|piece| piece.end() <= offset);
+        let mut near: SmallVec<[Piece; 4]> = SmallVec::new();
+        near.extend(self.sorted[from..].iter().copied().take_while(|piece| piece.offset < end));
+        near.extend(self.in_tree(&(offset..end)).copied());
+        if let [piece] = near[..]
+            && piece.offset <= offset
+            && end <= piece.end()
+        {
+            let at = piece.at + (offset - piece.offset) as usize;
+            return self.bytes[at..at + buf.len()].copy_from_slice(buf);
+        }
+        let piece = self.keep(offset, buf);
+        let before = near.first().and_then(|first| first.before(offset));
+        let after = near.last().and_then(|last| last.after(end));
+        let left = [before, after].into_iter().flatten().map(|piece| piece.len).sum::<usize>();
+        self.lost += near.iter().map(|piece| piece.len).sum::<usize>() - left;
+        let now = [before, Some(piece), after].into_iter().flatten();
+        if self.tree.is_empty() && self.sorted.len() < FEW {
+            self.sorted.splice(from..from + near.len(), now);
+        } else {
+            self.tree.extend(self.sorted.drain(..).map(|piece| (piece.offset, piece)));
+            for old in &near {
+                self.tree.remove(&old.offset);
+            }
+            self.tree.extend(now.map(|piece| (piece.offset, piece)));
+        }
+        if self.lost > TOLERATED && self.lost > self.bytes.len() / 2 {
+            self.forget_lost();
+        }
+    }
+
+    fn keep(&mut self, offset: u64, buf: &[u8]) -> Piece {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(buf);
+        Piece { offset, at, len: buf.len() }
+    }
+
+    /// Who writes over the same places again and again keeps no more than twice what is there.
+    fn forget_lost(&mut self) {
+        let mut kept = Vec::with_capacity(self.bytes.len() - self.lost);
+        for piece in self.sorted.iter_mut().chain(self.tree.values_mut()) {
+            let at = kept.len();
+            kept.extend_from_slice(piece.of(&self.bytes));
+            piece.at = at;
+        }
+        self.bytes = kept;
+        self.lost = 0;
+    }
+
+    /// The pieces in the tree that have something of `range`, ascending.
+    fn in_tree(&self, range: &Range<u64>) -> impl Iterator<Item = &Piece> {
+        let before = self.tree.range(..range.start).next_back();
+        let before = before.map(|(_, piece)| piece).filter(|piece| piece.end() > range.start);
+        before.into_iter().chain(self.tree.range(range.clone()).map(|(_, piece)| piece))
+    }
+
+    /// Puts what was written of `range` over `buf`, which is what the file has there.
+    pub fn put_over(&self, buf: &mut [u8], range: &Range<u64>) {
+        let from = self.sorted.partition_point(|piece| piece.end() <= range.start);
+        let sorted = self.sorted[from..].iter().take_while(|piece| piece.offset < range.end);
+        for piece in sorted.chain(self.in_tree(range)) {
+            let start = piece.offset.max(range.start);
+            let end = piece.end().min(range.end);
+            let from = piece.at + (start - piece.offset) as usize;
+            let len = (end - start) as usize;
+            buf[(start - range.start) as usize..][..len]
+                .copy_from_slice(&self.bytes[from..][..len]);
+        }
+    }
+
+    /// All of them, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.sorted
+            .iter()
+            .chain(self.tree.values())
+            .map(|piece| (piece.offset, piece.of(&self.bytes)))
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A writer's steps against an array: each byte says which step was the last to write it.
+    fn check(steps: &[(u64, usize)], len: usize) -> Writes {
+        let mut writes = Writes::default();
+        let mut expected = vec![0; len];
+        for (nth, &(offset, count)) in steps.iter().enumerate() {
+            let data = vec![(nth % 255 + 1) as u8; count];
+            writes.put(offset, &data);
+            expected[offset as usize..][..count].copy_from_slice(&data);
+        }
+        assert_same(&writes, &expected);
+        writes
+    }
+
+    fn assert_same(writes: &Writes, expected: &[u8]) {
+        let mut all = vec![0; expected.len()];
+        writes.put_over(&mut all, &(0..expected.len() as u64));
+        assert_eq!(all, expected);
+        let mut end = 0;
+        let mut all = vec![0; expected.len()];
+        for (offset, bytes) in writes.iter() {
+            assert!(end <= offset && !bytes.is_empty());
+            end = offset + bytes.len() as u64;
+            all[offset as usize..end as usize].copy_from_slice(bytes);
+        }
+        assert_eq!(all, expected);
+        assert_eq!(writes.len(), writes.iter().count());
+        // What is read of it begins and ends anywhere.
+        for (start, end) in [(0, 1), (1, 64), (5, 70), (63, expected.len() / 2)] {
+            let mut some = vec![0; end - start];
+            writes.put_over(&mut some, &(start as u64..end as u64));
+            assert_eq!(some, expected[start..end]);
+        }
+    }
+
+    #[test]
+    fn pieces_one_behind_the_other_are_one_piece() {
+        assert_eq!(check(&[(0, 8), (8, 8), (16, 100), (200, 8), (208, 1)], 256).len(), 2);
+    }
+
+    #[test]
+    fn a_piece_over_others_cuts_the_first_and_the_last_and_replaces_those_between() {
+        let writes = check(&[(0, 10), (20, 10), (40, 10), (5, 40)], 128);
+        let places: Vec<_> = writes.iter().map(|(offset, bytes)| (offset, bytes.len())).collect();
+        assert_eq!(places, [(0, 5), (5, 40), (45, 5)]);
+    }
+
+    #[test]
+    fn a_piece_within_another_is_stored_over_it() {
+        let writes = check(&[(0, 100), (200, 10), (10, 10), (0, 100), (99, 1), (0, 1)], 256);
+        assert_eq!((writes.len(), writes.bytes.len()), (2, 110));
+    }
+
+    #[test]
+    fn many_in_any_order_are_in_the_tree_and_many_in_order_are_not() {
+        let backwards: Vec<_> = (0..200).rev().map(|n| (n * 16, 8)).collect();
+        let writes = check(&backwards, 4096);
+        assert_eq!((writes.sorted.len(), writes.tree.len()), (0, 200));
+        let onwards: Vec<_> = (0..200).map(|n| (n * 16, 8)).collect();
+        let writes = check(&onwards, 4096);
+        assert_eq!((writes.sorted.len(), writes.tree.len()), (200, 0));
+    }
+
+    #[test]
+    fn who_writes_over_the_same_place_for_ever_keeps_little() {
+        // Neither covers the other, so neither is stored over the other.
+        let steps: Vec<_> = (0..10_000).map(|n| (n % 2 * 500, 1000)).collect();
+        let writes = check(&steps, 2048);
+        assert!(writes.bytes.len() <= TOLERATED + 2000, "{}", writes.bytes.len());
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_last_is_there(
+            steps in prop::collection::vec((0_u64..2000, 1_usize..80), 1..300),
+        ) {
+            check(&steps, 2080);
+        }
+
+        #[test]
+        fn what_was_written_last_is_there_also_among_few(
+            steps in prop::collection::vec((0_u64..300, 1_usize..80), 1..30),
+        ) {
+            check(&steps, 400);
+        }
+    }
+}
