@@ -213,6 +213,11 @@ mutants! {
         AwayTakenForHome "away-taken-for-home": "a read within a page copies from the home file although not all of the page is valid there",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
+    "engine/read_in_region.rs" {
+        SeveralReadAtHome "several-read-at-home": "pages of the reflection file are read at home",
+        SeveralNotLookedAtAgain "several-not-looked-at-again": "a read of pages on one side does not look at the versions again",
+        HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from what may be a hole",
+    }
     "engine/at_home.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a read of a page that is known to be at home does not look at its word again",
         KnownNotLookedAtAgain "known-not-looked-at-again": "a read of several pages that are known to be at home does not look at their words again",

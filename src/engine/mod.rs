@@ -61,6 +61,7 @@ mod pin_in_page;
 mod plan;
 pub(crate) mod read;
 mod read_in_page;
+mod read_in_region;
 mod recent;
 mod resize;
 pub(crate) mod session;

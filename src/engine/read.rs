@@ -22,7 +22,7 @@ use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
-use crate::units::{PageIndex, is_in_page};
+use crate::units::{PAGE, PageIndex, is_in_page};
 use std::ops::Range;
 
 /// Optimistic attempts before the locks are taken.
@@ -94,7 +94,7 @@ impl Engine {
             if is_in_page(offset, to.len()) {
                 self.read_either::<true>(at_hand, to, offset)
             } else {
-                self.read_all_known(at_hand, to, offset)
+                self.read_several(at_hand, to, offset)
             }
         }) {
             return Ok(());
@@ -104,6 +104,9 @@ impl Engine {
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
+                if to.len() > PAGE {
+                    lane.recent.note_both(pieces > 1);
+                }
                 let is_counted = is_counted_of(&lane, number, to.len());
                 drop(lane);
                 let range = offset..offset + to.len() as u64;
@@ -158,17 +161,10 @@ impl Engine {
     fn version_sum(&self, range: &Range<u64>) -> Result<Option<u64>> {
         let mut sum = 0u64;
         for span in span::regions(range.clone()) {
-            let region = self.region(span.region)?;
-            let Some(version) = region.lock.begin() else {
+            let Some(of_region) = version_sum_of(self.region(span.region)?, span.pages) else {
                 return Ok(None);
             };
-            sum = sum.wrapping_add(if planted!(RegionNotSummed) { 0 } else { version.count() });
-            for page in &region.pages[span.pages] {
-                let Some(version) = page.lock.begin() else {
-                    return Ok(None);
-                };
-                sum = sum.wrapping_add(version.count());
-            }
+            sum = sum.wrapping_add(of_region);
         }
         Ok(Some(sum))
     }
@@ -270,6 +266,16 @@ impl Engine {
         }
         Ok(true)
     }
+}
+
+/// The sum of the versions of these pages and of their region, or `None` while one is closed.
+#[inline]
+pub(super) fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
+    let of_region = region.lock.begin()?.count();
+    let sum = if planted!(RegionNotSummed) { 0 } else { of_region };
+    region.pages[pages]
+        .iter()
+        .try_fold(sum, |sum, page| Some(sum.wrapping_add(page.lock.begin()?.count())))
 }
 
 impl ReadMark {

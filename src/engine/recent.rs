@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 /// what DRAM knows of them.
 const TAGS: usize = 512;
 
-/// Where the bytes of a read within a page may be.
+/// Where the bytes of a read may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
     /// At home.
@@ -28,7 +28,7 @@ pub enum Expected {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recent {
-    /// Which of the last 16 reads within a page have found bytes away from home, the last one in the lowest bit.
+    /// Which of the last 16 reads that looked for it have found bytes away from home, the last one in the lowest bit.
     away: AtomicU16,
     /// Which of the last 16 reads that looked for it have found bytes on both sides.
     both: AtomicU16,
