@@ -165,7 +165,6 @@ mutants! {
         UndoNoDrainBeforeEnd "undo-no-drain-before-end": "no drain between the words and the end of an undo entry",
         UndoNotEnded "undo-not-ended": "an undo entry is not retired",
         UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo entry",
-        RegionWordStored "region-word-stored": "a region word is stored whole, with the neighbours' bits",
         LoggedNoClear "logged-no-clear": "logged data goes over slots that live entries name",
         LoggedNoDrainAfterClear "logged-no-drain-after-clear": "no drain between void entries and logged data",
         LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of logged data",
@@ -186,7 +185,6 @@ mutants! {
         FlushWordsUnpinned "flush-words-unpinned": "the flush of words that entries vouch for does not pin its lane",
     }
     "store/mod.rs" {
-        RegionWordNotFlushed "region-word-not-flushed": "a region word is not flushed",
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
     }
@@ -320,7 +318,7 @@ mutants! {
         SuperblockOverNewer "superblock-over-newer": "a superblock goes over the newer copy",
     }
     "engine/state.rs" {
-        RegionMirrorStored "region-mirror-stored": "the mirror of a region word is not changed in one step",
+        WordTakenTwice "word-taken-twice": "a region's word is taken by two at the same time",
         NamedPageNotNoted "named-page-not-noted": "a region does not know which of its pages entries name",
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
         AlikeNotForgotten "alike-not-forgotten": "a region takes its slice words for the same after one has changed",

@@ -78,9 +78,9 @@ impl Allocated {
                 What::Copy { file, offset, bytes, .. } => (file, offset, bytes.len() as u64),
                 // Of a page that is not there, it would be a fault on persistent memory.
                 What::Flush { file, offset, len } => (file, offset, len),
-                What::Store { file, offset, .. }
-                | What::Xor { file, offset, .. }
-                | What::CompareExchange { file, offset, .. } => (file, offset, 8),
+                What::Store { file, offset, .. } | What::CompareExchange { file, offset, .. } => {
+                    (file, offset, 8)
+                }
                 _ => continue,
             };
             for page in pages(offset, len) {

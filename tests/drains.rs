@@ -65,7 +65,6 @@ impl Words {
     fn follow(&mut self, what: &What) {
         let (file, offset, value) = match what {
             What::Store { file, offset, value, .. } => (*file, *offset, *value),
-            What::Xor { file, offset, value_after, .. } => (*file, *offset, *value_after),
             _ => return,
         };
         match target(file, offset) {
@@ -121,7 +120,6 @@ fn is_call(what: &What) -> bool {
     !matches!(
         what,
         What::Store { .. }
-            | What::Xor { .. }
             | What::CompareExchange { .. }
             | What::Copy { .. }
             | What::Flush { .. }
@@ -184,14 +182,7 @@ fn check_flip(words: &mut Words, trace: &[What], name: &str) {
             }
             What::Store { file, offset, value, through } => {
                 match target(*file, *offset) {
-                    word @ (Target::SliceWord(_) | Target::RegionWord(_)) => {
-                        if let Target::RegionWord(region) = word {
-                            // From eight pages on the region is held as a whole; below, neighbours may
-                            // flip their bits at the same time. (Two of the eight may be in part.)
-                            let before = words.regions.get(&region).copied().unwrap_or(0);
-                            let pages = (before ^ value).count_ones();
-                            assert!(pages >= 6, "{here}: a word of many stored for {pages} pages");
-                        }
+                    Target::SliceWord(_) | Target::RegionWord(_) => {
                         assert_eq!(pending, 0, "{here}: a word before the drain of its data");
                         words_pending = true;
                     }
@@ -204,12 +195,6 @@ fn check_flip(words: &mut Words, trace: &[What], name: &str) {
                 if !through {
                     dirty.insert((*file == FileId::Home, offset / 64));
                 }
-            }
-            What::Xor { file, offset, .. } => {
-                assert!(matches!(target(*file, *offset), Target::RegionWord(_)), "{here}");
-                assert_eq!(pending, 0, "{here}: a word before the drain of its data");
-                words_pending = true;
-                dirty.insert((*file == FileId::Home, offset / 64));
             }
             other => panic!("{here}: {other:?}"),
         }
@@ -771,24 +756,12 @@ fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
         for what in &trace {
             match what {
                 What::Copy { through, .. } => assert!(through, "{name}: {what:?}"),
-                What::Store { .. } | What::Xor { .. } | What::Drain => {}
+                What::Store { .. } | What::Drain => {}
                 other => panic!("{name}: {other:?}"),
             }
         }
-        check_flip(&mut traced.words, &without_flushing(&trace), name);
+        check_flip(&mut traced.words, &trace, name);
     }
     let trace = traced.trace(|file| file.sync().expect("sync"));
     assert!(trace.is_empty(), "{trace:?}");
-}
-
-/// A trace of a platform where nothing has to be flushed, with flushes.
-fn without_flushing(trace: &[What]) -> Vec<What> {
-    let mut steps = Vec::new();
-    for what in trace {
-        steps.push(what.clone());
-        if let What::Xor { file, offset, .. } = what {
-            steps.push(What::Flush { file: *file, offset: *offset, len: 8 });
-        }
-    }
-    steps
 }

@@ -124,7 +124,7 @@ fn step(event: Event) -> Option<String> {
         {
             "wipe".into()
         }
-        What::Store { .. } | What::Xor { .. } => "word".into(),
+        What::Store { .. } => "word".into(),
         What::Copy { file: FileId::Home, .. } => "home slots".into(),
         What::Copy { .. } => "bytes of the reflection file".into(),
         What::Punch { .. } => "punch".into(),

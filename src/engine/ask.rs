@@ -110,10 +110,5 @@ impl Engine {
                 self.platform.prefetch_own(&plan.state.pages[n]);
             }
         }
-        if let [plan] = plans
-            && plan.moves_by_shared_word(true)
-        {
-            self.reflection.prefetch_write(layout::region_word(plan.index));
-        }
     }
 }

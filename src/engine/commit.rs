@@ -149,7 +149,8 @@ impl Engine {
         if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
             return self.commit_in_place(lane, parts, &held);
         }
-        let moves = plan::word_moves(&plans, parts);
+        let shared_word = plan::take_shared_word(&plans);
+        let moves = plan::word_moves(&plans, parts, shared_word.is_some());
         if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
             return self.commit_pinned(lane, parts, held);
         }
@@ -228,6 +229,7 @@ impl Engine {
                 publish(region, change);
             }
         }
+        drop(shared_word);
         if !scattered.is_empty() {
             // The operation is done; what follows is for who will read.
             self.put_together(lane, &scattered, parts, &held);
@@ -376,7 +378,6 @@ pub(super) fn publish(region: &RegionState, change: &WordMove) {
         WordId::Slice(page) => {
             region.set_slice_word(page.in_region(), change.old ^ change.mask);
         }
-        WordId::Region(_) if change.alone => region.flip_region_bits_alone(change.mask),
         WordId::Region(_) => region.flip_region_bits(change.mask),
     }
 }

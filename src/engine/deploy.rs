@@ -128,9 +128,13 @@ impl Engine {
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
         // What that bit alone has sent away, and of which no slice stays behind, comes home by it: its word is there.
+        // (If somebody else has the region's word, it goes by its own.)
+        let some_are_by_it = plan.pages().any(|n| region.region_bit(n));
+        let taken = (some_are_by_it && !plan.is_exclusive()).then(|| region.try_take_word());
+        let has_word = !matches!(taken, Some(None));
         let by_region_bit = |n: usize| {
             let comes_as_a_whole = away(n) == Slices::ALL || planted!(DeployChangedByRegionBit);
-            region.region_bit(n) && comes_as_a_whole
+            has_word && region.region_bit(n) && comes_as_a_whole
         };
         let pages: Vec<usize> = plan
             .pages()
@@ -172,7 +176,6 @@ impl Engine {
             .map(|&n| WordMove {
                 word: WordId::Slice(plan.index.page(n)),
                 mask: away(n).0,
-                alone: true,
                 old: region.pages[n].slice_word(),
             })
             .collect();
@@ -180,7 +183,6 @@ impl Engine {
             moves.push(WordMove {
                 word: WordId::Region(plan.index),
                 mask: by_region.iter().fold(0, |mask, n| mask | 1 << n),
-                alone: plan.is_exclusive(),
                 old: region.region_word(),
             });
         }

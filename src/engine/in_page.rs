@@ -114,12 +114,8 @@ impl Engine {
         if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
             return self.commit_pinned(lane, parts, AllHeld::from_iter([held]));
         }
-        let change = WordMove {
-            word: WordId::Slice(page),
-            mask: slices.0,
-            alone: true,
-            old: state.slice_word(),
-        };
+        let change =
+            WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
         let target = Target { page, region, slices };
         if self.may_vouch(lane, parts, slices) && !self.another_lane_names(lane, &target) {

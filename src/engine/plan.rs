@@ -2,7 +2,7 @@
 //!
 //! Pure decisions and the taking of locks; nothing here writes to a file.
 
-use super::state::RegionState;
+use super::state::{RegionState, WordTaken};
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, RegionSpan};
 use crate::format::entry::WordId;
@@ -58,11 +58,10 @@ impl<'e> RegionPlan<'e> {
         self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
     }
 
-    /// Whether the pages that are written whole move by the region's word although others share it: where
-    /// that makes it the `only` word of the operation. Elsewhere their own words are cheaper: they can be
-    /// stored past the cache, and lie next to each other.
-    pub fn moves_by_shared_word(&self, only: bool) -> bool {
-        only && self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
+    /// Whether the pages that are written whole are to move by the region's word although others share it, if this is the
+    /// only plan: that makes it the only word of the operation. Elsewhere their own words serve as well.
+    fn may_move_by_shared_word(&self) -> bool {
+        self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
     }
 
     /// Places of the touched pages, ascending.
@@ -144,28 +143,38 @@ fn whole_pages(start: u64, end: u64) -> u64 {
     Slices::range(place, place + (last - first) as usize).0
 }
 
-/// A word that the commit changes: these bits flip.
+/// Takes the region's word for an operation that needs no other one then, if nobody else has it. Under the locks.
+pub(super) fn take_shared_word<'e>(plans: &[RegionPlan<'e>]) -> Option<WordTaken<'e>> {
+    match plans {
+        [plan] if plan.may_move_by_shared_word() => plan.state.try_take_word(),
+        _ => None,
+    }
+}
+
+/// A word that the commit changes: these bits flip. Nobody else changes it meanwhile: a slice word is its page's, a region
+/// word of who holds the region as a whole or has taken the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WordMove {
     pub word: WordId,
     pub mask: u64,
-    /// Whether nobody else can change the word meanwhile. A slice word is its page's; a region word is
-    /// shared by whoever holds pages of the region, unless the region is held as a whole.
-    pub alone: bool,
     /// The word before, as the mirror says.
     pub old: u64,
 }
 
 /// The words that flip so that all the written slices become valid: one region word for the pages that are
-/// written whole, where the region is held or no other word is needed; a slice word for each other page.
-pub(super) fn word_moves(plans: &[RegionPlan<'_>], parts: &[Part<'_>]) -> Moves {
+/// written whole, where the region is held or its word was taken for them ([`take_shared_word`]); a slice word for each
+/// other page.
+pub(super) fn word_moves(
+    plans: &[RegionPlan<'_>],
+    parts: &[Part<'_>],
+    has_shared_word: bool,
+) -> Moves {
     let mut moves = Moves::new();
     for plan in plans {
         let by_region = plan.is_exclusive() && plan.whole.count_ones() > 1;
-        if by_region || plan.moves_by_shared_word(plans.len() == 1) {
+        if by_region || has_shared_word {
             let old = plan.state.region_word();
-            let (word, alone) = (WordId::Region(plan.index), plan.is_exclusive());
-            moves.push(WordMove { word, mask: plan.whole, alone, old });
+            moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
         } else {
             // Their own words serve as well, and no neighbour shares those.
             moves.extend(bits(plan.whole).map(|page| slice_move(plan, page, Slices::ALL)));
@@ -200,7 +209,6 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
     WordMove {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,
-        alone: true,
         old: plan.state.pages[place].slice_word(),
     }
 }
@@ -219,7 +227,8 @@ mod tests {
         let mut plans = Plans::new();
         plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
             .expect("infallible");
-        check(&plans, &word_moves(&plans, &parts));
+        let taken = take_shared_word(&plans);
+        check(&plans, &word_moves(&plans, &parts, taken.is_some()));
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Engine {
             return false;
         }
         let word = WordId::Slice(page);
-        let change = WordMove { word, mask: target.slices.0, alone: true, old: state.slice_word() };
+        let change = WordMove { word, mask: target.slices.0, old: state.slice_word() };
         if !IS_WHOLE {
             let part = Part { offset, data };
             return self.flip_completed::<IS_VOUCHED>(&lane, &target, &change, held, &part);

@@ -51,6 +51,8 @@ pub struct RegionState {
     /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
     /// before a slice word changes.
     alike: AtomicU8,
+    /// Whether somebody who holds some of the pages has the region's word.
+    word_is_taken: AtomicBool,
     /// Pages whose word (`at_home`) may be odd.
     known_at_home: AtomicU64,
     /// The pages.
@@ -75,6 +77,18 @@ impl PageState {
     #[inline]
     pub fn slice_word(&self) -> u64 {
         self.slice_word.load(Ordering::Relaxed)
+    }
+}
+
+/// A region's word that was taken. Dropped, before the pages are let go of, others may take it.
+#[derive(Debug)]
+pub struct WordTaken<'a>(&'a AtomicBool);
+
+impl Drop for WordTaken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: what was stored to the word, and its drain, come before.
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -108,6 +122,7 @@ impl RegionState {
                 .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
             home_loadable: AtomicU8::new(0),
             alike: AtomicU8::new(alike::UNKNOWN),
+            word_is_taken: AtomicBool::new(false),
             known_at_home: AtomicU64::new(0),
             pages: std::array::from_fn(|n| PageState {
                 lock: LockWord::new(),
@@ -173,20 +188,24 @@ impl RegionState {
         self.region_word.load(Ordering::Relaxed)
     }
 
-    /// Flips bits of the mirror. While their pages are held and closed; other bits may be other
-    /// writers', hence the atomic step.
+    /// Takes the region's word, on the medium and its mirror, for who holds some of the region's pages and is about to
+    /// flip their bits. None: somebody else has it; nobody waits for that, since each page has a word of its own that serves
+    /// as well. (Who holds the region as a whole has its word: nobody holds a page meanwhile.)
+    ///
+    /// So nobody changes the word in one step with others, which takes a locked instruction that waits for all stores
+    /// before it, and a line of the medium in the cache: whoever has it stores it past the cache.
     #[inline]
-    pub fn flip_region_bits(&self, mask: u64) {
-        if planted!(RegionMirrorStored) {
-            return self.flip_region_bits_alone(mask);
-        }
-        self.assert_left_home(mask);
-        self.region_word.fetch_xor(mask, Ordering::Relaxed);
+    pub fn try_take_word(&self) -> Option<WordTaken<'_>> {
+        let is_free = !self.word_is_taken.load(Ordering::Relaxed)
+            // Acquire: who had the word before has stored to it and drained.
+            && !self.word_is_taken.swap(true, Ordering::Acquire);
+        (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
     }
 
-    /// The same, while the region is held as a whole and closed.
+    /// Flips bits of the mirror. While their pages are held and closed, by who has [taken](Self::try_take_word) the word,
+    /// or holds the region as a whole.
     #[inline]
-    pub fn flip_region_bits_alone(&self, mask: u64) {
+    pub fn flip_region_bits(&self, mask: u64) {
         self.assert_left_home(mask);
         self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
     }

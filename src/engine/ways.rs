@@ -110,13 +110,8 @@ impl Engine {
             WordId::Slice(page) => layout::slice_word(page),
             WordId::Region(region) => layout::region_word(region),
         };
-        if change.alone || planted!(RegionWordStored) {
-            // Nobody else stores to the word: a plain store, past the cache.
-            self.reflection.store_word_through(at, change.old ^ change.mask);
-        } else {
-            // Writers of neighbouring pages flip other bits of the word at the same time.
-            self.reflection.xor_word_through(at, change.mask);
-        }
+        // Nobody else stores to the word: a plain store, past the cache.
+        self.reflection.store_word_through(at, change.old ^ change.mask);
         lane.stats.bump(Counter::BytesWritten, SLICE as u64);
     }
 

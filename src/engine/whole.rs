@@ -20,12 +20,13 @@ use crate::bitmap::{Side, Slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
-use crate::lock::lock_page;
+use crate::lock::{AllHeld, Held, lock_page, lock_pages};
 use crate::mutant::{planted, unless};
 use crate::platform::Copying;
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
 use std::ops::Range;
+use std::slice;
 
 /// Pages whose translations lie in one line of the page table. Those further on are found while the pages
 /// before are copied.
@@ -42,16 +43,15 @@ impl Engine {
         self.write_anyhow(data, offset)
     }
 
-    /// Writes `data` that is one whole page, or so many of one region that the region is locked. `false`: it
-    /// is not, or something about it is unusual; nothing was stored.
+    /// Writes `data` that is one whole page or several of one region. `false`: it is not, or something about it is
+    /// unusual; nothing was stored.
     #[inline(always)]
     fn try_whole_pages(&self, data: &[u8], offset: u64) -> bool {
         let page = PageIndex::of(offset);
         let (first, count) = (page.in_region(), data.len() / PAGE);
         let is_whole = offset.is_multiple_of(PAGE as u64)
             && data.len().is_multiple_of(PAGE)
-            && first + count <= PAGES_PER_REGION
-            && (count == 1 || count >= PAGES_FOR_REGION_LOCK as usize);
+            && first + count <= PAGES_PER_REGION;
         let end = offset.saturating_add(data.len() as u64);
         // Where durable points are kept, a slot that is not valid may belong to one.
         if !is_whole
@@ -70,10 +70,23 @@ impl Engine {
         let (file, at) = self.slot(free, offset);
         let lane = self.lane();
 
+        let (one, mut several, taken);
         let held = if count == 1 {
-            lock_page(&region.lock, &region.pages[first].lock)
+            one = lock_page(&region.lock, &region.pages[first].lock);
+            slice::from_ref(&one)
+        } else if count >= PAGES_FOR_REGION_LOCK as usize {
+            one = plan::lock_whole_region(region);
+            slice::from_ref(&one)
         } else {
-            plan::lock_whole_region(region)
+            several = AllHeld::new();
+            let locks = region.pages[pages.clone()].iter().map(|page| &page.lock);
+            lock_pages(&region.lock, locks, &mut several);
+            // Until the end of the operation. Who does not get it goes by the pages' own words.
+            taken = region.try_take_word();
+            if taken.is_none() {
+                return false;
+            }
+            &several[..]
         };
         self.leave_home(page.region(), region, Slices::range(pages.start, pages.end).0);
         if end > self.len() && !planted!(LengthNotCheckedAgain)
@@ -90,9 +103,9 @@ impl Engine {
             let mask = Slices::range(pages.start, pages.end).0;
             (WordId::Region(page.region()), mask, region.region_word())
         };
-        let change = WordMove { word, mask, alone: true, old };
+        let change = WordMove { word, mask, old };
         self.commit_by_flip(&lane, &change);
-        unless!(WholeNotClosed, held.close());
+        unless!(WholeNotClosed, held.iter().for_each(Held::close));
         unless!(WholeNotPublished, publish(region, &change));
         lane.stats.bump(Counter::BytesWritten, data.len() as u64);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
@@ -110,6 +123,10 @@ impl Engine {
             self.platform.prefetch_own(&region.pages[first]);
         } else {
             self.platform.prefetch_own(&region.lock);
+            if count < PAGES_FOR_REGION_LOCK as usize {
+                self.platform.prefetch_own(&region.pages[first]);
+                self.platform.prefetch_own(&region.pages[first + count - 1]);
+            }
         }
         let last_line = offset + (PAGE - SLICE) as u64;
         self.home.prefetch_write(last_line);
@@ -172,6 +189,47 @@ mod tests {
         let mut found = [0; PAGE];
         file.read_at(&mut found, 0).expect("a read");
         assert_eq!(found, [5; PAGE]);
+    }
+
+    /// Of two that write blocks of one region one has its word, and the other goes by the pages' own.
+    #[test]
+    fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
+        const BLOCK: usize = 2 * PAGE;
+        let (file, mut expected, folder) = region_after(&[(0, 64), (0, 64)]);
+        let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+        let mut step = |at: usize, is_taken: bool, is_deployed: bool| {
+            let (before, n) = (file.stats(), expected[at].wrapping_add(1));
+            let taken = is_taken.then(|| region.try_take_word().expect("nobody has it"));
+            assert!(!is_taken || region.try_take_word().is_none());
+            if is_deployed {
+                file.deploy(at as u64..(at + BLOCK) as u64).expect("a deployment");
+                assert_eq!(file.stats().deployments - before.deployments, 2);
+            } else {
+                expected[at..at + BLOCK].fill(n);
+                file.write_at(&[n; BLOCK], at as u64).expect("a write");
+                let after = file.stats();
+                let [flips, undos] = [u64::from(!is_taken), u64::from(is_taken)];
+                assert_eq!(after.flip_writes - before.flip_writes, flips);
+                assert_eq!(after.undo_writes - before.undo_writes, undos);
+            }
+            drop(taken);
+            assert!(is_whole(&file, &expected), "at {at}, {is_taken}, {is_deployed}");
+            region.region_word()
+        };
+        assert_eq!(step(0, false, false), 0b11);
+        assert_eq!(step(0, true, false), 0b11, "by their own words");
+        assert_eq!(step(0, true, false), 0b11, "and away again");
+        assert_eq!(step(0, true, true), 0b11, "home, by their own");
+        assert_eq!(step(BLOCK, false, false), 0b1111);
+        assert_eq!(step(BLOCK, true, true), 0b1111);
+        assert_eq!(step(BLOCK, false, false), 0b0011, "away by both");
+        assert_eq!(step(BLOCK, false, true), 0b0011, "its bit is none that has sent it away");
+        assert_eq!(step(2 * BLOCK, false, false), 0b11_0011);
+        assert_eq!(step(2 * BLOCK, false, true), 0b00_0011);
+        // What comes next stands on what was stored.
+        drop(file);
+        let file = AtomicMappedFile::open(folder.path().join("state.dat")).expect("open");
+        assert!(is_whole(&file, &expected));
     }
 
     /// One region, and what its bytes are after writes of so many pages, each with its number.

@@ -48,8 +48,6 @@ pub trait Machine: Send + Sync {
     fn read(&self, to: &mut [u8], at: Spot);
     fn store_bytes(&self, at: Spot, bytes: &[u8], through: bool);
     fn store(&self, at: Spot, value: u64, through: bool);
-    /// Returns the value before.
-    fn xor(&self, at: Spot, mask: u64) -> u64;
     fn compare_exchange(&self, at: Spot, old: u64, new: u64) -> Result<u64, u64>;
     fn flush(&self, at: Spot, len: u64);
     fn drain(&self);
@@ -168,10 +166,6 @@ impl Simulated {
 
     pub(super) fn store_word(&self, at: Place, value: u64) {
         self.machine.store(Spot::of(at.checked()), value, !self.needs_flush());
-    }
-
-    pub(super) fn xor_word(&self, at: Place, mask: u64) -> u64 {
-        self.machine.xor(Spot::of(at.checked()), mask)
     }
 
     pub(super) fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {

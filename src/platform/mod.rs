@@ -583,25 +583,6 @@ impl Platform {
         }
     }
 
-    /// Flips the bits of `mask` at once (acquire and release), not flushed. Returns the old value.
-    ///
-    /// # Safety
-    /// As [`Platform::store_word_through`].
-    #[inline]
-    pub unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::xor(at.checked(), mask),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.xor_word(at, mask),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.xor_word(at, mask),
-            }
-        }
-    }
-
     /// Stores `new` at once if the word holds `old` (acquire and release), not flushed. Else returns
     /// what it holds as the error.
     ///

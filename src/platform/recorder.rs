@@ -41,8 +41,6 @@ pub struct Event {
 pub enum What {
     /// A word was stored.
     Store { file: FileId, offset: u64, value: u64, through: bool },
-    /// Bits of a word were flipped.
-    Xor { file: FileId, offset: u64, mask: u64, value_after: u64 },
     /// A word was compared with `old`, and `new` stored if it was equal (`done`).
     CompareExchange { file: FileId, offset: u64, old: u64, new: u64, done: bool },
     /// Bytes were stored, in any order and with no atomicity.
@@ -421,22 +419,6 @@ impl Recorder {
     }
 
     /// # Safety
-    /// As [`Platform::xor_word`].
-    pub(super) unsafe fn xor_word(&self, at: Place, mask: u64) -> u64 {
-        let mut state = self.lock();
-        state.about_to(0);
-        // SAFETY: the caller's contract is the same.
-        let before = unsafe { word::xor(at.checked(), mask) };
-        state.note(What::Xor {
-            file: at.file,
-            offset: at.offset,
-            mask,
-            value_after: before ^ mask,
-        });
-        before
-    }
-
-    /// # Safety
     /// As [`Platform::compare_exchange_word`].
     pub(super) unsafe fn compare_exchange_word(
         &self,
@@ -524,7 +506,7 @@ mod tests {
                     p.store_word_through(at(0), 1);
                     p.copy_in(at(64), &bytes, Copying::Cached);
                     p.drain();
-                    p.xor_word(at(128), 1);
+                    let _done = p.compare_exchange_word(at(128), 0, 1);
                     libc::_exit(0)
                 }
             }
@@ -564,9 +546,8 @@ mod tests {
         unsafe {
             p.store_word_through(place(&mut lines, 8), 5);
             p.store_word_through(place(&mut lines, 16), 6);
-            assert_eq!(p.xor_word(place(&mut lines, 8), 3), 5);
-            assert_eq!(p.compare_exchange_word(place(&mut lines, 8), 6, 9), Ok(6));
-            assert_eq!(p.compare_exchange_word(place(&mut lines, 8), 6, 1), Err(9));
+            assert_eq!(p.compare_exchange_word(place(&mut lines, 8), 5, 9), Ok(5));
+            assert_eq!(p.compare_exchange_word(place(&mut lines, 8), 5, 1), Err(9));
             p.flush(place(&mut lines, 8), 16);
             p.drain();
             assert_eq!(p.load_word(place(&mut lines, 8).ptr), 9);
@@ -576,9 +557,8 @@ mod tests {
             [
                 What::Store { file, offset: 8, value: 5, through: true },
                 What::Store { file, offset: 16, value: 6, through: true },
-                What::Xor { file, offset: 8, mask: 3, value_after: 6 },
-                What::CompareExchange { file, offset: 8, old: 6, new: 9, done: true },
-                What::CompareExchange { file, offset: 8, old: 6, new: 1, done: false },
+                What::CompareExchange { file, offset: 8, old: 5, new: 9, done: true },
+                What::CompareExchange { file, offset: 8, old: 5, new: 1, done: false },
                 What::Flush { file, offset: 8, len: 16 },
                 What::Drain,
             ]
@@ -657,7 +637,7 @@ mod tests {
         let at = place(&mut lines, 0);
         let address = at.ptr.expose_provenance();
         std::thread::scope(|scope| {
-            for bit in 0..4 {
+            for _ in 0..4 {
                 let p = recorder.platform();
                 scope.spawn(move || {
                     let at = Place {
@@ -665,9 +645,9 @@ mod tests {
                         file: FileId::Home,
                         offset: 0,
                     };
-                    for _ in 0..100 {
+                    for old in 0..100 {
                         // SAFETY: a word of the array that outlives the scope, touched atomically.
-                        unsafe { p.xor_word(at, 1 << bit) };
+                        let _one_of_four = unsafe { p.compare_exchange_word(at, old, old + 1) };
                     }
                 });
             }
@@ -678,9 +658,11 @@ mod tests {
         let mut threads = std::collections::HashSet::new();
         for event in trace {
             threads.insert(event.thread);
-            let What::Xor { mask, value_after, .. } = event.what else { panic!("{event:?}") };
-            value ^= mask;
-            assert_eq!(value, value_after);
+            let What::CompareExchange { old, new, done, .. } = event.what else {
+                panic!("{event:?}")
+            };
+            assert_eq!(done, old == value);
+            value = if done { new } else { value };
         }
         assert_eq!(threads.len(), 4);
     }

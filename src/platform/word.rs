@@ -43,16 +43,6 @@ pub unsafe fn store(at: *mut u8, value: u64) {
     unsafe { word(at) }.store(value.to_le(), Ordering::Release);
 }
 
-/// Flips the bits of `mask`; returns the value before.
-///
-/// # Safety
-/// As [`load`].
-#[inline]
-pub unsafe fn xor(at: *mut u8, mask: u64) -> u64 {
-    // SAFETY: the caller's contract is the same.
-    u64::from_le(unsafe { word(at) }.fetch_xor(mask.to_le(), Ordering::AcqRel))
-}
-
 /// Stores `new` if the word holds `old`; else returns what it holds.
 ///
 /// # Safety
@@ -79,29 +69,9 @@ mod tests {
             store(at, 0x0102_0304_0506_0708);
             assert_eq!(at.read(), 8);
             assert_eq!(load(at), 0x0102_0304_0506_0708);
-            assert_eq!(xor(at, 0xff), 0x0102_0304_0506_0708);
-            assert_eq!(load(at), 0x0102_0304_0506_07f7);
-            assert_eq!(compare_exchange(at, 1, 2), Err(0x0102_0304_0506_07f7));
-            assert_eq!(compare_exchange(at, 0x0102_0304_0506_07f7, 2), Ok(0x0102_0304_0506_07f7));
+            assert_eq!(compare_exchange(at, 1, 2), Err(0x0102_0304_0506_0708));
+            assert_eq!(compare_exchange(at, 0x0102_0304_0506_0708, 2), Ok(0x0102_0304_0506_0708));
             assert_eq!(load(at), 2);
         }
-    }
-
-    #[test]
-    fn concurrent_flips_are_all_counted() {
-        let cell = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for bit in 0..4u64 {
-                let cell = &cell;
-                scope.spawn(move || {
-                    for _ in 0..1001 {
-                        // SAFETY: the cell outlives the scope, is aligned, and is touched atomically.
-                        unsafe { xor(cell.as_ptr().cast(), 1 << (bit * 9)) };
-                    }
-                });
-            }
-        });
-        let all = 1 | 1 << 9 | 1 << 18 | 1 << 27;
-        assert_eq!(u64::from_le(cell.into_inner()), all);
     }
 }

@@ -303,15 +303,6 @@ impl MappedFile {
         unsafe { self.platform.store_word(at, value) }
     }
 
-    /// Flips the bits of `mask` in a word, in one atomic step, and writes it back without waiting.
-    #[inline]
-    pub fn xor_word_through(&self, offset: u64, mask: u64) {
-        let at = self.word(offset);
-        // SAFETY: `at` is a mapped, backed and aligned word (`word`).
-        unsafe { self.platform.xor_word(at, mask) };
-        unless!(RegionWordNotFlushed, self.flush_word(offset));
-    }
-
     /// Replaces a word by `new` if it is `old`, in one atomic step, and writes the line back
     /// without waiting, whatever was found.
     pub fn replace_word_through(&self, offset: u64, old: u64, new: u64) {

@@ -189,7 +189,7 @@ impl Since {
                 self.classes.insert(class_of(*file, *offset));
                 self.ended |= class_of(*file, *offset) == Class::Undo && *value == 0;
             }
-            What::Xor { file, offset, .. } | What::Copy { file, offset, .. } => {
+            What::Copy { file, offset, .. } => {
                 self.classes.insert(class_of(*file, *offset));
             }
             What::CompareExchange { .. } => self.cleared = true,

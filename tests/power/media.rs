@@ -370,9 +370,6 @@ impl Media {
             What::Store { file, offset, value, through } => {
                 self.store(file_index(*file), *offset, &value.to_le_bytes(), thread, *through);
             }
-            What::Xor { file, offset, value_after, .. } => {
-                self.store(file_index(*file), *offset, &value_after.to_le_bytes(), thread, false);
-            }
             What::CompareExchange { file, offset, new, done, .. } => {
                 if *done {
                     self.store(file_index(*file), *offset, &new.to_le_bytes(), thread, false);

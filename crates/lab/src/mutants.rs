@@ -114,9 +114,6 @@ fn fate(mutant: Mutant) -> Fate {
         | UndoNoDrainBeforeWords
         | UndoNoDrainBeforeEnd
         | UndoNoDrainAfterEnd => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
-        RegionWordStored | RegionWordNotFlushed => {
-            by(test("drains", "every_other_write_takes_two_or_three_drains"))
-        }
         LoggedNoDrainAfterClear => by(EVERY_IMAGE),
         LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd => {
             by_any(&[EVERY_IMAGE, test("drains", "a_write_to_a_page_that_a_view_pins")])
@@ -292,7 +289,7 @@ fn fate(mutant: Mutant) -> Fate {
             by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write_to_its_region"))
         }
         PageNotLookedAtAgain => by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write")),
-        RegionMirrorStored => by(test("races", "writers_of_neighbouring_blocks")),
+        WordTakenTwice => by(Killer::Loom("two_that_flip_bits_of_one_region_word")),
         CutMarksHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
         HeldMarksHold => Equivalent(
             "Be A the commit whose look at x passes although B holds x. A has closed its words before, \

@@ -106,7 +106,6 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
     };
     match what {
         What::Store { .. }
-        | What::Xor { .. }
         | What::CompareExchange { .. }
         | What::Copy { .. }
         | What::Flush { .. }

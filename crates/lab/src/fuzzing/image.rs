@@ -182,9 +182,6 @@ impl Player {
     pub fn play(&mut self, event: &Event) {
         match &event.what {
             What::Store { file, offset, value, .. } => self.at(*file).set_word(*offset, *value),
-            What::Xor { file, offset, value_after, .. } => {
-                self.at(*file).set_word(*offset, *value_after);
-            }
             What::CompareExchange { file, offset, new, done: true, .. } => {
                 self.at(*file).set_word(*offset, *new);
             }

@@ -69,13 +69,6 @@ impl Machine for Simulation {
         self.world().store(at.file, at.offset, &value.to_le_bytes(), through);
     }
 
-    fn xor(&self, at: Spot, mask: u64) -> u64 {
-        let mut world = self.world();
-        let before = world.load(at.file, at.offset);
-        world.store(at.file, at.offset, &(before ^ mask).to_le_bytes(), false);
-        before
-    }
-
     fn compare_exchange(&self, at: Spot, old: u64, new: u64) -> Result<u64, u64> {
         self.stops.pass(this_thread(), Access::CompareExchange);
         let mut world = self.world();
