@@ -326,9 +326,16 @@ fn what_is_written_after_a_cut_and_a_growth_is_there_when_the_file_is_opened_aga
     const LEN: u64 = 8 << 20;
     // Two pages by their region's word, and a part of one by its own.
     let before = [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE, 2), (at + 9 * PAGE, 1)]);
-    // The same two, and the one among others by its region's word: what its own says must be nothing.
-    let after = [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE, 2), (at + 8 * PAGE, 3)]);
-    for ground in media() {
+    // The same two, and the one among others by its region's word: what its own says must be nothing. Or a part of the
+    // two by their own words: what the region's says must be nothing, and is not stored anew.
+    let by_region = [0, 2, 5]
+        .map(|n| n * REGION)
+        .map(|at| [(at + 4 * PAGE, 2 * PAGE), (at + 8 * PAGE, 3 * PAGE)]);
+    let by_slices =
+        [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE + 100, 200), (at + 5 * PAGE, 1000)]);
+    for (ground, after) in
+        media().into_iter().flat_map(|g| [(g.clone(), by_region), (g, by_slices)])
+    {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");
         let file = ground.options().create(true).len(LEN).open(&path).expect("open");
@@ -339,8 +346,8 @@ fn what_is_written_after_a_cut_and_a_growth_is_there_when_the_file_is_opened_aga
         file.set_len(PAGE + 100).expect("shrink");
         file.set_len(LEN).expect("grow");
         let mut expected = vec![0; LEN as usize];
-        for (at, pages) in after.concat() {
-            let place = at as usize..(at + pages * PAGE) as usize;
+        for (at, len) in after.concat() {
+            let place = at as usize..(at + len) as usize;
             expected[place.clone()].fill(7);
             file.write_at(&expected[place], at).expect("write");
         }
