@@ -16,7 +16,7 @@ const SLICE_WORDS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS, layout::SUPER
 const FLUSHED_WORDS: LeftOut =
     LeftOut::Flushes(layout::SUPERCHUNKS, layout::SUPERCHUNKS + (2 << 20));
 const REGION_WORDS: LeftOut =
-    LeftOut::Flushes(layout::SUPERCHUNKS, layout::SUPERCHUNKS + layout::SUPERCHUNK_META);
+    LeftOut::Streams(layout::SUPERCHUNKS, layout::SUPERCHUNKS + layout::SUPERCHUNK_META);
 const SLOTS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS + layout::SUPERCHUNK_META, u64::MAX);
 
 /// The ring comes round, and goes over the entry of the first.
@@ -45,7 +45,7 @@ const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
         ("undo entries wait for no drain", LANES, &[Transaction], false),
         ("spilled bytes wait for no drain", LOG, &[Spilled], false),
         ("slice words wait for no drain", SLICE_WORDS, &[Flip], false),
-        ("region words are not flushed", REGION_WORDS, &[Pages], false),
+        ("region words wait for no drain", REGION_WORDS, &[Pages], false),
         ("slots wait for no drain", SLOTS, &[Flip], false),
         ("words that are vouched for are not flushed", FLUSHED_WORDS, &ROUND, true),
         ("nothing is synced at a fast close", LeftOut::Syncs, &[Flip, Fast], false),
