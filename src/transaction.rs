@@ -140,7 +140,8 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
     if !sorted.is_sorted_by_key(|part| part.offset) {
         sorted.sort_unstable_by_key(|part| part.offset);
     }
-    if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
+    // Parts that touch are better one: a page of which each part covers some is written whole.
+    if sorted.is_sorted_by(|a, b| a.range().end < b.offset) {
         return engine.commit_transaction(&sorted, &[]);
     }
     let mut tx = Transaction::new(file);

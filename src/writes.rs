@@ -1,7 +1,8 @@
 //! What has a transaction written so far?
 //!
 //! Owns: the bytes, in the order in which they came, and which of them belong where. Pieces do not overlap; they may
-//! touch. A piece that is written over in part is cut, and nothing is copied.
+//! touch. What goes on where another piece ends is one with it, and so is what touches or overlaps others if all of it is
+//! little; of what is more a piece that is written over in part is cut, and nothing is copied.
 //!
 //! May import `mutant`.
 //!
@@ -16,6 +17,8 @@ use std::ops::Range;
 
 /// Pieces up to which one may come between others in the vector.
 const FEW: usize = 64;
+/// Bytes up to which pieces that touch or overlap are put together: a page.
+const JOINED: usize = 4096;
 /// Room that is taken for the first pieces, and for their bytes.
 const FIRST_PIECES: usize = 8;
 const FIRST_BYTES: usize = 512;
@@ -103,24 +106,42 @@ impl Writes {
     #[inline(never)]
     fn put_anyhow(&mut self, offset: u64, buf: &[u8]) {
         let end = offset + buf.len() as u64;
-        // Those that it overlaps, and their place in the vector.
-        let from = self.sorted.partition_point(|piece| piece.end() <= offset);
+        // Those that it overlaps or touches, and their place in the vector.
+        let mut from = self.sorted.partition_point(|piece| piece.end() < offset);
         let mut near: SmallVec<[Piece; 4]> = SmallVec::new();
-        near.extend(self.sorted[from..].iter().copied().take_while(|piece| piece.offset < end));
-        near.extend(self.in_tree(&(offset..end)).copied());
-        if let [piece] = near[..]
-            && piece.offset <= offset
-            && end <= piece.end()
+        near.extend(self.sorted[from..].iter().copied().take_while(|piece| piece.offset <= end));
+        near.extend(self.in_tree(&(offset.saturating_sub(1)..end.saturating_add(1))).copied());
+        if let Some(piece) = near.iter().find(|piece| piece.offset <= offset && end <= piece.end())
         {
             let at = piece.at + (offset - piece.offset) as usize;
             return self.bytes[at..at + buf.len()].copy_from_slice(buf);
         }
-        let piece = self.keep(offset, buf);
-        let before = near.first().and_then(|first| first.before(offset));
-        let after = near.last().and_then(|last| last.after(end));
-        let left = [before, after].into_iter().flatten().map(|piece| piece.len).sum::<usize>();
-        self.lost += near.iter().map(|piece| piece.len).sum::<usize>() - left;
-        let now = [before, Some(piece), after].into_iter().flatten();
+        if let [piece] = near[..]
+            && piece.end() == offset
+            && piece.at + piece.len == self.bytes.len()
+        {
+            // It goes on where that one ends, whose bytes are the last.
+            let piece = match self.tree.get_mut(&piece.offset) {
+                Some(piece) => piece,
+                None => &mut self.sorted[from],
+            };
+            piece.len += buf.len();
+            return self.bytes.extend_from_slice(buf);
+        }
+        let now = match self.join(&near, offset, buf) {
+            Some(joined) => [None, Some(joined), None],
+            None => {
+                near.retain(|piece| piece.end() > offset && piece.offset < end);
+                from = self.sorted.partition_point(|piece| piece.end() <= offset);
+                let before = near.first().and_then(|first| first.before(offset));
+                let after = near.last().and_then(|last| last.after(end));
+                let left = [before, after].into_iter().flatten().map(|piece| piece.len);
+                self.lost +=
+                    near.iter().map(|piece| piece.len).sum::<usize>() - left.sum::<usize>();
+                [before, Some(self.keep(offset, buf)), after]
+            }
+        };
+        let now = now.into_iter().flatten();
         if self.tree.is_empty() && self.sorted.len() < FEW {
             self.sorted.splice(from..from + near.len(), now);
         } else {
@@ -133,6 +154,26 @@ impl Writes {
         if self.lost > TOLERATED && self.lost > self.bytes.len() / 2 {
             self.forget_lost();
         }
+    }
+
+    /// Puts what is near together with `buf`, where all of it is little: what lies in one page in several pieces is
+    /// written piece by piece, and what lies in one line is loaded again for each.
+    fn join(&mut self, near: &[Piece], offset: u64, buf: &[u8]) -> Option<Piece> {
+        let (first, last) = (near.first()?, near.last()?);
+        let start = first.offset.min(offset);
+        let len = (last.end().max(offset + buf.len() as u64) - start) as usize;
+        if len > JOINED {
+            return None;
+        }
+        let at = self.bytes.len();
+        self.bytes.resize(at + len, 0);
+        for piece in near {
+            let to = at + (piece.offset - start) as usize;
+            self.bytes.copy_within(piece.at..piece.at + piece.len, to);
+        }
+        self.bytes[at + (offset - start) as usize..][..buf.len()].copy_from_slice(buf);
+        self.lost += near.iter().map(|piece| piece.len).sum::<usize>();
+        Some(Piece { offset: start, at, len })
     }
 
     fn keep(&mut self, offset: u64, buf: &[u8]) -> Piece {
@@ -227,11 +268,34 @@ mod tests {
         assert_eq!(check(&[(0, 8), (8, 8), (16, 100), (200, 8), (208, 1)], 256).len(), 2);
     }
 
+    fn places(writes: &Writes) -> Vec<(u64, usize)> {
+        writes.iter().map(|(offset, bytes)| (offset, bytes.len())).collect()
+    }
+
     #[test]
     fn a_piece_over_others_cuts_the_first_and_the_last_and_replaces_those_between() {
+        let writes = check(&[(0, 3000), (4000, 10), (6000, 3000), (2000, 5000)], 10_000);
+        assert_eq!(places(&writes), [(0, 2000), (2000, 5000), (7000, 2000)]);
+        // What only touches stays as it is.
+        let writes = check(&[(3000, 3000), (0, 3000), (6000, 4000)], 10_000);
+        assert_eq!(places(&writes), [(0, 3000), (3000, 3000), (6000, 4000)]);
+    }
+
+    #[test]
+    fn little_that_touches_or_overlaps_is_one_piece() {
+        let backwards: Vec<_> = (0..512).rev().map(|n| (n * 8, 8)).collect();
+        assert_eq!(places(&check(&backwards, 4100)), [(0, 4096)]);
         let writes = check(&[(0, 10), (20, 10), (40, 10), (5, 40)], 128);
-        let places: Vec<_> = writes.iter().map(|(offset, bytes)| (offset, bytes.len())).collect();
-        assert_eq!(places, [(0, 5), (5, 40), (45, 5)]);
+        assert_eq!(places(&writes), [(0, 50)]);
+        assert_eq!(places(&check(&[(0, 100), (50, 100)], 256)), [(0, 150)]);
+    }
+
+    #[test]
+    fn what_goes_on_where_the_last_one_ended_is_one_with_it_in_the_tree_as_well() {
+        let mut steps: Vec<_> = (0..100).rev().map(|n| (n * 16, 8)).collect();
+        steps.extend((0..1000).map(|n| (3000 + n * 8, 8)));
+        let writes = check(&steps, 12_000);
+        assert_eq!((writes.tree.len(), writes.bytes.len()), (101, 100 * 8 + 8000));
     }
 
     #[test]
@@ -252,18 +316,33 @@ mod tests {
 
     #[test]
     fn who_writes_over_the_same_place_for_ever_keeps_little() {
-        // Neither covers the other, so neither is stored over the other.
-        let steps: Vec<_> = (0..10_000).map(|n| (n % 2 * 500, 1000)).collect();
-        let writes = check(&steps, 2048);
-        assert!(writes.bytes.len() <= TOLERATED + 2000, "{}", writes.bytes.len());
+        // Neither covers the other, so neither is stored over the other; joined, and cut; in the vector, and in the tree.
+        for (step, len) in [(500, 1000), (3000, 4000)] {
+            for others in [0, 100] {
+                let mut steps: Vec<_> = (0..others).rev().map(|n| (10_000 + n * 16, 8)).collect();
+                steps.extend((0..10_000).map(|n| (n % 2 * step, len)));
+                let writes = check(&steps, 12_000);
+                assert_eq!(writes.tree.is_empty(), others == 0);
+                let most = (TOLERATED + 2 * 7000).max(2 * 7000);
+                assert!(writes.bytes.len() <= most, "{}", writes.bytes.len());
+            }
+        }
     }
 
     proptest! {
         #[test]
         fn what_was_written_last_is_there(
-            steps in prop::collection::vec((0_u64..2000, 1_usize..80), 1..300),
+            steps in prop::collection::vec((0_u64..20_000, 1_usize..80), 1..300),
         ) {
-            check(&steps, 2080);
+            check(&steps, 20_080);
+        }
+
+        #[test]
+        fn what_was_written_last_is_there_also_of_much(
+            steps in prop::collection::vec((0_u64..40, 1_usize..7000), 1..200),
+        ) {
+            let steps: Vec<_> = steps.into_iter().map(|(at, len)| (at * 1000, len)).collect();
+            check(&steps, 48_000);
         }
 
         #[test]

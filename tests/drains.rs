@@ -182,7 +182,12 @@ fn check_flip(words: &mut Words, trace: &[What], name: &str) {
             }
             What::Store { file, offset, value, through } => {
                 match target(*file, *offset) {
-                    Target::SliceWord(_) | Target::RegionWord(_) => {
+                    word @ (Target::SliceWord(_) | Target::RegionWord(_)) => {
+                        if let Target::RegionWord(region) = word {
+                            let before = words.regions.get(&region).copied().unwrap_or(0);
+                            let pages = (before ^ value).count_ones();
+                            assert!(pages >= 2, "{here}: a word of many stored for {pages} pages");
+                        }
                         assert_eq!(pending, 0, "{here}: a word before the drain of its data");
                         words_pending = true;
                     }

@@ -9,13 +9,13 @@
 use super::Engine;
 use super::ask::ASKED_PARTS;
 use super::deploy::{Pins, Which};
-use super::lanes::{Gate, InUse};
+use super::lanes::{Gate, InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
 use super::plan::{self, Plans, RegionPlan, WordMove};
 use super::read::ReadMark;
-use super::state::RegionState;
+use super::state::{RegionState, WordTaken};
 use super::stats::Counter;
 use super::ways;
 use crate::bitmap::span;
@@ -149,9 +149,13 @@ impl Engine {
         if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
             return self.commit_in_place(lane, parts, &held);
         }
-        let shared_word = plan::take_shared_word(&plans);
+        let shared_word = match &plans[..] {
+            [plan] if plan.may_move_by_shared_word() => self.take_word(lane, plan),
+            _ => None,
+        };
         let moves = plan::word_moves(&plans, parts, shared_word.is_some());
         if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
+            drop(shared_word);
             return self.commit_pinned(lane, parts, held);
         }
         // Allocation, before the first store.
@@ -235,6 +239,21 @@ impl Engine {
             self.put_together(lane, &scattered, parts, &held);
         }
         Ok(())
+    }
+
+    /// Takes the word of the plan's region, for who holds some of its pages. None: somebody else has it, and the pages' own
+    /// words serve as well, by an undo entry if need be. Where those may be still to be allocated this waits: what needs no
+    /// space is not to fail for it because somebody else writes beside.
+    pub(super) fn take_word<'e>(
+        &self,
+        lane: &Lane,
+        plan: &RegionPlan<'e>,
+    ) -> Option<WordTaken<'e>> {
+        let taken = plan.state.try_take_word();
+        if taken.is_none() && !self.words_are_allocated(lane, plan.index) {
+            return Some(plan.state.take_word());
+        }
+        taken
     }
 
     /// Commits parts of which some lie in pages that a view pins, with their valid slices in the

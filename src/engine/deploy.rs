@@ -128,19 +128,19 @@ impl Engine {
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
         // What that bit alone has sent away, and of which no slice stays behind, comes home by it: its word is there.
-        // (If somebody else has the region's word, it goes by its own.)
-        let some_are_by_it = plan.pages().any(|n| region.region_bit(n));
-        let taken = (some_are_by_it && !plan.is_exclusive()).then(|| region.try_take_word());
-        let has_word = !matches!(taken, Some(None));
-        let by_region_bit = |n: usize| {
+        let may_by_region_bit = |n: usize| {
             let comes_as_a_whole = away(n) == Slices::ALL || planted!(DeployChangedByRegionBit);
-            has_word && region.region_bit(n) && comes_as_a_whole
+            region.region_bit(n) && comes_as_a_whole
         };
         let pages: Vec<usize> = plan
             .pages()
             .filter(|&n| !away(n).is_empty())
             .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
             .collect();
+        // (If somebody else has the region's word, by its own, which is there as well then.)
+        let needs_word = !plan.is_exclusive() && pages.iter().any(|&n| may_by_region_bit(n));
+        let taken = needs_word.then(|| self.take_word(lane, plan));
+        let by_region_bit = |n: usize| !matches!(taken, Some(None)) && may_by_region_bit(n);
         for &n in &pages {
             let start = plan.index.page(n).start();
             let slots = start..start + PAGE as u64;

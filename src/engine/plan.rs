@@ -2,7 +2,7 @@
 //!
 //! Pure decisions and the taking of locks; nothing here writes to a file.
 
-use super::state::{RegionState, WordTaken};
+use super::state::RegionState;
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, RegionSpan};
 use crate::format::entry::WordId;
@@ -60,7 +60,7 @@ impl<'e> RegionPlan<'e> {
 
     /// Whether the pages that are written whole are to move by the region's word although others share it, if this is the
     /// only plan: that makes it the only word of the operation. Elsewhere their own words serve as well.
-    fn may_move_by_shared_word(&self) -> bool {
+    pub fn may_move_by_shared_word(&self) -> bool {
         self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
     }
 
@@ -143,14 +143,6 @@ fn whole_pages(start: u64, end: u64) -> u64 {
     Slices::range(place, place + (last - first) as usize).0
 }
 
-/// Takes the region's word for an operation that needs no other one then, if nobody else has it. Under the locks.
-pub(super) fn take_shared_word<'e>(plans: &[RegionPlan<'e>]) -> Option<WordTaken<'e>> {
-    match plans {
-        [plan] if plan.may_move_by_shared_word() => plan.state.try_take_word(),
-        _ => None,
-    }
-}
-
 /// A word that the commit changes: these bits flip. Nobody else changes it meanwhile: a slice word is its page's, a region
 /// word of who holds the region as a whole or has taken the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,8 +154,8 @@ pub(super) struct WordMove {
 }
 
 /// The words that flip so that all the written slices become valid: one region word for the pages that are
-/// written whole, where the region is held or its word was taken for them ([`take_shared_word`]); a slice word for each
-/// other page.
+/// written whole, where the region is held or, with `has_shared_word`, its word was taken for them; a slice word for
+/// each other page.
 pub(super) fn word_moves(
     plans: &[RegionPlan<'_>],
     parts: &[Part<'_>],
@@ -227,8 +219,8 @@ mod tests {
         let mut plans = Plans::new();
         plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
             .expect("infallible");
-        let taken = take_shared_word(&plans);
-        check(&plans, &word_moves(&plans, &parts, taken.is_some()));
+        let has_word = plans.len() == 1 && plans[0].may_move_by_shared_word();
+        check(&plans, &word_moves(&plans, &parts, has_word));
     }
 
     #[test]

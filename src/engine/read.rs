@@ -22,7 +22,7 @@ use crate::lock::{Patience, Version, after_own_writes};
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
-use crate::units::{PAGE, PageIndex, is_in_page};
+use crate::units::{PageIndex, is_in_page};
 use std::ops::Range;
 
 /// Optimistic attempts before the locks are taken.
@@ -88,13 +88,14 @@ impl Engine {
             self.ask_ahead(offset, to.len() as u64);
         }
         let lane = self.lane_after_own_writes();
+        let (are_several, expected) = (!is_in_page(offset, to.len()), lane.recent.expected());
         // Perhaps nothing was in the way but that they are several pages, or that the page is not at home, or that the
         // thread has worked on another file.
         if self.lane_at_hand().is_some_and(|at_hand| {
-            if is_in_page(offset, to.len()) {
-                self.read_either::<true>(at_hand, to, offset)
-            } else {
+            if are_several {
                 self.read_several(at_hand, to, offset)
+            } else {
+                self.read_either::<true>(at_hand, to, offset)
             }
         }) {
             return Ok(());
@@ -104,7 +105,8 @@ impl Engine {
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
-                if to.len() > PAGE {
+                if are_several && expected == Expected::OnBothSides {
+                    // Who expected something else has looked for it, and noted that.
                     lane.recent.note_both(pieces > 1);
                 }
                 let is_counted = is_counted_of(&lane, number, to.len());

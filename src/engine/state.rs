@@ -10,7 +10,7 @@
 //! `primitive`.
 
 use crate::bitmap::{Side, Slices, Validity};
-use crate::lock::LockWord;
+use crate::lock::{LockWord, Patience};
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceBox, Ordering, many};
 use crate::units::{
@@ -80,7 +80,7 @@ impl PageState {
     }
 }
 
-/// A region's word that was taken. Dropped, before the pages are let go of, others may take it.
+/// A region's word that was taken. Once it is dropped, others may take it.
 #[derive(Debug)]
 pub struct WordTaken<'a>(&'a AtomicBool);
 
@@ -189,8 +189,8 @@ impl RegionState {
     }
 
     /// Takes the region's word, on the medium and its mirror, for who holds some of the region's pages and is about to
-    /// flip their bits. None: somebody else has it; nobody waits for that, since each page has a word of its own that serves
-    /// as well. (Who holds the region as a whole has its word: nobody holds a page meanwhile.)
+    /// flip their bits. None: somebody else has it. (Who holds the region as a whole has its word: nobody holds a page
+    /// meanwhile.)
     ///
     /// So nobody changes the word in one step with others, which takes a locked instruction that waits for all stores
     /// before it, and a line of the medium in the cache: whoever has it stores it past the cache.
@@ -200,6 +200,18 @@ impl RegionState {
             // Acquire: who had the word before has stored to it and drained.
             && !self.word_is_taken.swap(true, Ordering::Acquire);
         (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
+    }
+
+    /// The same, once nobody else has it. Who has it waits for no lock of a page or region, so the wait ends.
+    #[cold]
+    pub fn take_word(&self) -> WordTaken<'_> {
+        let mut patience = Patience::new();
+        loop {
+            patience.wait();
+            if let Some(taken) = self.try_take_word() {
+                return taken;
+            }
+        }
     }
 
     /// Flips bits of the mirror. While their pages are held and closed, by who has [taken](Self::try_take_word) the word,
@@ -281,8 +293,9 @@ impl RegionState {
         }
     }
 
+    /// The same, by a look at each: for who has no lock, and goes by the versions that come with what it finds.
     #[inline]
-    fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+    pub fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let (mut none, mut all) = (0, !0);
         for n in pages {
             let valid = self.validity(n).0;

@@ -5,7 +5,7 @@
 //! idempotent: until the superblock of the new session is durable the entries stay as they are and
 //! a second recovery does the same again; with it, every entry is void, because the session number
 //! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:
-//! 1. words are taken back by undo entries (several may share a region word: masks commute);
+//! 1. words are taken back by undo entries (by masks, which commute);
 //! 2. slices move to where an entry says that vouches for it; each lane's entries in their order, the newest only
 //!    if the slots hold what its checksum says; a void entry voids older ones about its page
 //!    (`docs/model/vouched_flips.py`);
