@@ -9,6 +9,7 @@ use crate::engine::read::ReadMark;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
+use crate::units::PAGE;
 use crate::writes::Writes;
 use smallvec::SmallVec;
 use std::fmt;
@@ -140,8 +141,12 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
     if !sorted.is_sorted_by_key(|part| part.offset) {
         sorted.sort_unstable_by_key(|part| part.offset);
     }
-    // Parts that touch are better one: a page of which each part covers some is written whole.
-    if sorted.is_sorted_by(|a, b| a.range().end < b.offset) {
+    // Parts that touch within a page are better one: it may be written whole. Between two pages it makes no difference.
+    let stand_apart = |a: &Part<'_>, b: &Part<'_>| {
+        let end = a.range().end;
+        end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
+    };
+    if sorted.is_sorted_by(stand_apart) {
         return engine.commit_transaction(&sorted, &[]);
     }
     let mut tx = Transaction::new(file);
