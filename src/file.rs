@@ -107,8 +107,8 @@ impl AtomicMappedFile {
     /// Writes to several places in one atomic operation. Of each part: its offset, in bytes, and what is written there.
     /// They may come in any order, and where they overlap the later one counts.
     ///
-    /// What a [`transaction`](Self::begin) does that reads nothing, without its copy of what it is to write. (Parts that
-    /// overlap, or touch within a page, are copied.)
+    /// What a [`transaction`](Self::begin) does that reads nothing, without its copy of what it is to write. (If some
+    /// overlap, or touch within a page, all are copied.)
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();

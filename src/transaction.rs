@@ -150,7 +150,11 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
         return engine.commit_transaction(&sorted, &[]);
     }
     let mut tx = Transaction::new(file);
-    parts.iter().try_for_each(|&(offset, data)| tx.write_at(data, offset))?;
+    if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
+        sorted.iter().try_for_each(|part| tx.write_at(part.data, part.offset))?;
+    } else {
+        parts.iter().try_for_each(|&(offset, data)| tx.write_at(data, offset))?;
+    }
     tx.commit()
 }
 

@@ -83,12 +83,12 @@ impl Writes {
             return self.put_anyhow(offset, buf);
         }
         match self.sorted.last_mut() {
-            Some(last) if last.end() > offset => self.put_anyhow(offset, buf),
             // It goes on where the last one ends.
             Some(last) if last.end() == offset && last.at + last.len == self.bytes.len() => {
                 last.len += buf.len();
                 self.bytes.extend_from_slice(buf);
             }
+            Some(last) if last.end() >= offset => self.put_anyhow(offset, buf),
             Some(_) => {
                 let piece = self.keep(offset, buf);
                 self.sorted.push(piece);

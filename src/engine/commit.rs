@@ -9,7 +9,7 @@
 use super::Engine;
 use super::ask::ASKED_PARTS;
 use super::deploy::{Pins, Which};
-use super::lanes::{Gate, InUse, Lane};
+use super::lanes::{Gate, InUse};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
@@ -150,7 +150,10 @@ impl Engine {
             return self.commit_in_place(lane, parts, &held);
         }
         let shared_word = match &plans[..] {
-            [plan] if plan.may_move_by_shared_word() => self.take_word(lane, plan),
+            [plan] if plan.may_move_by_shared_word() => self.take_word(plan, || {
+                self.ensure_slice_word(plan.index.page(0))?;
+                self.ensure_lane(lane, lane.index())
+            }),
             _ => None,
         };
         let moves = plan::word_moves(&plans, parts, shared_word.is_some());
@@ -242,15 +245,15 @@ impl Engine {
     }
 
     /// Takes the word of the plan's region, for who holds some of its pages. None: somebody else has it, and the pages' own
-    /// words serve as well, by an undo entry if need be. Where those may be still to be allocated this waits: what needs no
+    /// words serve as well, once `ensure` has seen to the space that takes. Where there is none this waits: what needs no
     /// space is not to fail for it because somebody else writes beside.
     pub(super) fn take_word<'e>(
         &self,
-        lane: &Lane,
         plan: &RegionPlan<'e>,
+        ensure: impl FnOnce() -> Result<()>,
     ) -> Option<WordTaken<'e>> {
         let taken = plan.state.try_take_word();
-        if taken.is_none() && !self.words_are_allocated(lane, plan.index) {
+        if taken.is_none() && ensure().is_err() {
             return Some(plan.state.take_word());
         }
         taken

@@ -137,9 +137,10 @@ impl Engine {
             .filter(|&n| !away(n).is_empty())
             .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
             .collect();
-        // (If somebody else has the region's word, by its own, which is there as well then.)
+        // (If somebody else has the region's word, by its own, if there is space for that.)
         let needs_word = !plan.is_exclusive() && pages.iter().any(|&n| may_by_region_bit(n));
-        let taken = needs_word.then(|| self.take_word(lane, plan));
+        let taken =
+            needs_word.then(|| self.take_word(plan, || self.ensure_slice_word(plan.index.page(0))));
         let by_region_bit = |n: usize| !matches!(taken, Some(None)) && may_by_region_bit(n);
         for &n in &pages {
             let start = plan.index.page(n).start();

@@ -211,12 +211,6 @@ impl Engine {
         })
     }
 
-    /// Whether all that an undo entry of slice words of the region needs is known to be allocated.
-    pub(super) fn words_are_allocated(&self, lane: &Lane, region: RegionIndex) -> bool {
-        let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
-        state & known::SLICE_WORDS != 0 && lane.is_allocated()
-    }
-
     /// Whether the region words of superchunk `n` are known to be allocated.
     #[inline]
     pub(super) fn region_words_are_allocated(&self, n: usize) -> bool {

@@ -202,7 +202,7 @@ impl RegionState {
         (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
     }
 
-    /// The same, once nobody else has it. Who has it waits for no lock of a page or region, so the wait ends.
+    /// The same, once nobody else has it. Who has it waits for no lock of a page or region.
     #[cold]
     pub fn take_word(&self) -> WordTaken<'_> {
         let mut patience = Patience::new();
