@@ -4,21 +4,22 @@
 //! touch. What goes on where another piece ends is one with it, and so is what touches or overlaps others if all of it is
 //! little; of what is more a piece that is written over in part is cut, and nothing is copied.
 //!
-//! May import `mutant`.
+//! May import `mutant`, `units`.
 //!
 //! Most transactions write a few pieces, or many in ascending order. Those lie in a vector, sorted: with a tree, and
 //! the bytes in its nodes, a transaction over 64 pieces of 64 bytes took half as long again. Many pieces in any order
 //! would be moved about in a vector for ever; a tree takes them.
 
 use crate::mutant::planted;
+use crate::units::PAGE;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Pieces up to which one may come between others in the vector.
 const FEW: usize = 64;
-/// Bytes up to which pieces that touch or overlap are put together: a page.
-const JOINED: usize = 4096;
+/// Bytes up to which pieces that touch or overlap are put together.
+const JOINED: usize = PAGE;
 /// Room that is taken for the first pieces, and for their bytes.
 const FIRST_PIECES: usize = 8;
 const FIRST_BYTES: usize = 512;

@@ -158,6 +158,7 @@ impl Engine {
         };
         let moves = plan::word_moves(&plans, parts, shared_word.is_some());
         if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
+            // Logged data moves no bit of the region's word.
             drop(shared_word);
             return self.commit_pinned(lane, parts, held);
         }
@@ -236,6 +237,8 @@ impl Engine {
                 publish(region, change);
             }
         }
+        // Kept until the word is drained and its mirror changed: who has it next starts from that. Given back before pages
+        // come home below, which may need the word themselves.
         drop(shared_word);
         if !scattered.is_empty() {
             // The operation is done; what follows is for who will read.

@@ -137,7 +137,8 @@ impl Engine {
             .filter(|&n| !away(n).is_empty())
             .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
             .collect();
-        // (If somebody else has the region's word, by its own, if there is space for that.)
+        // (If somebody else has the region's word, by its own, if there is space for that.) Kept until all of this is done:
+        // nobody else stores to the word before it is drained and its mirror changed.
         let needs_word = !plan.is_exclusive() && pages.iter().any(|&n| may_by_region_bit(n));
         let taken =
             needs_word.then(|| self.take_word(plan, || self.ensure_slice_word(plan.index.page(0))));

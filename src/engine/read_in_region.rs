@@ -57,7 +57,7 @@ impl Engine {
         let Some(seen) = version_sum_of(region, pages.clone()) else {
             return pinned.has_not_read();
         };
-        let Some(side) = region.look_for_valid_side(pages.clone()) else {
+        let Some(side) = region.valid_side(pages.clone()) else {
             lane.recent.note_away(true);
             lane.recent.note_both(true);
             return pinned.has_not_read();

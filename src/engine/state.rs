@@ -270,12 +270,15 @@ impl RegionState {
                 (Some(_), _) if planted!(AlikeUnderAnyRegionWord) => alike::ZEROS,
                 _ => alike::UNKNOWN,
             };
-            self.alike.store(known, Ordering::Relaxed);
+            // Release: after the versions of who has changed the words that were looked at. A reader without a lock, who
+            // goes by what is noted here, looks at the versions again behind an acquire fence, and finds those or newer ones.
+            self.alike.store(known, Ordering::Release);
         }
         side
     }
 
-    /// The side on which all slices of the pages are valid, if it is one.
+    /// The side on which all slices of the pages are valid, if it is one. Who has no lock looks at their versions before
+    /// and after, or takes it for a guess.
     #[inline]
     pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let slice_word = match self.alike.load(Ordering::Relaxed) {
@@ -293,9 +296,8 @@ impl RegionState {
         }
     }
 
-    /// The same, by a look at each: for who has no lock, and goes by the versions that come with what it finds.
     #[inline]
-    pub fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+    fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let (mut none, mut all) = (0, !0);
         for n in pages {
             let valid = self.validity(n).0;

@@ -81,7 +81,8 @@ impl Engine {
             several = AllHeld::new();
             let locks = region.pages[pages.clone()].iter().map(|page| &page.lock);
             lock_pages(&region.lock, locks, &mut several);
-            // Until the end of the operation. Who does not get it goes the way of all others.
+            // Until the end of the operation: nobody else stores to the word before it is drained and its mirror changed.
+            // Who does not get it goes the way of all others.
             taken = region.try_take_word();
             if taken.is_none() {
                 return false;
