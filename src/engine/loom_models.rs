@@ -2,11 +2,12 @@
 
 use super::at_home::{AllSeen, HomeWord};
 use super::lanes::{Gate, LaneKeeper, Lanes, next_file_number};
+use super::read_in_region::Versions;
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
 use crate::bitmap::{Side, Validity};
 use crate::format::entry::Sequence;
-use crate::lock::{Held, lock_page, lock_region, try_lock_page_still};
+use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_still};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
@@ -380,6 +381,57 @@ fn stored_in_place() {
         assert!(a == b || !word.is_still(seen), "half of it");
     }
     writer.join().unwrap();
+}
+
+/// Two pages are written together, to one side and to the other, by the region's word or their own ones, beside a reader
+/// of both.
+fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
+    const PAGES: std::ops::Range<usize> = 0..2;
+    let region = new_region();
+    let slots = Arc::new([Slots::default(), Slots::default()]);
+    let writer = thread::spawn({
+        let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
+        move || {
+            for value in [1, 2] {
+                let mut held = AllHeld::new();
+                lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
+                let taken = region.try_take_word();
+                assert!(taken.is_some(), "there is nobody else");
+                let valid = region.find_valid_side(PAGES).expect("both flip together");
+                slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
+                held.iter().for_each(Held::close);
+                if by_region_word {
+                    region.flip_region_bits(0b11);
+                } else {
+                    PAGES.for_each(|n| region.set_slice_word(n, !region.pages[n].slice_word()));
+                }
+            }
+        }
+    });
+    if let Some(seen) = Versions::begin(&region, PAGES)
+        && let Some(side) = region.valid_side(PAGES)
+    {
+        let [a, b] = [0, 1].map(|n: usize| slots[n].of(side).load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if seen.are_still(&region, PAGES) || !looks_again {
+            assert_eq!(a, b, "half of it");
+            assert_eq!(a == 1, side == Side::Reflection, "the side of another state");
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn who_reads_pages_on_one_side_sees_one_state() {
+    let kinds = [Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
+    for by_region_word in [false, true] {
+        let words = if by_region_word { "the region's word" } else { "their own words" };
+        let name = format!("pages on one side, {words}");
+        holds(&name, Preemptions(2), move || pages_on_one_side(by_region_word, true));
+        needs(&name, &kinds, Preemptions(2), move || pages_on_one_side(by_region_word, true));
+        let once = format!("{name}, one look");
+        is_found(&once, Preemptions(2), move || pages_on_one_side(by_region_word, false));
+    }
 }
 
 /// Two pages are written together, where they are, and are known again one after the other, beside a reader of both.

@@ -12,12 +12,31 @@ use super::come_home::is_counted_of;
 use super::lanes::Lane;
 use super::read::version_sum_of;
 use super::recent::Expected;
+use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::Side;
 use crate::format::layout;
 use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::units::PageIndex;
+use std::ops::Range;
+
+/// The versions that pages of one region, and the region, had when a read of them began.
+pub(super) struct Versions(u64);
+
+impl Versions {
+    /// Of these pages, or `None` while one of them is closed.
+    #[inline(always)]
+    pub fn begin(region: &RegionState, pages: Range<usize>) -> Option<Self> {
+        version_sum_of(region, pages).map(Versions)
+    }
+
+    /// Whether they are still the same. The caller has put an acquire fence between its reads and this call.
+    #[inline(always)]
+    pub fn are_still(&self, region: &RegionState, pages: Range<usize>) -> bool {
+        version_sum_of(region, pages) == Some(self.0) || planted!(SeveralNotLookedAtAgain)
+    }
+}
 
 impl Engine {
     /// Fills `to` from `offset`, where that is more than one page, if everything is as usual. `lane` is the one
@@ -54,7 +73,7 @@ impl Engine {
         let Some(region) = self.state.touched(first.region()) else {
             return pinned.has_not_read();
         };
-        let Some(seen) = version_sum_of(region, pages.clone()) else {
+        let Some(seen) = Versions::begin(region, pages.clone()) else {
             return pinned.has_not_read();
         };
         let Some(side) = region.valid_side(pages.clone()) else {
@@ -76,7 +95,7 @@ impl Engine {
         }
         // Orders the copy before the second look: what was copied under a version is looked at after it was copied.
         fence(Ordering::Acquire);
-        if version_sum_of(region, pages) != Some(seen) && !planted!(SeveralNotLookedAtAgain) {
+        if !seen.are_still(region, pages) {
             lane.stats.bump(Counter::ReadRetries, 1);
             return pinned.has_not_read();
         }

@@ -173,7 +173,7 @@ fn fate(mutant: Mutant) -> Fate {
         HoleKnown => by(test("atomic_mmap", "what_lies_in_a_hole_is_not_known")),
         KnownWhileCutting | CutStaysKnown => by(test("atomic_mmap", "what_is_cut_off_is_known")),
         SeveralReadAtHome => by(test("atomic_mmap", "pages_on_one_side_are_read_at_once")),
-        SeveralNotLookedAtAgain => by(test("atomic_mmap", "a_block_that_is_written_again")),
+        SeveralNotLookedAtAgain => by(Killer::Loom("who_reads_pages_on_one_side")),
         HoleOfSeveralRead => by(test("atomic_mmap", "pages_in_a_hole_are_not_loaded")),
         HoleReadAtOnce => by(test("atomic_mmap", "holes_are_not_loaded_at_once")),
         RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
