@@ -164,15 +164,17 @@ pub(super) fn makes_known(number: u64) -> bool {
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, if the bytes lie in one page that is known to be at home. `lane` is the one
-    /// [at hand](Self::lane_at_hand). False: it is not, and `to` is whatever it is.
+    /// Fills `to` from `offset`, if the bytes lie in one page that is known to be at home; what lies in several pages is
+    /// [read so](Self::read_several). `lane` is the one [at hand](Self::lane_at_hand). False: it is not, and `to` is
+    /// whatever it is.
     ///
     /// Same steps as any read: pin, versions, copy, versions.
     // A function of its own that has few values at a time: each register that it had to save would be a store.
     #[inline(never)]
     pub(super) fn read_known(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         if !is_in_page(offset, to.len()) {
-            return false;
+            // From here, where it is a jump: who reads within a page pays nothing for it.
+            return self.read_several(lane, to, offset);
         }
         let Some(word) = self.at_home.word(PageIndex::of(offset)) else { return false };
         let pinned = lane.pin_at_once();

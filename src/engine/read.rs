@@ -87,17 +87,17 @@ impl Engine {
         if to.len() >= ASK_AHEAD && self.medium == Medium::PageCache {
             self.ask_ahead(offset, to.len() as u64);
         }
+        let are_several = !is_in_page(offset, to.len());
+        // Then several pages were tried as such.
+        let was_at_hand = are_several && self.lane_at_hand().is_some();
         let lane = self.lane_after_own_writes();
-        let (are_several, expected) = (!is_in_page(offset, to.len()), lane.recent.expected());
-        // Perhaps nothing was in the way but that they are several pages, or that the page is not at home, or that the
-        // thread has worked on another file.
-        if self.lane_at_hand().is_some_and(|at_hand| {
-            if are_several {
-                self.read_several(at_hand, to, offset)
-            } else {
-                self.read_either::<true>(at_hand, to, offset)
-            }
-        }) {
+        let expected = lane.recent.expected();
+        // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
+        if !was_at_hand
+            && self
+                .lane_at_hand()
+                .is_some_and(|at_hand| self.read_either::<true>(at_hand, to, offset))
+        {
             return Ok(());
         }
         let mut pieces = 0;

@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// The same, where the bytes may lie on one side or the other, or, if it `MAY_BE_BOTH`, on both: else that is left to
-    /// the general way.
+    /// the general way. What lies in several pages is [read so](Self::read_several).
     // Two functions of few values at a time, which call nothing but at the end: what is saved is a store, and a load.
     #[inline(never)]
     pub(super) fn read_either<const MAY_BE_BOTH: bool>(
@@ -80,7 +80,7 @@ impl Engine {
     ) -> bool {
         let (slots, len) = (self.slots(offset), to.len());
         if !is_in_page(offset, len) {
-            return false;
+            return self.read_several(lane, to, offset);
         }
         // The home slot was asked for. Which of the two it is will be known when the page's state is here.
         self.reflection.prefetch_read(layout::reflection(offset));
@@ -207,7 +207,7 @@ mod tests {
         }
         assert!(at_once(4096, 4096) && short(4096, 4096) && !short(4097, 0));
         assert_eq!(file.stats().reads, 7, "each is counted");
-        assert!(!at_once(2, 4095) && !at_once(4097, 0), "two pages");
+        assert!(at_once(2, 4095) && at_once(4097, 0), "two pages, as such");
         assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
         assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
 

@@ -41,6 +41,7 @@ impl Versions {
 impl Engine {
     /// Fills `to` from `offset`, where that is more than one page, if everything is as usual. `lane` is the one
     /// [at hand](Self::lane_at_hand). False: something is not, and `to` is whatever it is.
+    #[inline(never)]
     pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         match lane.recent.expected() {
             Expected::AtHome => {
