@@ -84,6 +84,7 @@ mutants! {
         UndoSpillNotAllocated "undo-spill-not-allocated": "the log area is not allocated",
         PagesNoClear "pages-no-clear": "a write over pages does not clear the entries that name its slots",
         RegionForgetsNamed "region-forgets-named": "a region forgets pages that entries still name",
+        PagesWordGivenBack "pages-word-given-back": "who writes over pages gives the region's word back before it has stored to it",
         PagesNotClosed "pages-not-closed": "a write over pages is published without a new version",
         MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
         NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
@@ -101,6 +102,7 @@ mutants! {
         WholeOverView "whole-over-view": "whole pages go over a view's bytes",
         WholeNotAllocated "whole-not-allocated": "whole pages go to slots that are not allocated",
         WholeNotClosed "whole-not-closed": "whole pages are published without a new version",
+        WholeWordGivenBack "whole-word-given-back": "who writes whole pages gives the region's word back before it has stored to it",
         WholeNotPublished "whole-not-published": "whole pages are not published in DRAM",
     }
     "engine/durable.rs" {
@@ -239,6 +241,7 @@ mutants! {
         DeployNoClear "deploy-no-clear": "deployment does not clear the entries that name its slots",
         DeployNoDrainBeforeWords "deploy-no-drain-before-words": "no drain between deployed slots and the words",
         DeployNoDrainAfterWords "deploy-no-drain-after-words": "no drain after the words of a deployment",
+        DeployWordGivenBack "deploy-word-given-back": "deployment gives the region's word back before it has stored to it",
         DeployNotClosed "deploy-not-closed": "a deployment is published without a new version",
         PinWhileResizing "pin-while-resizing": "a view is pinned while the length changes",
         PinAway "pin-away": "a view pins slots that are not at home",

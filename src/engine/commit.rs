@@ -157,6 +157,7 @@ impl Engine {
             _ => None,
         };
         let moves = plan::word_moves(&plans, parts, shared_word.is_some());
+        let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
         if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
             // Logged data moves no bit of the region's word.
             drop(shared_word);

@@ -142,7 +142,9 @@ impl Engine {
         let needs_word = !plan.is_exclusive() && pages.iter().any(|&n| may_by_region_bit(n));
         let taken =
             needs_word.then(|| self.take_word(plan, || self.ensure_slice_word(plan.index.page(0))));
-        let by_region_bit = |n: usize| !matches!(taken, Some(None)) && may_by_region_bit(n);
+        let has_word = !matches!(taken, Some(None));
+        let _taken = taken.flatten().filter(|_| !planted!(DeployWordGivenBack));
+        let by_region_bit = |n: usize| has_word && may_by_region_bit(n);
         for &n in &pages {
             let start = plan.index.page(n).start();
             let slots = start..start + PAGE as u64;

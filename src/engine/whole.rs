@@ -70,7 +70,7 @@ impl Engine {
         let (file, at) = self.slot(free, offset);
         let lane = self.lane();
 
-        let (one, mut several, taken);
+        let (one, mut several, _taken);
         let held = if count == 1 {
             one = lock_page(&region.lock, &region.pages[first].lock);
             slice::from_ref(&one)
@@ -83,10 +83,8 @@ impl Engine {
             lock_pages(&region.lock, locks, &mut several);
             // Until the end of the operation: nobody else stores to the word before it is drained and its mirror changed.
             // Who does not get it goes the way of all others.
-            taken = region.try_take_word();
-            if taken.is_none() {
-                return false;
-            }
+            let Some(word) = region.try_take_word() else { return false };
+            _taken = Some(word).filter(|_| !planted!(WholeWordGivenBack));
             &several[..]
         };
         self.leave_home(page.region(), region, Slices::range(pages.start, pages.end).0);

@@ -200,15 +200,16 @@ fn fate(mutant: Mutant) -> Fate {
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
         TogetherBeforeCommit => by(EVERY_IMAGE),
         TogetherWhileOpen => by(Killer::Schedules("5")),
+        WholeWordGivenBack | PagesWordGivenBack | DeployWordGivenBack => by(Killer::Schedules("6")),
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
         // ---- durable points ---------------------------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
-        CutGateOpen | PointNotLocked | DeployDurableSlots => by(Killer::Schedules("9")),
+        CutGateOpen | PointNotLocked | DeployDurableSlots => by(Killer::Schedules("10")),
         InPlaceNoEntry | InPlaceNotEnded => {
-            by_any(&[Killer::Schedules("6"), test("death", "numbered_events_in_place")])
+            by_any(&[Killer::Schedules("7"), test("death", "numbered_events_in_place")])
         }
         InPlaceNotClosed => by_any(&[
-            Killer::Schedules("6"),
+            Killer::Schedules("7"),
             test("durable", "who_has_read_what_is_stored_in_place"),
         ]),
         CutNotFlushed

@@ -17,6 +17,7 @@ use atomic_mmap::{AtomicMappedFile, DeployPolicy, Error};
 use fastrand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -24,8 +25,10 @@ use std::sync::{Arc, Mutex};
 const PAGES: u64 = 66;
 /// The last page of the first region.
 const LAST: u64 = 63 * PAGE;
-/// The words that are looked at: of three pages, on both sides of a region's border.
-const WORDS: [u64; 10] = [
+/// The words that are looked at: of six pages, on both sides of a region's border.
+const WORDS: [u64; 12] = [
+    60 * PAGE,
+    61 * PAGE,
     62 * PAGE,
     LAST - 8,
     LAST,
@@ -187,9 +190,14 @@ impl Actor {
     }
 
     fn deploy(&self) {
-        let name = "deploy".to_owned();
+        self.deploy_pages(62..65);
+    }
+
+    fn deploy_pages(&self, pages: Range<u64>) {
+        let name = format!("deploy pages {pages:?}");
         self.note(Operation { name, ..Operation::default() }, |_| {
-            self.file.deploy(62 * PAGE..65 * PAGE).map(drop).expect("a deployment");
+            let range = pages.start * PAGE..pages.end * PAGE;
+            self.file.deploy(range).map(drop).expect("a deployment");
         });
     }
 
@@ -235,6 +243,13 @@ impl Actor {
                 _ => self.write(LAST + 64, 64),
             },
             Role::Deploy => self.deploy_all(),
+            Role::Neighbour => match self.rng.u32(0..6) {
+                0 => self.deploy_pages(60..62),
+                1 => self.read(60 * PAGE, 4 * PAGE),
+                2 => self.transaction(&[], &[60 * PAGE, 61 * PAGE]),
+                3 => self.write(60 * PAGE, 2 * PAGE),
+                _ => self.write(62 * PAGE, 2 * PAGE),
+            },
             Role::Together => match self.rng.u32(0..5) {
                 0 => self.write(LAST + 64, 8),
                 1 => self.write(LAST - 8, 80),
@@ -297,6 +312,8 @@ enum Role {
     BackAndForth,
     /// Deploys all, and gives space back.
     Deploy,
+    /// Writes whole pages of one region, beside others that do: by one word that they share.
+    Neighbour,
     /// Writes two pages in pieces and as a whole, which puts them together again, and reads them.
     Together,
 }
@@ -312,13 +329,14 @@ impl Role {
 }
 
 /// Threads that only meet in what one rule is for, beside threads that do everything.
-const CASTS: [&[Role]; 6] = [
+const CASTS: [&[Role]; 7] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
     &[Role::Vouched, Role::Flip],
     &[Role::Vouched, Role::Flip, Role::Vouched],
     &[Role::Tail, Role::Length],
     &[Role::Together, Role::Together, Role::Together],
+    &[Role::Neighbour, Role::Neighbour],
 ];
 
 /// The same behind a page cache, where durable points are.
