@@ -96,6 +96,10 @@ mutants! {
         SmallNotClosed "small-not-closed": "a small flip is published without a new version",
         SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
     }
+    "engine/in_word.rs" {
+        WordToFreeSlot "word-to-free-slot": "a word is stored to the slot that is not valid",
+        WordNotClosed "word-not-closed": "a word is stored without a new version",
+    }
     "engine/whole.rs" {
         WholeNotLookedAtAgain "whole-not-looked-at-again": "whole pages go to the side that was free before they were locked",
         WholeNoClear "whole-no-clear": "whole pages go over slots that live entries name",

@@ -7,6 +7,8 @@
 //! Offsets and lengths that a caller gives stay `u64`/`usize`, as in `std::os::unix::fs::FileExt`;
 //! they become indices here, once.
 
+/// Bytes in a word: aligned, a store writes all of them or none.
+pub const WORD: usize = 8;
 /// Bytes in a slice: one cache line, the unit whose validity a bit tracks.
 pub const SLICE: usize = 64;
 /// Bytes in a page.

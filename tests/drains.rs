@@ -750,7 +750,7 @@ fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
     assert_eq!(ground.medium, Medium::Ram);
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let small = [
-        ("8 bytes", PAGE, 8, 2),
+        ("9 bytes", PAGE, 9, 2),
         ("a part of a page, aligned", 17 * PAGE + 1024, 576, 2),
         ("a page", 19 * PAGE, 4096, 2),
     ];
@@ -766,6 +766,15 @@ fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
             }
         }
         check_flip(&mut traced.words, &trace, name);
+    }
+    for (offset, len, at) in [(PAGE, 8, PAGE), (PAGE + 77, 2, PAGE + 72)] {
+        let data = vec![6; len];
+        let trace = traced.warm_trace(|file| file.write_at(&data, offset).expect("write"));
+        let [What::Store { file, offset: found, .. }] = trace[..] else {
+            panic!("a word is one store, and nothing else: {trace:?}");
+        };
+        // (Whichever of the two is valid.)
+        assert!(matches!(target(file, found), Target::Slot(home, _) if home == at), "{trace:?}");
     }
     let trace = traced.trace(|file| file.sync().expect("sync"));
     assert!(trace.is_empty(), "{trace:?}");

@@ -16,6 +16,7 @@
 //! | `commit` | which way does a write go? |
 //! | `in_page` | how does a write go that lies within one page? |
 //! | `small` | how does a small write go that finds everything as usual? |
+//! | `in_word` | how does a write go that lies within one word, where only the process dies? |
 //! | `whole` | how does a write go that covers pages of one region from end to end? |
 //! | `recent` | what has this thread done lately? Guesses |
 //! | `ask` | what will an operation over pages need, and is it asked for in time? |
@@ -51,6 +52,7 @@ pub(crate) mod durable;
 mod gather;
 mod in_page;
 mod in_place;
+mod in_word;
 pub(crate) mod journal;
 pub(crate) mod lanes;
 mod live;

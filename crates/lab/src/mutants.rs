@@ -180,6 +180,7 @@ fn fate(mutant: Mutant) -> Fate {
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
+        WordToFreeSlot => by(test("atomic_mmap", "what_lies_in_a_word")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
         AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
         AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),
@@ -274,7 +275,7 @@ fn fate(mutant: Mutant) -> Fate {
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_whose_region_is_written")),
         VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
-        | LoggedNotClosed | NoNewVersion | MarksNotChecked => {
+        | LoggedNotClosed | WordNotClosed | NoNewVersion | MarksNotChecked => {
             by(test("errors", "whatever_way_a_write_goes"))
         }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
