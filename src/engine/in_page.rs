@@ -114,10 +114,17 @@ impl Engine {
         if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
             return self.commit_pinned(lane, parts, AllHeld::from_iter([held]));
         }
+        let target = Target { page, region, slices };
+        if let [part] = parts
+            && !pinned
+            && self.goes_in_word(region, page, part)
+        {
+            self.store_in_word(lane, &target, held, part);
+            return Ok(());
+        }
         let change =
             WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
-        let target = Target { page, region, slices };
         if self.may_vouch(lane, parts, slices) && !self.another_lane_names(lane, &target) {
             unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
             return self.vouch_for_parts(lane, &target, &change, held, parts);

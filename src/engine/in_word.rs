@@ -16,10 +16,12 @@ use super::Engine;
 use super::commit::Part;
 use super::lanes::Lane;
 use super::live::Target;
+use super::small::Small;
+use super::state::RegionState;
 use super::stats::Counter;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
-use crate::units::{PAGE, SLICE, WORD};
+use crate::units::{PAGE, PageIndex, SLICE, WORD};
 
 /// Whether so many bytes, at least one, lie within a word.
 #[inline(always)]
@@ -28,6 +30,20 @@ pub(super) fn is_in_word(offset: u64, len: usize) -> bool {
 }
 
 impl Engine {
+    /// Whether a part of the page goes so, for who holds the page and has found that nobody pins it.
+    #[inline]
+    pub(super) fn goes_in_word(
+        &self,
+        region: &RegionState,
+        page: PageIndex,
+        part: &Part<'_>,
+    ) -> bool {
+        self.small == Small::Flip
+            && is_in_word(part.offset, part.data.len())
+            && self.all_is_allocated(page.region(), true)
+            && region.lanes(page.in_region()) == 0
+    }
+
     /// Stores a part that lies within a word of the target's slice. `held` is the page's lock; nobody pins the page; both
     /// slots are allocated.
     #[inline(always)]
@@ -109,6 +125,16 @@ mod tests {
         // Of a slice that is valid in the reflection file, too.
         assert!(!stays(&file, 256, 64) && validity(&file).0 >> 4 & 1 == 1);
         assert!(stays(&file, 264, 8) && stays(&file, 319, 1));
+        // By a transaction of nothing else, after it was read.
+        let before = validity(&file);
+        assert_eq!(
+            file.slot::<u64>(264).expect("a slot").fetch_add(1).expect("a sum"),
+            u64::MAX / 255 * 2
+        );
+        assert!(validity(&file) == before && file.load::<u8>(264).expect("a read") == 3);
+        file.transact(|tx| tx.store(264, &[1u8; 4]).and_then(|()| tx.store(512, &1u8)))
+            .expect("two");
+        assert!(validity(&file) != before, "not of two");
         assert!(file.write_at(&[2], 2 << 20).is_err() && file.write_at(&[2; 8], u64::MAX).is_err());
     }
 
