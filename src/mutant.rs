@@ -98,6 +98,8 @@ mutants! {
     }
     "engine/in_word.rs" {
         WordToFreeSlot "word-to-free-slot": "a word is stored to the slot that is not valid",
+        WordToHole "word-to-hole": "a word is stored to what may be a hole",
+        WordOverView "word-over-view": "a word is stored to a page that a view pins",
         WordNotClosed "word-not-closed": "a word is stored without a new version",
     }
     "engine/whole.rs" {

@@ -5,9 +5,9 @@
 //! the line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
 //! Counters and offsets are such writes.
 //!
-//! Same steps as any store in place: lock, looks, close, store. Readers of the page begin again (`loom_models`:
-//! `who_reads_a_page_by_its_word`, of a page that is stored in place). Who pins the page keeps its bytes: that write goes
-//! another way. Not where the machine may die: there it would do for whole words in lines that no entry names, and
+//! Same steps as any store in place: lock, looks, close, store. Readers of the page begin again, by its home word or by
+//! versions (`loom_models`: `who_reads_a_page_by_its_word`, `a_reader_of_a_page_sees_no_half_of_a_write`). Who pins the page
+//! keeps its bytes: that write goes another way (`what_a_view_pins_does_not_change`). Not where the machine may die: there it would do for whole words in lines that no entry names, and
 //! nothing else.
 //!
 //! May import what `small` may.
@@ -40,12 +40,18 @@ impl Engine {
     ) -> bool {
         self.small == Small::Flip
             && is_in_word(part.offset, part.data.len())
-            && self.all_is_allocated(page.region(), true)
-            && region.lanes(page.in_region()) == 0
+            && self.backs_word(region, page, part.offset)
     }
 
-    /// Stores a part that lies within a word of the target's slice. `held` is the page's lock; nobody pins the page; both
-    /// slots are allocated.
+    /// Whether there is space behind the slot that is valid. For who holds the page.
+    #[inline(always)]
+    pub(super) fn backs_word(&self, region: &RegionState, page: PageIndex, offset: u64) -> bool {
+        let side = region.validity(page.in_region()).side(offset as usize % PAGE / SLICE);
+        self.side_is_allocated(page.region(), side, false) || planted!(WordToHole)
+    }
+
+    /// Stores a part that lies within a word of the target's slice. `held` is the page's lock; nobody pins the page; the
+    /// slot that is valid is allocated.
     #[inline(always)]
     pub(super) fn store_in_word(
         &self,
@@ -54,6 +60,8 @@ impl Engine {
         held: Held<'_>,
         part: &Part<'_>,
     ) {
+        // Entries name slices where the machine may die only, or while their operation holds the page.
+        debug_assert_eq!(target.region.lanes(target.page.in_region()), 0);
         let start = part.offset as usize % WORD;
         let slice = part.offset as usize % PAGE / SLICE;
         let valid = target.region.validity(target.page.in_region()).side(slice);
@@ -71,7 +79,8 @@ impl Engine {
         // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
         unless!(WordNotClosed, held.close());
         file.store_word(at, word);
-        lane.stats.bump(Counter::BytesWritten, WORD as u64);
+        lane.stats.bump(Counter::BytesWritten, SLICE as u64);
+        lane.stats.bump(Counter::Word, 1);
         // Seen once the lock is open. Who dies now has written it.
         drop(held);
     }

@@ -11,6 +11,7 @@
 //! | `gather` | how are bytes gathered that are valid in several places? |
 //! | `read` | how is a state read that no operation is half way through? |
 //! | `read_in_page` | how does a read go that lies within one page? |
+//! | `read_in_region` | how does a read go of several pages of one region that lie on one side? |
 //! | `at_home` | which pages are known to be at home, so that a read looks at one word? |
 //! | `plan` | which pages, regions and words does an operation touch? |
 //! | `commit` | which way does a write go? |

@@ -84,14 +84,10 @@ impl Engine {
     #[inline(never)]
     fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
-        if to.len() >= ASK_AHEAD && self.medium == Medium::PageCache {
-            self.ask_ahead(offset, to.len() as u64);
-        }
         let are_several = !is_in_page(offset, to.len());
         // Then several pages were tried as such.
         let was_at_hand = are_several && self.lane_at_hand().is_some();
         let lane = self.lane_after_own_writes();
-        let expected = lane.recent.expected();
         // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
         if !was_at_hand
             && self
@@ -105,8 +101,7 @@ impl Engine {
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
-                if are_several && expected == Expected::OnBothSides {
-                    // Who expected something else has looked for it, and noted that.
+                if are_several {
                     lane.recent.note_both(pieces > 1);
                 }
                 let is_counted = is_counted_of(&lane, number, to.len());
@@ -128,7 +123,15 @@ impl Engine {
     }
 
     /// The kernel was told to read nothing ahead (`Platform::expect_random`), so a long read asks.
-    fn ask_ahead(&self, offset: u64, len: u64) {
+    #[inline]
+    pub(super) fn ask_ahead(&self, offset: u64, len: usize) {
+        if len >= ASK_AHEAD && self.medium == Medium::PageCache {
+            self.will_need(offset, len as u64);
+        }
+    }
+
+    #[cold]
+    fn will_need(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
         for at in (offset..end).step_by(ASK_AGAIN as usize) {
             self.home.will_need(at, (end - at).min(ASK_AGAIN));

@@ -43,6 +43,7 @@ impl Engine {
     /// [at hand](Self::lane_at_hand). False: something is not, and `to` is whatever it is.
     #[inline(never)]
     pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        self.ask_ahead(offset, to.len());
         match lane.recent.expected() {
             Expected::AtHome => {
                 self.read_all_known(lane, to, offset) || self.read_in_region(lane, to, offset)
@@ -78,8 +79,8 @@ impl Engine {
             return pinned.has_not_read();
         };
         let Some(side) = region.valid_side(pages.clone()) else {
+            // (That they are on both is for the general way to note, which sees in how many pieces.)
             lane.recent.note_away(true);
-            lane.recent.note_both(true);
             return pinned.has_not_read();
         };
         lane.recent.note_both(false);

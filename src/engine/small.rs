@@ -5,7 +5,7 @@
 //! over. So what will be missed is asked for first, everything is looked at once and in the order of what is
 //! likely, and whatever is not as usual goes the general way (`in_page`), from the beginning.
 //!
-//! Same order of steps as there: lock, looks, copy, and the steps of a flip.
+//! Same order of steps as there: lock, looks, copy, and the steps of a flip (or, within a word, its store).
 
 use super::Engine;
 use super::commit::{Part, publish};
@@ -31,7 +31,7 @@ use crate::units::{PAGE, PageIndex, SLICE};
 pub(super) enum Small {
     /// By a vouched flip: one drain.
     Vouched,
-    /// By a flip whose drains cost nothing, because only the process dies.
+    /// By a flip whose drains cost nothing, because only the process dies; within a word, by one store.
     Flip,
     /// Something is to be done beside: it always goes the general way.
     General,
@@ -138,8 +138,11 @@ impl Engine {
         let held = lock_page(&region.lock, &state.lock);
         self.leave_home(page.region(), region, 1 << place);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
-            && !region.is_pinned(place)
-            && self.all_is_allocated(page.region(), true)
+            && (!region.is_pinned(place) || IS_IN_WORD && planted!(WordOverView))
+            && match IS_IN_WORD {
+                true => self.backs_word(region, page, offset),
+                false => self.all_is_allocated(page.region(), true),
+            }
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
             && if IS_VOUCHED {
                 !self.another_lane_names(&lane, &target)

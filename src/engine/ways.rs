@@ -7,6 +7,8 @@
 //! | undo entry | any set of ranges | 3 | the entry's end |
 //! | logged data | pages that a view pins | 3 | the entry |
 //!
+//! (`in_place` and `in_word` have their own.)
+//!
 //! Each function here assumes that the caller holds the locks, has allocated everything that is
 //! stored to, and (but for logged data) publishes afterwards. What commits cannot fail; of the
 //! copying before it, only the reading of a slice that is to be completed can. Every drain says what

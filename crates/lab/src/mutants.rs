@@ -181,6 +181,8 @@ fn fate(mutant: Mutant) -> Fate {
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
         WordToFreeSlot => by(test("atomic_mmap", "what_lies_in_a_word")),
+        WordOverView => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
+        WordToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
         AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
         AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),

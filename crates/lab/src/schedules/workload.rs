@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 const PAGES: u64 = 66;
 /// The last page of the first region.
 const LAST: u64 = 63 * PAGE;
-/// The words that are looked at: of six pages, on both sides of a region's border.
+/// The words that are looked at: of five pages, on both sides of a region's border.
 const WORDS: [u64; 12] = [
     60 * PAGE,
     61 * PAGE,
