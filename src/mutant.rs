@@ -92,6 +92,7 @@ mutants! {
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
     }
     "engine/small.rs" {
+        WordOverView "word-over-view": "a word is stored to a page that a view pins",
         DraftNotLookedAtAgain "draft-not-looked-at-again": "what was computed before the lock is taken for right under it",
         SmallNotClosed "small-not-closed": "a small flip is published without a new version",
         SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
@@ -99,7 +100,6 @@ mutants! {
     "engine/in_word.rs" {
         WordToFreeSlot "word-to-free-slot": "a word is stored to the slot that is not valid",
         WordToHole "word-to-hole": "a word is stored to what may be a hole",
-        WordOverView "word-over-view": "a word is stored to a page that a view pins",
         WordNotClosed "word-not-closed": "a word is stored without a new version",
     }
     "engine/whole.rs" {

@@ -116,7 +116,7 @@ impl Engine {
         }
         let target = Target { page, region, slices };
         if let [part] = parts
-            && (!pinned || planted!(WordOverView))
+            && !pinned
             && self.goes_in_word(region, page, part)
         {
             self.store_in_word(lane, &target, held, part);
