@@ -85,16 +85,18 @@ impl Engine {
     fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
         let are_several = !is_in_page(offset, to.len());
-        // Then several pages were tried as such.
-        let was_at_hand = are_several && self.lane_at_hand().is_some();
+        // Several pages were tried as such, where the lane was at hand.
+        let mut are_tried = are_several && self.lane_at_hand().is_some();
         let lane = self.lane_after_own_writes();
         // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
-        if !was_at_hand
-            && self
-                .lane_at_hand()
-                .is_some_and(|at_hand| self.read_either::<true>(at_hand, to, offset))
-        {
-            return Ok(());
+        if !are_tried && let Some(at_hand) = self.lane_at_hand() {
+            if self.read_either::<true>(at_hand, to, offset) {
+                return Ok(());
+            }
+            are_tried = are_several;
+        }
+        if !are_tried {
+            self.ask_ahead(offset, to.len());
         }
         let mut pieces = 0;
         let mut patience = Patience::new();
