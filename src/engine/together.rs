@@ -109,6 +109,7 @@ impl Engine {
         parts: &[Part<'_>],
         held: &[Held<'_>],
     ) {
+        debug_assert!(held.iter().all(Held::is_closed), "readers wait until all of it is done");
         // Orders the closing, plain stores, before the copy, which may be streamed: who has begun to read what was
         // valid before is not to find new bytes there under words that are open.
         fence(Ordering::SeqCst);

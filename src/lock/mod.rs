@@ -165,6 +165,11 @@ impl Held<'_> {
     pub fn close(&self) {
         self.0.close();
     }
+
+    /// Whether readers wait.
+    pub fn is_closed(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
 }
 
 impl Drop for Held<'_> {

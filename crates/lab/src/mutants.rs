@@ -202,7 +202,9 @@ fn fate(mutant: Mutant) -> Fate {
         | WholeNotAllocated
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
         TogetherBeforeCommit => by(EVERY_IMAGE),
-        TogetherWhileOpen => by(Killer::Schedules("5")),
+        TogetherWhileOpen => {
+            by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("5")])
+        }
         WholeWordGivenBack | PagesWordGivenBack | DeployWordGivenBack => by(Killer::Schedules("6")),
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
         // ---- durable points ---------------------------------------------------------------------------

@@ -335,7 +335,7 @@ const CASTS: [&[Role]; 7] = [
     &[Role::Vouched, Role::Flip],
     &[Role::Vouched, Role::Flip, Role::Vouched],
     &[Role::Tail, Role::Length],
-    &[Role::Together, Role::Together, Role::Together],
+    &[Role::Together, Role::Together],
     &[Role::Neighbour, Role::Neighbour],
 ];
 
