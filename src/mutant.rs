@@ -70,6 +70,7 @@ mutants! {
         FlipWordBeforeData "flip-word-before-data": "a flip's word before its data",
         FlipNotClosed "flip-not-closed": "a flip is published without a new version",
         FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
+        StoreNotClosed "store-not-closed": "what one instruction stores has no new version",
     }
     "engine/commit.rs" {
         TogetherBeforeCommit "together-before-commit": "pages are put together before the write of them counts",
@@ -92,15 +93,14 @@ mutants! {
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
     }
     "engine/small.rs" {
-        WordOverView "word-over-view": "a word is stored to a page that a view pins",
         DraftNotLookedAtAgain "draft-not-looked-at-again": "what was computed before the lock is taken for right under it",
         SmallNotClosed "small-not-closed": "a small flip is published without a new version",
         SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
     }
-    "engine/in_word.rs" {
-        WordToFreeSlot "word-to-free-slot": "a word is stored to the slot that is not valid",
-        WordToHole "word-to-hole": "a word is stored to what may be a hole",
-        WordNotClosed "word-not-closed": "a word is stored without a new version",
+    "engine/one_store.rs" {
+        StoreOverView "store-over-view": "what one instruction stores goes to a page that a view pins",
+        StoreToFreeSlot "store-to-free-slot": "what one instruction stores goes to the slot that is not valid",
+        StoreToHole "store-to-hole": "what one instruction stores goes to what may be a hole",
     }
     "engine/whole.rs" {
         WholeNotLookedAtAgain "whole-not-looked-at-again": "whole pages go to the side that was free before they were locked",
@@ -335,6 +335,7 @@ mutants! {
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {
+        TakenOpen "taken-open": "who takes a page to store at once leaves it open",
         NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
         ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
         ClosedIsStill "closed-is-still": "readers end while a word is closed",

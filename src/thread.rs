@@ -85,6 +85,12 @@ pub fn lane_by_tag(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
     LAST.try_with(|last| (last.tag() == tag().0).then(|| last.lane.get())).ok()?
 }
 
+/// The same, whether or not it has published something.
+#[inline(always)]
+pub fn lane_by_file_of(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
+    LAST.try_with(|last| (last.tag() & !PUBLISHED == tag().0).then(|| last.lane.get())).ok()?
+}
+
 /// The thread's lane of `file`, if that is the file that it worked on last.
 #[inline]
 pub fn lane_of(file: u64) -> Option<LaneIndex> {
@@ -140,6 +146,8 @@ mod tests {
         note_published();
         assert_eq!((lane_of(5), lane_by_tag(|| Tag::of(5))), (Some(lane), None));
         assert_eq!(lane_by_tag(published), Some(lane));
+        assert_eq!(lane_by_file_of(|| Tag::of(5)), Some(lane));
+        assert_eq!((lane_by_file_of(|| Tag::of(6)), lane_by_file_of(|| Tag::NEVER)), (None, None));
         assert_eq!(lane_by_tag(|| Tag::NEVER.having_published()), None);
         remember(6, lane);
         assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (Some(lane), None));

@@ -803,8 +803,12 @@ fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
         file.write_at(&[1; 4096], 40 * 4096).expect("away from the view");
         type Write<'a> = (&'a str, u64, &'a dyn Fn(u64));
         let of = |len: usize| move |file: &AtomicMappedFile, at| file.write_at(&vec![2; len], at);
-        let ways: [Write<'_>; 8] = [
+        // One store in RAM, alone and as what comes of a transaction.
+        let transact = |at| file.transact(|tx| tx.write_at(&[2; 8], at)).expect("write");
+        let ways: [Write<'_>; 10] = [
             ("a word", 0, &|at| of(8)(&file, at).expect("write")),
+            ("a word, in a transaction", 12 * 4096, &transact),
+            ("a slice", 13 * 4096, &|at| of(64)(&file, at).expect("write")),
             ("a few bytes", 28_672, &|at| of(20)(&file, at).expect("write")),
             ("a part of a page", 4096, &|at| of(2000)(&file, at).expect("write")),
             ("pages", 8192, &|at| of(3 * 4096)(&file, at).expect("write")),

@@ -455,7 +455,7 @@ mod tests {
         engine.make_known(PageIndex(6));
         assert!(!is_known(&file, 6), "no reader waits");
         drop(held);
-        file.write_at(&[2; 9], page(7).start).expect("a write");
+        file.write_at(&[2; 65], page(7).start).expect("a write");
         engine.make_known(PageIndex(7));
         assert!(!is_known(&file, 7), "it is not at home");
         engine.make_known(PageIndex(6));
@@ -513,7 +513,7 @@ mod tests {
         file.engine().make_known(PageIndex(0));
         assert!(!is_known(&file, 0));
         for _ in 0..2 {
-            file.write_at(&[1; 9], 0).expect("a write");
+            file.write_at(&[1; 65], 0).expect("a write");
         }
         file.load::<u8>(0).expect("a read");
         file.engine().make_known(PageIndex(0));
@@ -602,7 +602,7 @@ mod tests {
         };
         read(62, 4);
         assert_eq!(known(&file), [62, 63, 64, 65], "of two regions");
-        file.write_at(&[7; 9], page(8).start).expect("a write");
+        file.write_at(&[7; 65], page(8).start).expect("a write");
         read(7, 3);
         assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not at home");
     }

@@ -251,8 +251,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
         // So does what is read once from one end to the other, if by small reads.
-        file.write_at(&[7; 64], 0).expect("a write");
-        (1..256).for_each(|page| file.write_at(&[7; 64], page * 4096).expect("a write"));
+        file.write_at(&[7; 65], 0).expect("a write");
+        (1..256).for_each(|page| file.write_at(&[7; 65], page * 4096).expect("a write"));
         for _ in 0..1000 {
             file.load::<u8>(0).expect("a read");
         }
@@ -271,7 +271,7 @@ mod tests {
         for count in [SAMPLED.into(), 9 * u64::from(SAMPLED), 8, 13, 21, 34, 55, 89] {
             let before = file.stats().deployments;
             let places = (0..count).map(|n| n * 4096);
-            places.clone().for_each(|at| file.write_at(&[7; 64], at).expect("a write"));
+            places.clone().for_each(|at| file.write_at(&[7; 65], at).expect("a write"));
             for _ in 0..50_000 / count {
                 places.clone().for_each(|at| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
             }
@@ -367,7 +367,7 @@ mod tests {
     fn nothing_comes_home_by_another_policy_or_to_a_hole() {
         let folder = tempfile::tempdir().expect("a folder");
         let manual = file(folder.path(), DeployPolicy::Manual);
-        manual.write_at(&[7; 64], 0).expect("a write");
+        manual.write_at(&[7; 65], 0).expect("a write");
         assert_eq!(after_reads(&manual, 4 * MANY, 0), 0);
         drop(manual);
         let sparse = file(folder.path(), DeployPolicy::Lazy);

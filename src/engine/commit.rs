@@ -32,7 +32,9 @@ impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        if data.len() <= self.small.longest() {
+        if self.one_store.takes(offset, data.len()) {
+            if self.try_at_once(data, offset) { Ok(()) } else { self.write_anyhow(data, offset) }
+        } else if data.len() <= self.small.longest() {
             self.write_small(data, offset)
         } else {
             self.write_whole_pages(data, offset)

@@ -463,16 +463,16 @@ mod tests {
         // One page at first, under its own lock; then pages of which one has a word of its own by now.
         assert_eq!(file.deploy(pages(0).start..PAGE as u64).expect("a deployment"), 1);
         assert_eq!((region.region_word(), region.pages[0].slice_word()), (0xFFFE, 0));
-        file.write_at(&[3; 64], 64).expect("a write");
-        file.write_at(&[4; 64], PAGE as u64).expect("a write");
+        file.write_at(&[3; 128], 64).expect("a write");
+        file.write_at(&[4; 128], PAGE as u64).expect("a write");
         assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
         assert_eq!(region.region_word(), 0b10, "page 1 was sent away by both");
         assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
         let mut read = vec![0; 16 * PAGE];
         file.read_at(&mut read, 0).expect("a read");
         let mut expected = [[1; 8 * PAGE], [2; 8 * PAGE]].concat();
-        expected[64..128].fill(3);
-        expected[PAGE..PAGE + 64].fill(4);
+        expected[64..192].fill(3);
+        expected[PAGE..PAGE + 128].fill(4);
         assert!(read == expected);
     }
 

@@ -10,6 +10,7 @@ use super::Engine;
 use super::commit::{Part, publish};
 use super::lanes::{InUse, Lane};
 use super::live::Target;
+use super::one_store::valid_side;
 use super::plan::WordMove;
 use super::read::ReadMark;
 use crate::bitmap::Slices;
@@ -114,14 +115,16 @@ impl Engine {
         if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
             return self.commit_pinned(lane, parts, AllHeld::from_iter([held]));
         }
-        let target = Target { page, region, slices };
         if let [part] = parts
             && !pinned
-            && self.goes_in_word(region, page, part)
+            && self.goes_at_once(region, page, part)
         {
-            self.store_in_word(lane, &target, held, part);
+            // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
+            unless!(StoreNotClosed, held.close());
+            self.store_elsewhere(lane, valid_side(region, part.offset), part);
             return Ok(());
         }
+        let target = Target { page, region, slices };
         let change =
             WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;

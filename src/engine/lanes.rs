@@ -25,7 +25,7 @@ use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{self, AtomicBool, AtomicU64, OnceBox, Ordering, fence};
 use crate::thread::{self, Tag};
-use crate::units::{LaneIndex, PageIndex};
+use crate::units::{LaneIndex, PageIndex, SLICE};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
 #[cfg(not(any(loom, shuttle)))]
@@ -536,6 +536,8 @@ impl Lanes {
         self.all().for_each(|lane| {
             sum.add(&lane.stats);
             sum.reads += lane.reads_at_once();
+            // Each is a part of one line. Not counted one by one: that is a store for each of them.
+            sum.bytes_written += lane.stats.get(Counter::OneStore) * SLICE as u64;
         });
         sum
     }
@@ -553,6 +555,13 @@ impl Lanes {
     #[inline(always)]
     pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
         let index = thread::lane_by_tag(tag)?;
+        self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
+    }
+
+    /// The same, whether or not the thread has published something since.
+    #[inline(always)]
+    pub fn at_hand_to_write(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
+        let index = thread::lane_by_file_of(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 

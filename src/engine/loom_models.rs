@@ -7,7 +7,9 @@ use super::space::unless_known;
 use super::state::{RegionState, State, known};
 use crate::bitmap::{Side, Validity};
 use crate::format::entry::Sequence;
-use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_still};
+use crate::lock::{
+    AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_closed, try_lock_page_still,
+};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
@@ -358,6 +360,36 @@ fn who_reads_a_page_by_its_word_sees_one_state() {
         Preemptions(2),
         stored_in_place,
     );
+    holds("known page, stored to at once", Preemptions(2), || stored_at_once(true));
+    is_found("known page, stored to at once, no fence", Preemptions(2), || stored_at_once(false));
+}
+
+/// The same by one instruction (`one_store`): the page is closed with the step that takes it, before its word is cleared.
+fn stored_at_once(fences: bool) {
+    let region = new_region();
+    drop(lock_page(&region.lock, &region.pages[0].lock));
+    let word = Arc::new(AtomicU64::new(1));
+    let bytes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let writer = thread::spawn({
+        let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
+        move || {
+            let held = try_lock_page_closed(&region.lock, &region.pages[0].lock);
+            let held = held.expect("nobody else locks");
+            HomeWord::of(&word).clear();
+            if fences {
+                fence(Ordering::Release);
+            }
+            bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
+            drop(held);
+        }
+    });
+    let word = HomeWord::of(&word);
+    if let Some(seen) = word.begin() {
+        let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        assert!(a == b || !word.is_still(seen), "half of it");
+    }
+    writer.join().unwrap();
 }
 
 /// The bytes of a page that is known to be at home are stored to there, under an entry that has them.

@@ -17,7 +17,7 @@
 //! | `commit` | which way does a write go? |
 //! | `in_page` | how does a write go that lies within one page? |
 //! | `small` | how does a small write go that finds everything as usual? |
-//! | `in_word` | how does a write go that lies within one word, where only the process dies? |
+//! | `one_store` | how does a write go that one instruction stores, where only the process dies? |
 //! | `whole` | how does a write go that covers pages of one region from end to end? |
 //! | `recent` | what has this thread done lately? Guesses |
 //! | `ask` | what will an operation over pages need, and is it asked for in time? |
@@ -53,13 +53,13 @@ pub(crate) mod durable;
 mod gather;
 mod in_page;
 mod in_place;
-mod in_word;
 pub(crate) mod journal;
 pub(crate) mod lanes;
 mod live;
 mod log_area;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod one_store;
 mod pin_in_page;
 mod plan;
 pub(crate) mod read;
@@ -99,6 +99,7 @@ use crossbeam_utils::CachePadded;
 use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
+use one_store::OneStore;
 use small::Small;
 use state::{RegionState, State};
 use stats::{Counter, Stats};
@@ -152,6 +153,8 @@ pub(crate) struct Engine {
     seed: Seed,
     /// How small writes go.
     small: Small,
+    /// What one instruction stores.
+    one_store: OneStore,
     /// Of each lane's ring.
     ring_seeds: Box<[RingSeed]>,
     superblock: Mutex<Superblock>,
@@ -185,6 +188,7 @@ impl Engine {
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         // On a simulated machine everything happens in the thread that asks for it.
         let small = Small::of(&setup.platform, setup.durable.is_some(), setup.policy);
+        let one_store = OneStore::of(&setup.platform, small);
         let may_run = setup.platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Elsewhere there is nothing to be done at an interval.
         let every = setup.sync_every.filter(|_| setup.durable.is_some());
@@ -212,6 +216,7 @@ impl Engine {
             log_area: LogArea::new(),
             seed,
             small,
+            one_store,
             ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
             superblock: Mutex::new(setup.superblock),
             registrations: Mutex::new(Some(setup.registrations)),
@@ -366,6 +371,13 @@ impl Engine {
         // Acquire: as above.
         let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
         self.lanes.at_hand(tag)
+    }
+
+    /// The same, whether or not it has published something: for who writes.
+    #[inline(always)]
+    fn lane_at_hand_to_write(&self) -> Option<&lanes::Lane> {
+        // Acquire: as above.
+        self.lanes.at_hand_to_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
     /// Waits until this thread's earlier flushed stores are durable. The one place where the

@@ -1,96 +1,195 @@
-//! How does a write go that lies within one word, where only the process dies?
+//! How does a write go that one instruction stores, where only the process dies?
 //!
-//! By one store. Of an aligned word, a process that is killed has stored all or nothing, so it needs no other slot, and no
-//! word that says which one counts: it goes to where its slice is valid. What a flip takes beside, a copy of the slice to
-//! the line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
-//! Counters and offsets are such writes.
+//! By that instruction. A process that is killed has executed it or not, so what it stores needs no other slot, and no word
+//! that says which one counts: it goes to where its slice is valid. What a flip takes beside, a copy of the slice to the
+//! line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
+//! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
 //!
 //! Same steps as any store in place: lock, looks, close, store. Readers of the page begin again, by its home word or by
-//! versions (`loom_models`: `who_reads_a_page_by_its_word`, `a_reader_of_a_page_sees_no_half_of_a_write`). Who pins the page
-//! keeps its bytes: that write goes another way (`what_a_view_pins_does_not_change`). Not where the machine may die: there it would do for whole words in lines that no entry names, and
-//! nothing else.
+//! versions (`loom_models`: `who_reads_a_page_by_its_word`, `a_reader_of_a_page_sees_no_half_of_a_write`): another thread
+//! may well see half of a slice that was stored so. Who pins the page keeps its bytes: that write goes another way
+//! (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
+//! would do for whole words in lines that no entry names, and nothing else.
 //!
 //! May import what `small` may.
 
 use super::Engine;
 use super::commit::Part;
 use super::lanes::Lane;
-use super::live::Target;
 use super::small::Small;
 use super::state::RegionState;
 use super::stats::Counter;
-use crate::lock::Held;
-use crate::mutant::{planted, unless};
-use crate::units::{PAGE, PageIndex, SLICE, WORD};
+use crate::bitmap::Side;
+use crate::lock::try_lock_page_closed;
+use crate::mutant::planted;
+use crate::platform::{InLine, Platform};
+use crate::primitive::{Ordering, fence};
+use crate::store::MappedFile;
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
 
-/// Whether so many bytes, at least one, lie within a word.
-#[inline(always)]
-pub(super) fn is_in_word(offset: u64, len: usize) -> bool {
-    (offset as usize % WORD) + len <= WORD
+/// What one instruction stores of a file's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OneStore {
+    /// What lies within so many bytes that begin at a multiple of as many. None: nothing goes so.
+    unit: usize,
+    in_line: Option<InLine>,
+}
+
+impl OneStore {
+    /// On this platform, where small writes go so.
+    pub fn of(platform: &Platform, small: Small) -> Self {
+        let in_line = platform.in_line().filter(|_| small == Small::Flip);
+        let unit = match (small, in_line) {
+            (Small::Flip, Some(_)) => SLICE,
+            (Small::Flip, None) => WORD,
+            _ => 0,
+        };
+        OneStore { unit, in_line }
+    }
+
+    /// Whether it takes so many bytes. (Perhaps none, or such that are in no file.)
+    #[inline(always)]
+    pub fn takes(self, offset: u64, len: usize) -> bool {
+        (offset as usize & self.unit.wrapping_sub(1)).wrapping_add(len) <= self.unit
+    }
 }
 
 impl Engine {
     /// Whether a part of the page goes so, for who holds the page and has found that nobody pins it.
     #[inline]
-    pub(super) fn goes_in_word(
+    pub(super) fn goes_at_once(
         &self,
         region: &RegionState,
         page: PageIndex,
         part: &Part<'_>,
     ) -> bool {
-        self.small == Small::Flip
-            && is_in_word(part.offset, part.data.len())
-            && self.backs_word(region, page, part.offset)
+        self.one_store.takes(part.offset, part.data.len())
+            && self.backs(region, page, valid_side(region, part.offset))
     }
 
-    /// Whether there is space behind the slot that is valid. For who holds the page.
+    /// Whether there is space behind the page's slots on this side, some of which are valid. For who holds the page.
     #[inline(always)]
-    pub(super) fn backs_word(&self, region: &RegionState, page: PageIndex, offset: u64) -> bool {
-        let side = region.validity(page.in_region()).side(offset as usize % PAGE / SLICE);
-        self.side_is_allocated(page.region(), side, false) || planted!(WordToHole)
+    fn backs(&self, region: &RegionState, page: PageIndex, side: Side) -> bool {
+        (side == Side::Home && region.home_is_loadable())
+            || self.is_found_backed(region, page.region(), side)
+            || planted!(StoreToHole)
     }
 
-    /// Stores a part that lies within a word of the target's slice. `held` is the page's lock; nobody pins the page; the
-    /// slot that is valid is allocated.
+    #[cold]
+    #[inline(never)]
+    fn is_found_backed(&self, region: &RegionState, index: RegionIndex, side: Side) -> bool {
+        // The next one has it at hand.
+        self.note_loadable(region, index);
+        self.side_is_allocated(index, side, false)
+    }
+
+    /// Writes `data`, which [one store](OneStore::takes) takes, if there is nothing unusual about it. False: it is not done,
+    /// and nothing was stored.
+    // A result would be stored, and loaded again.
+    #[inline(never)]
+    pub(super) fn try_at_once(&self, data: &[u8], offset: u64) -> bool {
+        let part = Part { offset, data };
+        let Some(lane) = self.lane_at_hand_to_write() else { return false };
+        // Each side has a function of its own, in which the place hangs on nothing.
+        match lane.recent.stores_to() {
+            Side::Home => self.try_on_side::<true>(lane, &part),
+            Side::Reflection => self.try_on_side::<false>(lane, &part),
+        }
+    }
+
+    /// The same. `lane` is the one at hand, and the slice is expected to be `AT_HOME`, or away.
+    ///
+    /// How long this takes is how many such writes the processor has in its window, each with the miss of its place. So
+    /// there is to be as little to do as can be, and the place is not to wait for what is known of the page.
     #[inline(always)]
-    pub(super) fn store_in_word(
-        &self,
-        lane: &Lane,
-        target: &Target<'_>,
-        held: Held<'_>,
-        part: &Part<'_>,
-    ) {
-        // Entries name slices where the machine may die only, or while their operation holds the page.
-        debug_assert_eq!(target.region.lanes(target.page.in_region()), 0);
-        let start = part.offset as usize % WORD;
-        let slice = part.offset as usize % PAGE / SLICE;
-        let valid = target.region.validity(target.page.in_region()).side(slice);
-        let valid = if planted!(WordToFreeSlot) { valid.other() } else { valid };
-        let (file, at) = self.slot(valid, part.offset - start as u64);
-        // What is around it stays as it is: under the lock nobody else stores there.
-        let word = match part.data.try_into() {
-            Ok(whole) => u64::from_le_bytes(whole),
-            Err(_) => {
-                let mut bytes = file.load_word(at).to_le_bytes();
-                bytes[start..start + part.data.len()].copy_from_slice(part.data);
-                u64::from_le_bytes(bytes)
-            }
-        };
-        // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
-        unless!(WordNotClosed, held.close());
-        file.store_word(at, word);
-        lane.stats.bump(Counter::BytesWritten, SLICE as u64);
-        lane.stats.bump(Counter::Word, 1);
-        // Seen once the lock is open. Who dies now has written it.
+    fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, part: &Part<'_>) -> bool {
+        // What is in no file may have no place there.
+        if !AT_HOME && part.offset >= self.len() {
+            return false;
+        }
+        let expected = if AT_HOME { Side::Home } else { Side::Reflection };
+        let (file, at) = self.slot(expected, part.offset);
+        file.prefetch_store(at);
+        let page = PageIndex::of(part.offset);
+        let Some(region) = self.state.touched(page.region()) else { return false };
+        let place = page.in_region();
+        let state = &region.pages[place];
+        self.platform.prefetch_own(state);
+        let Some(held) = try_lock_page_closed(&region.lock, &state.lock) else { return false };
+        self.leave_home(page.region(), region, 1 << place);
+        let side = valid_side(region, part.offset);
+        let ends_at = part.offset.wrapping_add(part.data.len() as u64);
+        // (And of some bytes.)
+        let is_usual = ends_at > part.offset
+            && (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
+            && (region.pinned_pages() >> place & 1 == 0 || planted!(StoreOverView))
+            && self.backs(region, page, side);
+        if !is_usual {
+            return false;
+        }
+        // Orders the mark, and that readers do not know the page any more, before the store: who has read some of the new
+        // bytes finds that.
+        fence(Ordering::Release);
+        if side == expected && !planted!(StoreToFreeSlot) {
+            self.store_to(file, at, part.data);
+            lane.stats.bump(Counter::OneStore, 1);
+        } else {
+            self.store_elsewhere(lane, side, part);
+        }
+        lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
+        // Seen from here on. Who dies now has written it.
         drop(held);
+        true
     }
+
+    /// Stores a part, which [one store](OneStore::takes) takes, for who holds its page, closed. Nobody pins the page; `side`
+    /// is where the part's slice is valid, and allocated. (Entries name slices where the machine may die, or while their
+    /// operation holds the page: none names this one.)
+    #[inline(never)]
+    pub(super) fn store_elsewhere(&self, lane: &Lane, side: Side, part: &Part<'_>) {
+        let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
+        lane.recent.note_stored(side);
+        let (file, at) = self.slot(side, part.offset);
+        self.store_to(file, at, part.data);
+        lane.stats.bump(Counter::OneStore, 1);
+    }
+
+    /// Stores bytes to their place by one instruction. (A line is written: see `Lanes::stats`.)
+    #[inline(always)]
+    fn store_to(&self, file: &MappedFile, at: u64, bytes: &[u8]) {
+        if let Some(how) = self.one_store.in_line
+            && bytes.len() != WORD
+        {
+            return file.store_in_line(how, at, bytes);
+        }
+        if let Ok(word) = bytes.try_into()
+            && at.is_multiple_of(WORD as u64)
+        {
+            return file.store_word(at, u64::from_le_bytes(word));
+        }
+        if let Some(how) = self.one_store.in_line {
+            return file.store_in_line(how, at, bytes);
+        }
+        // What is around it stays as it is: under the lock nobody else stores there.
+        let (at, start) = (at - at % WORD as u64, at as usize % WORD);
+        let mut word = file.load_word(at).to_le_bytes();
+        word[start..start + bytes.len()].copy_from_slice(bytes);
+        file.store_word(at, u64::from_le_bytes(word));
+    }
+}
+
+/// Where the slice at `offset` of a page that the caller holds is valid.
+#[inline(always)]
+pub(super) fn valid_side(region: &RegionState, offset: u64) -> Side {
+    region.validity(PageIndex::of(offset).in_region()).side(offset as usize % PAGE / SLICE)
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use crate::bitmap::Validity;
-    use crate::units::{PAGE, RegionIndex};
-    use crate::{AtomicMappedFile, Medium};
+    use crate::units::{PAGE, RegionIndex, SLICE};
+    use crate::{AtomicMappedFile, Error, Medium};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Of one chunk, everything at home and allocated.
     fn file(folder: &std::path::Path, medium: Medium) -> AtomicMappedFile {
@@ -99,7 +198,7 @@ mod tests {
         for _ in 0..2 {
             file.write_at(&[1; 2 << 20], 0).expect("a write");
             // By words of their own.
-            file.write_at(&[1; 64], 0).expect("a write");
+            file.write_at(&[1; 128], 0).expect("a write");
         }
         file
     }
@@ -121,19 +220,33 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_word_is_stored_where_it_is() {
+    fn what_one_instruction_stores_goes_where_it_belongs() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), Medium::Ram);
         assert_eq!(validity(&file), Validity(0));
-        for (offset, len) in [(0, 8), (64, 1), (133, 3), (63, 1), (4088, 8), (124, 4)] {
+        let writes = || file.stats().one_store_writes;
+        let (before, in_words) =
+            (writes(), [(0, 8), (64, 1), (133, 3), (63, 1), (4088, 8), (124, 4)]);
+        for (offset, len) in in_words {
             assert!(stays(&file, offset, len), "{len} bytes at {offset}");
         }
-        for (offset, len) in [(6, 4), (1, 8), (8, 16), (60, 5)] {
-            assert!(!stays(&file, offset, len), "{len} bytes at {offset} are in two words");
+        assert_eq!(writes() - before, in_words.len() as u64);
+        // What a slice is for some processors a word is for the others.
+        let has_slices = file.engine().one_store.unit == SLICE;
+        for (offset, len) in [(6, 4), (1, 8), (8, 16), (64, 64), (65, 62), (4033, 63), (129, 20)] {
+            assert_eq!(stays(&file, offset, len), has_slices, "{len} bytes at {offset}");
+            assert_eq!(validity(&file) == Validity(0), has_slices);
         }
-        // Of a slice that is valid in the reflection file, too.
-        assert!(!stays(&file, 256, 64) && validity(&file).0 >> 4 & 1 == 1);
-        assert!(stays(&file, 264, 8) && stays(&file, 319, 1));
+        file.deploy(0..PAGE as u64).expect("a deployment");
+        for (offset, len) in [(60, 5), (0, 65), (127, 2), (4031, 2)] {
+            assert!(!stays(&file, offset, len), "{len} bytes at {offset} are in two slices");
+        }
+        // Of a slice that is valid in the reflection file, too, and then of one at home.
+        file.deploy(0..PAGE as u64).expect("a deployment");
+        assert!(!stays(&file, 256, 128) && validity(&file).0 == 0b11 << 4);
+        for (offset, len) in [(264, 8), (319, 1), (264, 4), (0, 8), (320, 8)] {
+            assert!(stays(&file, offset, len), "{len} bytes at {offset}");
+        }
         // By a transaction of nothing else, after it was read.
         let before = validity(&file);
         assert_eq!(
@@ -144,7 +257,63 @@ mod tests {
         file.transact(|tx| tx.store(264, &[1u8; 4]).and_then(|()| tx.store(512, &1u8)))
             .expect("two");
         assert!(validity(&file) != before, "not of two");
-        assert!(file.write_at(&[2], 2 << 20).is_err() && file.write_at(&[2; 8], u64::MAX).is_err());
+        // Whatever side the thread expects them on.
+        for away in [256, 0] {
+            file.write_at(&[2; 8], away).expect("a write");
+            for (offset, len) in [(2 << 20, 1), (u64::MAX, 8), (u64::MAX, 1), ((2 << 20) - 1, 2)] {
+                assert!(file.write_at(&vec![2; len], offset).is_err(), "{len} bytes at {offset}");
+            }
+        }
+        file.write_at(&[], 0).expect("nothing");
+    }
+
+    /// It is one line that is written, and asked for, whatever the part of it.
+    #[test]
+    fn each_is_counted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram);
+        let before = file.stats();
+        (0..10).for_each(|n| file.write_at(&[n; 5], 8 * u64::from(n)).expect("a write"));
+        let after = file.stats();
+        assert_eq!(after.one_store_writes - before.one_store_writes, 10);
+        assert_eq!(after.bytes_asked - before.bytes_asked, 50);
+        assert_eq!(after.bytes_written - before.bytes_written, 10 * SLICE as u64);
+        assert_eq!(after.flip_writes, before.flip_writes);
+    }
+
+    /// Other threads may see a half of it, and begin again.
+    #[test]
+    fn who_reads_meanwhile_reads_one_state() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram);
+        let is_done = AtomicBool::new(false);
+        file.write_at(&[0; SLICE], 128).expect("a write");
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for round in 0..200_000u32 {
+                    file.write_at(&[round as u8; SLICE], 128).expect("a write");
+                }
+                is_done.store(true, Ordering::SeqCst);
+            });
+            while !is_done.load(Ordering::SeqCst) {
+                let mut to = [0; SLICE];
+                file.read_at(&mut to, 128).expect("a read");
+                assert!(to.iter().all(|byte| *byte == to[0]), "torn: {to:?}");
+            }
+        });
+    }
+
+    /// What a shrink cuts off is not stored to, and what is read says so.
+    #[test]
+    fn past_the_end_nothing_is_stored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram);
+        file.write_at(&[1; 8], 8192).expect("a write");
+        file.set_len(8196).expect("shorter");
+        assert!(matches!(file.write_at(&[2; 8], 8192), Err(Error::OutOfRange { .. })));
+        file.write_at(&[3; 4], 8192).expect("up to the end");
+        file.set_len(2 << 20).expect("longer");
+        assert_eq!(file.load::<[u8; 8]>(8192).expect("a read"), [3, 3, 3, 3, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ mod tests {
         engine.cutting.store(true, super::Ordering::SeqCst);
         assert!(!pins(0..10), "something is cut off");
         engine.cutting.store(false, super::Ordering::SeqCst);
-        file.write_at(&[1; 9], 4096).expect("a write");
+        file.write_at(&[1; 65], 4096).expect("a write");
         assert!(!pins(0..10), "this thread has published something");
         file.load::<u8>(4096).expect("a read");
         assert!(pins(0..10) && !pins(4096..4097), "not at home");

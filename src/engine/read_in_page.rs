@@ -211,12 +211,12 @@ mod tests {
         assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
         assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
 
-        // Of page 1, slice 0 is away then.
-        file.write_at(&[7; 64], 4096).expect("a write");
+        // Of page 1, slices 0 and 1 are away then.
+        file.write_at(&[7; 128], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
         assert!(short(64, 0) && !short(64, 4096 + 128), "not the whole page is at home");
         let mut expected = data[4096..8192].to_vec();
-        expected[..64].fill(7);
+        expected[..128].fill(7);
         let mut read = vec![0; 4096];
         assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
         assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
@@ -241,10 +241,11 @@ mod tests {
             "nor are they where there are none"
         );
         // In as many pieces as can be.
-        for slice in (2..64).step_by(2) {
-            file.write_at(&[7; 64], 4096 + slice * 64).expect("a write");
-            expected[slice as usize * 64..][..64].fill(7);
-        }
+        let slices: Vec<_> = (2..64).step_by(2).map(|slice| slice * 64).collect();
+        slices.iter().for_each(|&at| expected[at as usize..][..64].fill(7));
+        // All in one operation, which is no store.
+        let parts: Vec<(u64, &[u8])> = slices.iter().map(|at| (4096 + at, &[7; 64][..])).collect();
+        file.write_many(&parts).expect("a write");
         file.load::<u8>(0).expect("a read");
         assert!(in_page(&mut read, 4096) && read == expected, "in 64 pieces");
         for (start, len) in

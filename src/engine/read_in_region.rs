@@ -159,7 +159,7 @@ mod tests {
         assert!(at_once(&file, BLOCK as u64, &[2; BLOCK]), "away");
         assert!(at_once(&file, BLOCK as u64 + 100, &[2; BLOCK - 200]), "a part of it");
         assert!(!at_once(&file, PAGE as u64, &[0; BLOCK]), "one here and one there");
-        file.write_at(&[3; 64], BLOCK as u64).expect("a write");
+        file.write_at(&[3; 65], BLOCK as u64).expect("a write");
         assert!(!at_once(&file, BLOCK as u64, &[0; BLOCK]), "in pieces");
         assert!(!at_once(&file, LEN - 100, &[0; 101]) && !at_once(&file, u64::MAX, &[0; 2]));
         assert!(!at_once(&file, 0, &[]), "nothing");

@@ -5,9 +5,10 @@
 //! costs a request that was not needed, a miss that was not hidden, or a page that came home early or late. May import
 //! `units`.
 
+use crate::bitmap::Side;
 use crate::units::PageIndex;
 // Not modelled: nothing but time depends on it.
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 /// About as many pages as the processor's second-level TLB holds, with both slots of each, their words and
 /// what DRAM knows of them.
@@ -32,6 +33,8 @@ pub struct Recent {
     away: AtomicU16,
     /// Which of the last 16 reads that looked for it have found bytes on both sides.
     both: AtomicU16,
+    /// Whether what one instruction stored last went away from home.
+    stored_away: AtomicBool,
     /// How many reads there were before the last write.
     before_write: AtomicU64,
     /// Page index + 1 of the read that was counted last.
@@ -49,6 +52,7 @@ impl Recent {
         Recent {
             away: AtomicU16::new(0),
             both: AtomicU16::new(0),
+            stored_away: AtomicBool::new(false),
             before_write: AtomicU64::new(0),
             counted: AtomicU64::new(0),
             written: [const { AtomicU16::new(0) }; TAGS],
@@ -81,6 +85,20 @@ impl Recent {
     pub fn note_both(&self, both: bool) {
         let older = self.both.load(Ordering::Relaxed);
         self.both.store(older << 1 | u16::from(both), Ordering::Relaxed);
+    }
+
+    /// Where a store of one instruction is to expect its slot.
+    #[inline(always)]
+    pub fn stores_to(&self) -> Side {
+        if self.stored_away.load(Ordering::Relaxed) { Side::Reflection } else { Side::Home }
+    }
+
+    /// Notes where one went.
+    #[inline(always)]
+    pub fn note_stored(&self, side: Side) {
+        if side != self.stores_to() {
+            self.stored_away.store(side == Side::Reflection, Ordering::Relaxed);
+        }
     }
 
     /// Notes that there were so many reads when something had been written since the one before.

@@ -5,12 +5,12 @@
 //! over. So what will be missed is asked for first, everything is looked at once and in the order of what is
 //! likely, and whatever is not as usual goes the general way (`in_page`), from the beginning.
 //!
-//! Same order of steps as there: lock, looks, copy, and the steps of a flip (or, within a word, its store).
+//! Same order of steps as there: lock, looks, copy, and the steps of a flip. (What one instruction stores where only the
+//! process dies has a shorter way: `one_store`.)
 
 use super::Engine;
 use super::commit::{Part, publish};
 use super::in_page::is_whole_slices;
-use super::in_word::is_in_word;
 use super::lanes::InUse;
 use super::live::Target;
 use super::plan::WordMove;
@@ -31,7 +31,7 @@ use crate::units::{PAGE, PageIndex, SLICE};
 pub(super) enum Small {
     /// By a vouched flip: one drain.
     Vouched,
-    /// By a flip whose drains cost nothing, because only the process dies; within a word, by one store.
+    /// By a flip whose drains cost nothing, because only the process dies; or by one store, if that is all.
     Flip,
     /// Something is to be done beside: it always goes the general way.
     General,
@@ -69,27 +69,24 @@ impl Engine {
         }
         let is_vouched = self.small == Small::Vouched;
         match (is_vouched, is_whole_slices(&Part { offset, data })) {
-            (true, true) => self.write_small_of::<true, true, false>(data, offset),
-            (true, false) => self.write_small_of::<true, false, false>(data, offset),
-            (false, true) => self.write_small_of::<false, true, false>(data, offset),
-            (false, false) if is_in_word(offset, data.len()) => {
-                self.write_small_of::<false, false, true>(data, offset)
-            }
-            (false, false) => self.write_small_of::<false, false, false>(data, offset),
+            (true, true) => self.write_small_of::<true, true>(data, offset),
+            (true, false) => self.write_small_of::<true, false>(data, offset),
+            (false, true) => self.write_small_of::<false, true>(data, offset),
+            (false, false) => self.write_small_of::<false, false>(data, offset),
         }
     }
 
     /// Writes `data`, by an entry that vouches for it if it `IS_VOUCHED`; it `IS_WHOLE` if it covers its slices from end
-    /// to end, or `IS_IN_WORD`, and is stored where it is.
+    /// to end.
     // Each kind has a function of its own, which keeps no values for the others: what does not fit the registers is
     // stored, and behind a drain there is room for some sixty stores.
     #[inline(never)]
-    fn write_small_of<const IS_VOUCHED: bool, const IS_WHOLE: bool, const IS_IN_WORD: bool>(
+    fn write_small_of<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,
         data: &[u8],
         offset: u64,
     ) -> Result<()> {
-        if self.try_small::<IS_VOUCHED, IS_WHOLE, IS_IN_WORD>(data, offset) {
+        if self.try_small::<IS_VOUCHED, IS_WHOLE>(data, offset) {
             return Ok(());
         }
         self.write_anyhow(data, offset)
@@ -98,7 +95,7 @@ impl Engine {
     /// Writes `data`, if it lies within a page and there is nothing unusual about it. False: it is not done, and
     /// nothing was stored.
     #[inline(always)]
-    fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool, const IS_IN_WORD: bool>(
+    fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,
         data: &[u8],
         offset: u64,
@@ -117,7 +114,7 @@ impl Engine {
         let lane = self.lane();
         let is_cold = !lane.recent.has(page);
         if is_cold {
-            self.ask_for_small::<IS_VOUCHED, IS_WHOLE, IS_IN_WORD>(offset, data.len());
+            self.ask_for_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
@@ -138,11 +135,8 @@ impl Engine {
         let held = lock_page(&region.lock, &state.lock);
         self.leave_home(page.region(), region, 1 << place);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
-            && (!region.is_pinned(place) || IS_IN_WORD && planted!(WordOverView))
-            && match IS_IN_WORD {
-                true => self.backs_word(region, page, offset),
-                false => self.all_is_allocated(page.region(), true),
-            }
+            && !region.is_pinned(place)
+            && self.all_is_allocated(page.region(), true)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
             && if IS_VOUCHED {
                 !self.another_lane_names(&lane, &target)
@@ -151,11 +145,6 @@ impl Engine {
             };
         if !is_usual {
             return false;
-        }
-        if IS_IN_WORD {
-            self.store_in_word(&lane, &target, held, &Part { offset, data });
-            lane.stats.bump(Counter::BytesAsked, data.len() as u64);
-            return true;
         }
         let word = WordId::Slice(page);
         let change = WordMove { word, mask: target.slices.0, old: state.slice_word() };
@@ -216,11 +205,7 @@ impl Engine {
 
     /// Asks for what a small write will touch in the files.
     #[inline(always)]
-    fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool, const IS_IN_WORD: bool>(
-        &self,
-        start: u64,
-        len: usize,
-    ) {
+    fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(&self, start: u64, len: usize) {
         if IS_WHOLE && IS_VOUCHED {
             // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
             // is written: a line that is streamed to must not be in the cache. One beside will do. (Where there may be
@@ -235,10 +220,6 @@ impl Engine {
             if last / SLICE as u64 != start / SLICE as u64 {
                 self.ask_for_slots(last);
             }
-        }
-        if IS_IN_WORD {
-            // It is stored to where it is valid, and no word changes.
-            return;
         }
         // The word is stored through the cache, here as there.
         self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));

@@ -104,7 +104,8 @@ impl Engine {
     }
 
     /// Whether the slots of a region on `side` are known to be allocated, and, with `words`, its slice words.
-    #[inline]
+    // Inlined: a call is a store, and some small writes are bound by how many they have.
+    #[inline(always)]
     pub(super) fn side_is_allocated(&self, region: RegionIndex, side: Side, words: bool) -> bool {
         let slots = match side {
             Side::Home => known::HOME,

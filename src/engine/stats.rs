@@ -44,8 +44,8 @@ counters! {
     /// Writes to pages that a view pins, committed by logging the data: three drains, and one
     /// where live entries were made void.
     pinned_writes = Pinned,
-    /// Writes in RAM that lay within a word, and were one store.
-    word_writes = Word,
+    /// Writes in RAM that one instruction stored where they belong.
+    one_store_writes = OneStore,
     /// Writes of slices that had changed since the last durable point, stored in place.
     in_place_writes = InPlace,
     /// Transactions that were committed, single-call writes not counted.

@@ -7,7 +7,7 @@
 //! | undo entry | any set of ranges | 3 | the entry's end |
 //! | logged data | pages that a view pins | 3 | the entry |
 //!
-//! (`in_place` and `in_word` have their own.)
+//! (`in_place` and `one_store` have their own.)
 //!
 //! Each function here assumes that the caller holds the locks, has allocated everything that is
 //! stored to, and (but for logged data) publishes afterwards. What commits cannot fail; of the

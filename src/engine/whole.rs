@@ -291,7 +291,7 @@ mod tests {
         let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
         let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
         assert!(region.are_alike(), "who held all of it has looked");
-        file.write_at(&[7; 64], 4096).expect("a write");
+        file.write_at(&[7; 128], 4096).expect("a write");
         assert!(!region.are_alike());
         for n in 10..14 {
             let expected = vec![n; REGION];

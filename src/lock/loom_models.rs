@@ -106,6 +106,36 @@ fn a_reader_of_a_page_sees_no_half_of_a_write() {
     is_found("page version, one look", Preemptions(3), || torn_page(LeftOut::SecondLook));
 }
 
+/// A writer of a page that is closed with the step that takes it, beside a reader of it.
+fn torn_page_closed_at_once() {
+    let r = Region::new();
+    // Somebody has announced pages before.
+    drop(r.lock_page(0));
+    let writer = thread::spawn({
+        let r = Arc::clone(&r);
+        move || {
+            let held = try_lock_page_closed(&r.word, &r.pages[0]).expect("nobody else locks");
+            fence(Ordering::Release);
+            r.set(0, 1);
+            drop(held);
+        }
+    });
+    if let Some([a, b]) = r.read(0) {
+        assert_eq!(a, b);
+    }
+    writer.join().unwrap();
+    assert_eq!(r.read(0), Some([1, 1]));
+}
+
+#[test]
+fn a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write() {
+    holds("closed at once", Preemptions(3), torn_page_closed_at_once);
+    // (The release fence is not missed: taking a lock is a full fence to this checker. With a page's word between them it
+    // is, see `who_reads_a_page_by_its_word`.)
+    let kinds = [Missing::Release, Missing::Acquire, Missing::AcquireFence];
+    needs("closed at once", &kinds, Preemptions(3), torn_page_closed_at_once);
+}
+
 /// A writer of a region beside a reader of both its pages, who also meets a writer of a page.
 fn torn_region(sum: bool) {
     let r = Region::new();
@@ -157,7 +187,17 @@ fn a_reader_of_a_page_sees_no_half_of_a_write_to_its_region() {
 
 /// Two writers that count in one page.
 fn counting(first: fn(&Region), second: fn(&Region)) {
+    counting_in(Region::new(), first, second);
+}
+
+/// The same, where somebody has locked a page of the region before.
+fn counting_where_announced(first: fn(&Region), second: fn(&Region)) {
     let r = Region::new();
+    drop(r.lock_page(1));
+    counting_in(r, first, second);
+}
+
+fn counting_in(r: Arc<Region>, first: fn(&Region), second: fn(&Region)) {
     let other = thread::spawn({
         let r = Arc::clone(&r);
         move || first(&r)
@@ -170,6 +210,14 @@ fn counting(first: fn(&Region), second: fn(&Region)) {
 fn count_by_page(r: &Region) {
     let _held = r.lock_page(0);
     r.count(0);
+}
+
+/// One that gets it at once, or goes the usual way, as `one_store` does.
+fn count_by_page_closed_at_once(r: &Region) {
+    match try_lock_page_closed(&r.word, &r.pages[0]) {
+        Some(_held) => r.count(0),
+        None => count_by_page(r),
+    }
 }
 
 fn count_by_pages(r: &Region) {
@@ -206,6 +254,21 @@ fn writers_of_a_page_and_of_its_region_exclude_each_other() {
         counting(count_by_page, count_by_region_that_does_not_wait);
     });
     holds("region and region", Preemptions(3), || counting(count_by_region, count_by_region));
+}
+
+#[test]
+fn who_takes_a_page_closed_excludes_all_others() {
+    let closed = count_by_page_closed_at_once as fn(&Region);
+    for other in [count_by_page, closed, count_by_region, count_by_pages] {
+        holds("closed and others", Preemptions(2), move || counting_where_announced(closed, other));
+        holds("closed and others, first", Preemptions(2), move || counting(closed, other));
+    }
+    needs("closed and region", &[Missing::Release, Missing::SeqCst], Preemptions(3), || {
+        counting_where_announced(count_by_page_closed_at_once, count_by_region);
+    });
+    is_found("closed and region, no wait", Preemptions(3), || {
+        counting_where_announced(count_by_page_closed_at_once, count_by_region_that_does_not_wait);
+    });
 }
 
 #[test]

@@ -43,6 +43,10 @@ impl Crc {
 #[derive(Clone, Copy, Debug)]
 pub struct Fold(());
 
+/// Proof that single bytes of 64-byte vectors can be loaded and stored (AVX-512BW). With all that [`Wide`] proves.
+#[derive(Clone, Copy, Debug)]
+pub struct Masked(());
+
 /// Proof that the contained write-back instruction exists.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteBack(WriteBackKind);
@@ -73,6 +77,8 @@ pub struct Cpu {
     pub write_back: WriteBack,
     /// 64-byte vector stores.
     pub wide: Option<Wide>,
+    /// 64-byte vectors of which only some bytes are stored.
+    pub masked: Option<Masked>,
     /// 64-byte products without carries.
     pub fold: Option<Fold>,
     /// A fast `rep movsb`.
@@ -109,6 +115,8 @@ fn detect() -> Cpu {
         write_back: WriteBack(kind),
         // The standard library's test covers CPUID and XGETBV both.
         wide: is_x86_feature_detected!("avx512f").then_some(Wide(())),
+        masked: (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"))
+            .then_some(Masked(())),
         fold: (is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("sse4.2"))
@@ -133,6 +141,7 @@ mod tests {
         let has = |name: &str| text.split_ascii_whitespace().any(|word| word == name);
         assert_eq!(cpu.write_back.kind() == WriteBackKind::Clwb, has("clwb"));
         assert_eq!(cpu.wide.is_some(), has("avx512f"));
+        assert_eq!(cpu.masked.is_some(), has("avx512f") && has("avx512bw"));
         assert_eq!(cpu.fold.is_some(), has("avx512f") && has("vpclmulqdq") && has("sse4_2"));
         assert_eq!(cpu.fast_string.is_some(), has("erms"));
         assert_eq!(Crc::get().is_some(), has("sse4_2"));

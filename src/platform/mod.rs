@@ -60,7 +60,7 @@ pub use file_system::FileSystem;
 pub use isa::Crc;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
-pub use native::{Native, STREAM_FROM_UNFLUSHED};
+pub use native::{InLine, Native, STREAM_FROM_UNFLUSHED};
 pub use os::OpenHow;
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
@@ -265,6 +265,38 @@ impl Platform {
                 let bytes = line.map(u64::to_le_bytes);
                 // SAFETY: the caller's contract is the same.
                 unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
+            }
+        }
+    }
+
+    /// How what lies within a cache line can be stored by one instruction, if it can: who is killed has stored all of it or
+    /// nothing. (Not on a simulated machine, where power is lost.)
+    pub fn in_line(&self) -> Option<InLine> {
+        match self {
+            Platform::Native(native) => native.in_line(),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => recorder.native().in_line(),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => None,
+        }
+    }
+
+    /// Stores `from` so, through the cache, not flushed: other threads see it after what was stored before, and may see it
+    /// in pieces.
+    ///
+    /// # Safety
+    /// As [`Platform::copy_in`], and `from` is not empty and goes to one cache line.
+    #[inline(always)]
+    pub unsafe fn store_in_line(&self, how: InLine, to: Place, from: &[u8]) {
+        yield_point();
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self {
+                Platform::Native(native) => native.store_in_line(how, to.checked(), from),
+                #[cfg(feature = "recorder")]
+                Platform::Recording(recorder) => recorder.store_in_line(how, to, from),
+                #[cfg(feature = "recorder")]
+                Platform::Simulated(_) => unreachable!("it gives no proof that this is to be had"),
             }
         }
     }

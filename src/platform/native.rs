@@ -77,6 +77,10 @@ impl Plan {
     }
 }
 
+/// Proof that what lies within a line can be stored by one instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct InLine(isa::Masked);
+
 /// The real thing: a processor and the persistence that its stores have to reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
@@ -187,6 +191,19 @@ impl Native {
         let bytes = line.map(u64::to_le_bytes);
         // SAFETY: the caller's contract is the same.
         unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
+    }
+
+    #[inline]
+    pub(super) fn in_line(&self) -> Option<InLine> {
+        isa::stores_in_line(self.cpu).map(InLine)
+    }
+
+    /// # Safety
+    /// As [`super::Platform::store_in_line`].
+    #[inline(always)]
+    pub(super) unsafe fn store_in_line(&self, how: InLine, to: *mut u8, from: &[u8]) {
+        // SAFETY: the caller's contract is the same; a Rust slice never overlaps the mapping.
+        unsafe { isa::store_in_line(how.0, to, from.as_ptr(), from.len()) }
     }
 
     /// # Safety
@@ -447,6 +464,23 @@ mod tests {
                 bytes[..start].iter().chain(&bytes[end..]).all(|b| *b == 0xee),
                 "{what}: bytes outside were touched"
             );
+        }
+    }
+
+    #[test]
+    fn what_lies_in_a_line_is_stored_and_nothing_else() {
+        let native = Native::new();
+        let Some(how) = native.in_line() else { return };
+        let data: Vec<u8> = (1..=LINE as u8).collect();
+        let mut arena = Arena::new(3 * LINE);
+        for start in 0..LINE {
+            for len in 1..=LINE - start {
+                arena.refill();
+                let to = arena.base().wrapping_add(start);
+                // SAFETY: the arena has a line there, to which nobody else writes, and the part ends within it.
+                unsafe { native.store_in_line(how, to, &data[..len]) };
+                arena.check(start, &data[..len], &format!("{len} bytes at {start}"));
+            }
         }
     }
 

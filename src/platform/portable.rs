@@ -51,6 +51,25 @@ impl Crc {
     }
 }
 
+/// No more than a word is stored in one step here.
+#[derive(Clone, Copy, Debug)]
+pub enum Masked {}
+
+/// There is no such instruction.
+#[inline]
+pub fn stores_in_line(_: Cpu) -> Option<Masked> {
+    None
+}
+
+/// By what cannot be.
+///
+/// # Safety
+/// As on x86-64.
+#[inline]
+pub unsafe fn store_in_line(proof: Masked, _: *mut u8, _: *const u8, _: usize) {
+    match proof {}
+}
+
 /// The atomic word that holds the byte at `at`.
 ///
 /// # Safety

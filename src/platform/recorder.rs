@@ -17,7 +17,7 @@
 //!
 //! May import: `native`, `word`, `call`, and the vocabulary of `mod.rs`.
 
-use super::{Copying, FileId, Native, Persistence, Place, Platform, call, word};
+use super::{Copying, FileId, InLine, Native, Persistence, Place, Platform, call, word};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -416,6 +416,19 @@ impl Recorder {
         // SAFETY: the caller's contract is the same.
         unsafe { word::store(at.checked(), value) };
         state.note(What::Store { file: at.file, offset: at.offset, value, through: false });
+    }
+
+    /// # Safety
+    /// As [`Platform::store_in_line`].
+    pub(super) unsafe fn store_in_line(&self, how: InLine, to: Place, from: &[u8]) {
+        let mut state = self.lock();
+        // Nobody dies in the middle of it.
+        state.about_to(0);
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.native.store_in_line(how, to.checked(), from) };
+        let bytes = from.to_vec();
+        let through = !self.needs_flush();
+        state.note(What::Copy { file: to.file, offset: to.offset, bytes, through });
     }
 
     /// # Safety

@@ -16,11 +16,13 @@
 //!
 //! May import: `cpu` only.
 
+mod in_line;
 mod sides;
 mod summed;
 
-pub use super::cpu::{Cpu, Crc};
+pub use super::cpu::{Cpu, Crc, Masked};
 use super::cpu::{FastString, Fold, Wide, WriteBackKind};
+pub use in_line::{store_in_line, stores_in_line};
 pub use sides::{copy_from_sides, copy_to_sides, prefetch_from_sides, stream_to_sides};
 use std::arch::asm;
 pub use summed::{stream_to_sides_summed, sums_on_the_way};

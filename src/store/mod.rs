@@ -14,7 +14,7 @@ mod sides;
 pub use sides::Sides;
 
 use crate::mutant::{planted, unless};
-use crate::platform::{Copying, File, FileId, Mapping, Place, Platform};
+use crate::platform::{Copying, File, FileId, InLine, Mapping, Place, Platform};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::units::{CHUNK, is_in_page};
 use std::io;
@@ -142,6 +142,22 @@ impl MappedFile {
         unsafe { self.platform.store_line(to, line) }
     }
 
+    /// Stores `from`, at least a byte, to `offset`, all in one line, by one instruction: see `Platform::store_in_line`.
+    #[inline(always)]
+    pub fn store_in_line(&self, how: InLine, offset: u64, from: &[u8]) {
+        // Not empty, and not over the line's end.
+        let is_in_line = from.len().wrapping_sub(1) < 64 - offset as usize % 64;
+        if !is_in_line || offset >= self.backed.load(Ordering::Relaxed) {
+            self.refuse(offset, from.len());
+        }
+        let to = self.place_of(offset);
+        // SAFETY:
+        // - `to` begins `from.len()` mapped and backed bytes: they lie in one line, and what is backed ends with a page
+        //   (`set_backed`);
+        // - they lie in one line there as well: mappings begin at a page.
+        unsafe { self.platform.store_in_line(how, to, from) }
+    }
+
     #[inline]
     fn copy_in_at_once(&self, offset: u64, from: &[u8], how: Copying) {
         let to = self.place(offset, from.len());
@@ -256,6 +272,13 @@ impl MappedFile {
             // SAFETY: `at` is in the mapping; a prefetch changes nothing and never faults.
             unsafe { self.platform.prefetch_write(at) }
         }
+    }
+
+    /// The same, without a look at where that is.
+    #[inline(always)]
+    pub fn prefetch_store(&self, offset: u64) {
+        // SAFETY: a prefetch changes nothing and never faults, wherever this is.
+        unsafe { self.platform.prefetch_write(self.near(offset)) }
     }
 
     /// Asks for the line at `offset` ahead of a load from it. Anywhere, without a look at where that is: every read

@@ -180,9 +180,9 @@ fn fate(mutant: Mutant) -> Fate {
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
-        WordToFreeSlot => by(test("atomic_mmap", "what_lies_in_a_word")),
-        WordOverView => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
-        WordToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
+        StoreToFreeSlot => by(test("atomic_mmap", "what_one_instruction_stores")),
+        StoreOverView => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
+        StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
         AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
         AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),
@@ -279,7 +279,7 @@ fn fate(mutant: Mutant) -> Fate {
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_whose_region_is_written")),
         VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
-        | LoggedNotClosed | WordNotClosed | NoNewVersion | MarksNotChecked => {
+        | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "whatever_way_a_write_goes"))
         }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),

@@ -86,7 +86,9 @@ pub fn all() -> Vec<Kind> {
     vec![
         with("vouched flip inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
         with("vouched flip over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
-        with("word, stored in place in ram", &[Write(p(7) + 5, 90)], Write(p(7) + 70, 2)),
+        with("word, one store in ram", &[Write(p(7) + 5, 90)], Write(p(7) + 70, 2)),
+        with("slice, one store in ram", &[Write(p(7) + 5, 90)], Write(p(7) + 64, 64)),
+        with("part of a slice, one store in ram", &[], Write(p(7) + 131, 49)),
         with("flip of slices", &[Write(p(5) + 200, 30)], Write(p(5) + 100, 700)),
         with("flip of a page, vouched for on dax", &[Write(p(6) + 5, 10)], Write(p(6), PAGE)),
         with("region word, two pages", &[Write(p(9), 64)], Write(p(8), 2 * PAGE)),
