@@ -122,7 +122,7 @@ impl Engine {
         // (And of some bytes.)
         let is_usual = ends_at > part.offset
             && (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
-            && (region.pinned_pages() >> place & 1 == 0 || planted!(StoreOverView))
+            && (!region.is_pinned(place) || planted!(StoreOverView))
             && self.backs(region, page, side);
         if !is_usual {
             return false;

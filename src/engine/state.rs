@@ -390,7 +390,7 @@ impl RegionState {
     }
 
     /// Whether a view needs the home slots of page `n`. Under the page's lock.
-    #[inline]
+    #[inline(always)]
     pub fn is_pinned(&self, n: usize) -> bool {
         self.pinned_pages() >> n & 1 == 1 && self.pins[n].load(Ordering::SeqCst) != 0
     }
