@@ -235,8 +235,8 @@ mod tests {
         let has_slices = file.engine().one_store.unit == SLICE;
         for (offset, len) in [(6, 4), (1, 8), (8, 16), (64, 64), (65, 62), (4033, 63), (129, 20)] {
             assert_eq!(stays(&file, offset, len), has_slices, "{len} bytes at {offset}");
-            assert_eq!(validity(&file) == Validity(0), has_slices);
         }
+        assert!(!has_slices || validity(&file) == Validity(0));
         file.deploy(0..PAGE as u64).expect("a deployment");
         for (offset, len) in [(60, 5), (0, 65), (127, 2), (4031, 2)] {
             assert!(!stays(&file, offset, len), "{len} bytes at {offset} are in two slices");
