@@ -40,6 +40,15 @@ pub fn of_few(crc: Option<Crc>, bytes: &[u8]) -> u32 {
     }
 }
 
+/// The sum of what has the sum `sum`, followed by words, least significant byte first.
+#[inline(always)]
+pub fn append_words(crc: Option<Crc>, sum: u32, words: &[u64]) -> u32 {
+    match crc {
+        Some(crc) => crc.appended(sum, words.iter().copied()),
+        None => words.iter().fold(sum, |sum, word| crc32c_append(sum, &word.to_le_bytes())),
+    }
+}
+
 /// What a sum that begins with `seed` differs by from one that begins with nothing, if `LEN` bytes follow:
 /// always by the same bits, whatever the bytes are. For who sums up the same number of bytes again and again.
 ///
@@ -51,7 +60,7 @@ pub fn difference<const LEN: usize>(seed: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{crc32c, difference, of_few, of_words};
+    use super::{append_words, crc32c, crc32c_append, difference, of_few, of_words};
     use crate::platform::Crc;
 
     fn some_bytes() -> Vec<u8> {
@@ -76,6 +85,8 @@ mod tests {
             for words in bytes.as_chunks::<8>().0.as_chunks::<5>().0 {
                 let sum = of_words(crc, words.map(u64::from_le_bytes));
                 assert_eq!(sum, ::crc32c::crc32c(words.as_flattened()));
+                let appended = append_words(crc, 0xBAD5_EED5, &words.map(u64::from_le_bytes));
+                assert_eq!(appended, crc32c_append(0xBAD5_EED5, words.as_flattened()));
             }
             for len in [0, 1, 7, 8, 12, 64, 120, 128, 136, 192, 512] {
                 assert_eq!(of_few(crc, &bytes[3..3 + len]), ::crc32c::crc32c(&bytes[3..3 + len]));

@@ -9,7 +9,7 @@
 use super::Engine;
 use super::ask::ASKED_PARTS;
 use super::deploy::{Pins, Which};
-use super::lanes::{Gate, InUse};
+use super::lanes::{Gate, InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
@@ -170,25 +170,7 @@ impl Engine {
         if needed > layout::LOG_AREA_LEN {
             return Err(self.too_large(needed));
         }
-        // With the slice words, the durable words: each page has one of its own there.
-        let word = self.durable.is_some();
-        for change in &moves {
-            if self.all_is_allocated(change.word.region(), word) {
-                continue;
-            }
-            for (page, slices) in ways::moved_pages(std::slice::from_ref(change)) {
-                let region = self.region(page.region())?;
-                let valid = region.validity(page.in_region());
-                self.ensure_free_slots(lane, page, slices, valid, word)?;
-            }
-        }
-        for change in &moves {
-            match change.word {
-                WordId::Slice(page) => self.ensure_slice_word(page)?,
-                WordId::Region(_) if planted!(RegionWordsNotAllocated) => {}
-                WordId::Region(region) => self.ensure_region_words(region.superchunk())?,
-            }
-        }
+        self.ensure_moved(lane, &moves)?;
         let extents = ways::must_spill(&moves).then(|| self.log_area.take(needed));
         if moves.len() > 1 {
             self.ensure_lane(lane, lane.index())?;
@@ -246,6 +228,37 @@ impl Engine {
         if !scattered.is_empty() {
             // The operation is done; what follows is for who will read.
             self.put_together(lane, &scattered, parts, &held);
+        }
+        Ok(())
+    }
+
+    /// Sees to the space behind the words that move, and behind the slots that they make valid.
+    #[inline(always)]
+    fn ensure_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
+        let is_there = |change: &WordMove| matches!(change.word, WordId::Slice(page) if self.all_is_allocated(page.region(), true));
+        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_moved(lane, moves) }
+    }
+
+    #[inline(never)]
+    fn allocate_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
+        // With the slice words, the durable words: each page has one of its own there.
+        let word = self.durable.is_some();
+        for change in moves {
+            if self.all_is_allocated(change.word.region(), word) {
+                continue;
+            }
+            for (page, slices) in ways::moved_pages(std::slice::from_ref(change)) {
+                let region = self.region(page.region())?;
+                let valid = region.validity(page.in_region());
+                self.ensure_free_slots(lane, page, slices, valid, word)?;
+            }
+        }
+        for change in moves {
+            match change.word {
+                WordId::Slice(page) => self.ensure_slice_word(page)?,
+                WordId::Region(_) if planted!(RegionWordsNotAllocated) => {}
+                WordId::Region(region) => self.ensure_region_words(region.superchunk())?,
+            }
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::format::layout;
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, Persistence};
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK};
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
 use std::ops::Range;
 
 /// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one
@@ -67,22 +67,28 @@ impl Engine {
     ) {
         let sequence = lane.next_undo();
         let seed = self.seed.undo(lane.index());
+        let at = layout::undo_entry(lane.index());
         let records =
             moves.iter().map(|m| OldBits { word: m.word, mask: m.mask, old: m.old & m.mask });
-        let entry = match spill {
-            None => Undo::encode_words(sequence, seed, records),
+        match spill {
+            None => {
+                let entry = Undo::encode_words(sequence, seed, records);
+                unless!(UndoNotWritten, self.store_lines(lane, at, entry.lines()));
+            }
             Some(extents) => {
                 let mut bytes = Vec::with_capacity(spilled_len(moves) as usize);
                 records.for_each(|record| record.encode_to(&mut bytes));
-                let at = layout::LOG_AREA + extents.offset();
-                unless!(UndoSpillNotWritten, self.store(lane, &self.reflection, at, &bytes));
+                let spilled_at = layout::LOG_AREA + extents.offset();
+                unless!(
+                    UndoSpillNotWritten,
+                    self.store(lane, &self.reflection, spilled_at, &bytes)
+                );
                 lane.stats.bump(Counter::Spilled, 1);
                 let spill = Spill::of(seed, sequence, extents.offset(), &bytes);
-                Undo { sequence, body: UndoBody::SpilledUndo(spill) }.encode(seed).into()
+                let entry = Undo { sequence, body: UndoBody::SpilledUndo(spill) }.encode(seed);
+                unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));
             }
-        };
-        let at = layout::undo_entry(lane.index());
-        unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));
+        }
         // Orders the entry, the data, and the clearing of live entries that name its slots,
         // before the first word: from here on a crash takes all words back.
         unless!(UndoNoDrainBeforeWords, self.drain(lane));
@@ -342,6 +348,15 @@ impl Engine {
     ) -> u32 {
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
         self.slots(offset).copy_lines_in_summed(sides_of_lines(sides, offset), bytes)
+    }
+
+    /// Stores lines of the reflection file that the next drain makes durable.
+    #[inline]
+    fn store_lines(&self, lane: &Lane, at: u64, lines: &[[u64; SLICE / WORD]]) {
+        for (at, line) in (at..).step_by(SLICE).zip(lines) {
+            self.reflection.store_line(at, *line);
+        }
+        lane.stats.bump(Counter::BytesWritten, (lines.len() * SLICE) as u64);
     }
 
     /// Stores bytes that the next drain makes durable.

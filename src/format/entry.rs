@@ -21,7 +21,7 @@
 use super::layout::{BATCH, LOG_AREA_LEN, MAX_LEN, RING, UNDO_ENTRY_LEN};
 use crate::mutant::planted;
 use crate::sum;
-use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
+use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE, WORD};
 use smallvec::SmallVec;
 
 /// Bytes before an undo entry's records.
@@ -136,6 +136,12 @@ impl Seed {
 }
 
 impl EntrySeed {
+    /// The checksum of words at this place.
+    #[inline(always)]
+    fn sum_of_words(self, words: &[u64]) -> u32 {
+        sum::append_words(sum::Crc::get(), self.0, words)
+    }
+
     /// The checksum of bytes at this place.
     pub fn sum(self, bytes: &[u8]) -> u32 {
         sum::crc32c_append(self.0, bytes)
@@ -207,13 +213,18 @@ pub struct OldBits {
 }
 
 impl OldBits {
+    /// The record's words.
+    #[inline(always)]
+    fn words(&self) -> [u64; RECORD / WORD] {
+        [self.word.encode(), self.mask, self.old]
+    }
+
     /// The record's bytes.
     #[inline]
     fn encode(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
-        bytes[..8].copy_from_slice(&self.word.encode().to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.mask.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.old.to_le_bytes());
+        let words = self.words().map(u64::to_le_bytes);
+        bytes.copy_from_slice(words.as_flattened());
         bytes
     }
 
@@ -305,8 +316,27 @@ pub struct Undo {
     pub body: UndoBody,
 }
 
-/// The bytes of an entry of words: of ten words without asking the allocator.
-pub type WordsBytes = SmallVec<[u8; 256]>;
+/// An entry of old bits, as it lies in memory: of ten of them without asking the allocator.
+#[derive(Debug)]
+pub struct UndoWords {
+    words: SmallVec<[u64; 32]>,
+    /// How many of them are the entry's: zeros follow, up to a line's end.
+    count: usize,
+}
+
+impl UndoWords {
+    /// Its bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        self.words[..self.count].iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Its lines, by words. (Who loads more at once than was stored at once waits until that has left the processor, behind
+    /// all that is being copied.)
+    #[inline(always)]
+    pub fn lines(&self) -> &[[u64; SLICE / WORD]] {
+        self.words.as_chunks().0
+    }
+}
 
 const KIND_UNDO: u64 = 1;
 const KIND_SPILLED_UNDO: u64 = 2;
@@ -323,7 +353,8 @@ impl Undo {
         let mut bytes = vec![0; UNDO_HEADER];
         let (kind, count) = match &self.body {
             UndoBody::Inline(records) => {
-                return Self::encode_words(self.sequence, seed, records.iter().copied()).into_vec();
+                let records = records.iter().copied();
+                return Self::encode_words(self.sequence, seed, records).to_bytes();
             }
             UndoBody::SpilledUndo(spill) => (KIND_SPILLED_UNDO, spill.encode_to(&mut bytes)),
             UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
@@ -338,28 +369,32 @@ impl Undo {
         bytes
     }
 
-    /// The bytes of an entry with the old bits of at most [`UNDO_INLINE`] words.
+    /// An entry with the old bits of at most [`UNDO_INLINE`] words. By whole words, each of which is stored once and summed
+    /// up by one instruction: this is a part of what a write over several pages takes.
+    #[inline(always)]
     pub fn encode_words(
         sequence: Sequence,
         seed: EntrySeed,
-        records: impl Iterator<Item = OldBits>,
-    ) -> WordsBytes {
-        let mut bytes = WordsBytes::new();
-        bytes.extend_from_slice(&[0; UNDO_HEADER]);
-        let mut count = 0;
-        for record in records {
-            bytes.extend_from_slice(&record.encode());
-            count += 1;
-        }
+        records: impl ExactSizeIterator<Item = OldBits>,
+    ) -> UndoWords {
+        let count = records.len();
         assert!(count <= UNDO_INLINE);
-        Self::seal(&mut bytes, sequence, seed, KIND_UNDO, count as u64);
-        bytes
+        let used = (UNDO_HEADER + count * RECORD) / WORD;
+        let mut words = SmallVec::from_elem(0, used.next_multiple_of(SLICE / WORD));
+        words[0] = Self::header(sequence, KIND_UNDO, count as u64);
+        let places = words[UNDO_HEADER / WORD..].as_chunks_mut().0;
+        places.iter_mut().zip(records).for_each(|(place, record)| *place = record.words());
+        words[1] = seed.sum_of_words(&words[..used]).into();
+        UndoWords { words, count: used }
+    }
+
+    fn header(sequence: Sequence, kind: u64, count: u64) -> u64 {
+        sequence.0 << 24 | kind << 16 | count
     }
 
     /// Fills in the header of an entry.
     fn seal(bytes: &mut [u8], sequence: Sequence, seed: EntrySeed, kind: u64, count: u64) {
-        let header = sequence.0 << 24 | kind << 16 | count;
-        bytes[..8].copy_from_slice(&header.to_le_bytes());
+        bytes[..8].copy_from_slice(&Self::header(sequence, kind, count).to_le_bytes());
         let sum = seed.sum(bytes);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }

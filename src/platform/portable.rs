@@ -49,6 +49,11 @@ impl Crc {
     pub fn of_words(self, _words: impl IntoIterator<Item = u64>) -> u32 {
         match self {}
     }
+
+    /// Of what cannot be.
+    pub fn appended(self, _sum: u32, _words: impl IntoIterator<Item = u64>) -> u32 {
+        match self {}
+    }
 }
 
 /// No more than a word is stored in one step here.

@@ -34,6 +34,12 @@ impl Crc {
         !self.after(u32::MAX, words)
     }
 
+    /// The CRC-32C of what has the sum `sum`, followed by the words, least significant byte first.
+    #[inline(always)]
+    pub fn appended(self, sum: u32, words: impl IntoIterator<Item = u64>) -> u32 {
+        !self.after(!sum, words)
+    }
+
     /// What the register holds after the words, if it held `before`.
     #[inline(always)]
     fn after(self, before: u32, words: impl IntoIterator<Item = u64>) -> u32 {
