@@ -805,11 +805,12 @@ fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
         let of = |len: usize| move |file: &AtomicMappedFile, at| file.write_at(&vec![2; len], at);
         // One store in RAM, alone and as what comes of a transaction.
         let transact = |at| file.transact(|tx| tx.write_at(&[2; 8], at)).expect("write");
-        let ways: [Write<'_>; 10] = [
+        let ways: [Write<'_>; 11] = [
             ("a word", 0, &|at| of(8)(&file, at).expect("write")),
             ("a word, in a transaction", 12 * 4096, &transact),
             ("a slice", 13 * 4096, &|at| of(64)(&file, at).expect("write")),
-            ("a few bytes", 28_672, &|at| of(20)(&file, at).expect("write")),
+            ("a few bytes, of two slices", 28_672 + 54, &|at| of(20)(&file, at).expect("write")),
+            ("two slices", 14 * 4096, &|at| of(128)(&file, at).expect("write")),
             ("a part of a page", 4096, &|at| of(2000)(&file, at).expect("write")),
             ("pages", 8192, &|at| of(3 * 4096)(&file, at).expect("write")),
             ("a whole page", 24_576, &|at| of(4096)(&file, at).expect("write")),

@@ -991,7 +991,7 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
         let path = file.path().to_owned();
         file.write_at(&[3; 9 * PAGE as usize], 0).expect("write whole pages");
         // A page that comes home by a word of its own.
-        file.write_at(&[3; 64], PAGE).expect("write a slice");
+        file.write_at(&[3; 65], PAGE).expect("write two slices");
         file.close(CloseMode::Fast).expect("close");
         for nth in 1..20 {
             let recorder = Recorder::new();

@@ -12,7 +12,7 @@
 //! - a word becomes odd, and even again, by who holds the page's lock or its region's, and grows with both: so a word
 //!   that is still the same was so all the time;
 //! - it is even before anything changes that it vouches for: who takes locks to write makes it so ([`Engine::leave_home`])
-//!   before it closes them, so that the fence of closing orders that before the changes;
+//!   before a release fence, as a rule that of closing them, which orders it before the changes;
 //! - who cuts off makes even whatever is past the new end, before the new length is seen, and from then until it is done
 //!   none becomes odd (`cutting`);
 //! - a page of which the word may be odd is noted in its region ([`RegionState::known_at_home`]): who writes to others
@@ -125,7 +125,7 @@ impl<'a> HomeWord<'a> {
         }
     }
 
-    /// It is not. By the holder, before it closes.
+    /// It is not. By the holder, before a release fence and its changes.
     pub fn clear(self) {
         let now = self.0.load(Ordering::Relaxed);
         if !now.is_multiple_of(2) {
@@ -278,7 +278,7 @@ impl Engine {
     }
 
     /// Pages of `mask` are not known to be at home any more. By who holds their locks, or the region's, and is about to
-    /// change them: before it closes these, which orders this before its changes.
+    /// change them: a release fence, as a rule that of closing them, orders this before its changes.
     #[inline(always)]
     pub(super) fn leave_home(&self, index: RegionIndex, region: &RegionState, mask: u64) {
         let known = region.known_at_home() & mask;
@@ -413,9 +413,9 @@ mod tests {
             }
             // To the other side, and home again, where it is known, and stored to in place where durable points are kept.
             file.deploy(page(0)).expect("home");
-            write(64, 64);
+            write(64, 65);
             file.sync().expect("a durable point");
-            write(64, 64);
+            write(64, 65);
             file.engine().make_known(PageIndex(0));
             assert!(is_known(&file, 0), "{medium}");
             let before = file.stats().in_place_writes;
@@ -538,6 +538,7 @@ mod tests {
         file.read_at(&mut two, page(3).start + 8).expect("a read");
         assert!(two == [1; 2 * PAGE] && !region.home_is_loadable(), "so were several pages");
         file.write_at(&[1], page(3).start).expect("a write");
+        region.set_home_loadable(false);
         file.load::<u8>(page(3).start + 100).expect("a read");
         assert!(region.home_is_loadable());
     }

@@ -235,7 +235,13 @@ impl Engine {
     /// Sees to the space behind the words that move, and behind the slots that they make valid.
     #[inline(always)]
     fn ensure_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
-        let is_there = |change: &WordMove| matches!(change.word, WordId::Slice(page) if self.all_is_allocated(page.region(), true));
+        let is_there = |change: &WordMove| match change.word {
+            WordId::Slice(page) => self.all_is_allocated(page.region(), true),
+            WordId::Region(region) => {
+                self.all_is_allocated(region, self.durable.is_some())
+                    && self.region_words_are_allocated(region.superchunk())
+            }
+        };
         if moves.iter().all(is_there) { Ok(()) } else { self.allocate_moved(lane, moves) }
     }
 

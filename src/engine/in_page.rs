@@ -121,6 +121,11 @@ impl Engine {
         {
             // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
             unless!(StoreNotClosed, held.close());
+            debug_assert_eq!(
+                region.lanes(place),
+                0,
+                "no entry outlives the locks of its operation"
+            );
             self.store_elsewhere(lane, valid_side(region, part.offset), part);
             return Ok(());
         }

@@ -5,7 +5,8 @@
 //! line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
 //! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
 //!
-//! Same steps as any store in place: lock, looks, close, store. Readers of the page begin again, by its home word or by
+//! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock.
+//! Readers of the page begin again, by its home word or by
 //! versions (`loom_models`: `who_reads_a_page_by_its_word`, `a_reader_of_a_page_sees_no_half_of_a_write`): another thread
 //! may well see half of a slice that was stored so. Who pins the page keeps its bytes: that write goes another way
 //! (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
@@ -30,8 +31,10 @@ use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
 /// What one instruction stores of a file's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneStore {
-    /// What lies within so many bytes that begin at a multiple of as many. None: nothing goes so.
+    /// What lies within so many bytes that begin at a multiple of as many: a power of two, or none.
     unit: usize,
+    /// Of an offset, what lies within the unit.
+    mask: usize,
     in_line: Option<InLine>,
 }
 
@@ -44,13 +47,13 @@ impl OneStore {
             (Small::Flip, None) => WORD,
             _ => 0,
         };
-        OneStore { unit, in_line }
+        OneStore { unit, mask: unit.saturating_sub(1), in_line }
     }
 
-    /// Whether it takes so many bytes. (Perhaps none, or such that are in no file.)
+    /// Whether it takes so many bytes. (No bytes are none of its business.)
     #[inline(always)]
     pub fn takes(self, offset: u64, len: usize) -> bool {
-        (offset as usize & self.unit.wrapping_sub(1)).wrapping_add(len) <= self.unit
+        len.wrapping_sub(1) < self.unit - (offset as usize & self.mask)
     }
 }
 
@@ -70,81 +73,97 @@ impl Engine {
     /// Whether there is space behind the page's slots on this side, some of which are valid. For who holds the page.
     #[inline(always)]
     fn backs(&self, region: &RegionState, page: PageIndex, side: Side) -> bool {
-        (side == Side::Home && region.home_is_loadable())
-            || self.is_found_backed(region, page.region(), side)
-            || planted!(StoreToHole)
+        let is_there = match side {
+            Side::Home => region.home_is_loadable() || self.home_is_found(region, page.region()),
+            Side::Reflection => self.side_is_allocated(page.region(), side, false),
+        };
+        is_there || planted!(StoreToHole)
     }
 
     #[cold]
     #[inline(never)]
-    fn is_found_backed(&self, region: &RegionState, index: RegionIndex, side: Side) -> bool {
+    fn home_is_found(&self, region: &RegionState, index: RegionIndex) -> bool {
         // The next one has it at hand.
         self.note_loadable(region, index);
-        self.side_is_allocated(index, side, false)
+        region.home_is_loadable()
     }
 
     /// Writes `data`, which [one store](OneStore::takes) takes, if there is nothing unusual about it. False: it is not done,
     /// and nothing was stored.
-    // A result would be stored, and loaded again.
-    #[inline(never)]
+    // A result would be stored, and loaded again. What the thread remembers is looked up where this is called, as for reads.
+    #[inline(always)]
     pub(super) fn try_at_once(&self, data: &[u8], offset: u64) -> bool {
-        let part = Part { offset, data };
-        let Some(lane) = self.lane_at_hand_to_write() else { return false };
-        // Each side has a function of its own, in which the place hangs on nothing.
-        match lane.recent.stores_to() {
-            Side::Home => self.try_on_side::<true>(lane, &part),
-            Side::Reflection => self.try_on_side::<false>(lane, &part),
+        match self.lane_at_hand_to_write() {
+            Some(lane) => self.try_in_lane(lane, data, offset),
+            None => self.try_in_other_lane(data, offset),
         }
     }
 
-    /// The same. `lane` is the one at hand, and the slice is expected to be `AT_HOME`, or away.
+    /// The same for a thread that has worked on another file last, or has no lane of its own.
+    #[cold]
+    #[inline(never)]
+    fn try_in_other_lane(&self, data: &[u8], offset: u64) -> bool {
+        self.is_usable() && self.try_in_lane(&self.lane(), data, offset)
+    }
+
+    /// The same with the thread's lane. Each side has a function of its own, in which the place hangs on nothing.
+    #[inline(always)]
+    fn try_in_lane(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+        match lane.recent.stores_to() {
+            Side::Home => self.try_on_side::<true>(lane, data, offset),
+            Side::Reflection => self.try_on_side::<false>(lane, data, offset),
+        }
+    }
+
+    /// The same. The slice is expected to be `AT_HOME`, or away.
     ///
     /// How long this takes is how many such writes the processor has in its window, each with the miss of its place. So
     /// there is to be as little to do as can be, and the place is not to wait for what is known of the page.
-    #[inline(always)]
-    fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, part: &Part<'_>) -> bool {
-        // What is in no file may have no place there.
-        if !AT_HOME && part.offset >= self.len() {
+    // Called last, with no more than fits the registers.
+    #[inline(never)]
+    fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+        let Some(ends_at) = offset.checked_add(data.len() as u64) else { return false };
+        // What lies past the end may have no place there.
+        if !AT_HOME && ends_at > self.len() {
             return false;
         }
         let expected = if AT_HOME { Side::Home } else { Side::Reflection };
-        let (file, at) = self.slot(expected, part.offset);
+        let (file, at) = self.slot(expected, offset);
         file.prefetch_store(at);
-        let page = PageIndex::of(part.offset);
+        let page = PageIndex::of(offset);
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
         let state = &region.pages[place];
         self.platform.prefetch_own(state);
         let Some(held) = try_lock_page_closed(&region.lock, &state.lock) else { return false };
-        self.leave_home(page.region(), region, 1 << place);
-        let side = valid_side(region, part.offset);
-        let ends_at = part.offset.wrapping_add(part.data.len() as u64);
-        // (And of some bytes.)
-        let is_usual = ends_at > part.offset
-            && (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
+        // No entry outlives the locks of its operation where only the process dies.
+        debug_assert_eq!(region.lanes(place), 0);
+        let side = valid_side(region, offset);
+        let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && (!region.is_pinned(place) || planted!(StoreOverView))
             && self.backs(region, page, side);
         if !is_usual {
+            held.give_back_unchanged();
             return false;
         }
+        self.leave_home(page.region(), region, 1 << place);
         // Orders the mark, and that readers do not know the page any more, before the store: who has read some of the new
         // bytes finds that.
         fence(Ordering::Release);
         if side == expected && !planted!(StoreToFreeSlot) {
-            self.store_to(file, at, part.data);
+            self.store_to(file, at, data);
             lane.stats.bump(Counter::OneStore, 1);
         } else {
-            self.store_elsewhere(lane, side, part);
+            self.store_elsewhere(lane, side, &Part { offset, data });
         }
-        lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
+        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         // Seen from here on. Who dies now has written it.
         drop(held);
         true
     }
 
     /// Stores a part, which [one store](OneStore::takes) takes, for who holds its page, closed. Nobody pins the page; `side`
-    /// is where the part's slice is valid, and allocated. (Entries name slices where the machine may die, or while their
-    /// operation holds the page: none names this one.)
+    /// is where the part's slice is valid, and allocated.
     #[inline(never)]
     pub(super) fn store_elsewhere(&self, lane: &Lane, side: Side, part: &Part<'_>) {
         let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
@@ -157,18 +176,17 @@ impl Engine {
     /// Stores bytes to their place by one instruction. (A line is written: see `Lanes::stats`.)
     #[inline(always)]
     fn store_to(&self, file: &MappedFile, at: u64, bytes: &[u8]) {
+        if let (Some(how), Ok(slice)) = (self.one_store.in_line, <&[u8; SLICE]>::try_from(bytes)) {
+            // First, and with fewest looks: the longest that there are.
+            return file.store_in_line(how, at, slice);
+        }
         if let Some(how) = self.one_store.in_line
-            && bytes.len() != WORD
+            && (bytes.len() != WORD || !at.is_multiple_of(WORD as u64))
         {
             return file.store_in_line(how, at, bytes);
         }
-        if let Ok(word) = bytes.try_into()
-            && at.is_multiple_of(WORD as u64)
-        {
+        if let Ok(word) = bytes.try_into() {
             return file.store_word(at, u64::from_le_bytes(word));
-        }
-        if let Some(how) = self.one_store.in_line {
-            return file.store_in_line(how, at, bytes);
         }
         // What is around it stays as it is: under the lock nobody else stores there.
         let (at, start) = (at - at % WORD as u64, at as usize % WORD);
@@ -181,13 +199,13 @@ impl Engine {
 /// Where the slice at `offset` of a page that the caller holds is valid.
 #[inline(always)]
 pub(super) fn valid_side(region: &RegionState, offset: u64) -> Side {
-    region.validity(PageIndex::of(offset).in_region()).side(offset as usize % PAGE / SLICE)
+    region.side(PageIndex::of(offset).in_region(), offset as usize % PAGE / SLICE)
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use crate::bitmap::Validity;
-    use crate::units::{PAGE, RegionIndex, SLICE};
+    use crate::units::{PAGE, REGION, RegionIndex, SLICE};
     use crate::{AtomicMappedFile, Error, Medium};
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -301,6 +319,47 @@ mod tests {
                 assert!(to.iter().all(|byte| *byte == to[0]), "torn: {to:?}");
             }
         });
+    }
+
+    /// Who has read the page is not to begin again for what was refused, or was nothing; nor is it left.
+    #[test]
+    fn what_stores_nothing_leaves_no_trace() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram);
+        file.set_len(8196).expect("shorter");
+        file.deploy(0..8196).expect("a deployment");
+        let region = file.engine().state.touched(RegionIndex(0)).expect("touched");
+        let versions = || [0, 2].map(|n| region.pages[n].lock.begin().expect("open"));
+        let (before, known) = (versions(), region.known_at_home());
+        file.write_at(&[], 0).expect("nothing");
+        assert!(file.write_at(&[2; 8], 8192).is_err() && file.write_at(&[2], 8196).is_err());
+        assert_eq!((versions(), region.known_at_home()), (before, known));
+        // And what a whole region's lock has cleaned up is announced again, once.
+        file.set_len(2 << 20).expect("longer");
+        file.write_at(&[3; REGION], 0).expect("a write");
+        let (before, stores) = (versions(), file.stats().one_store_writes);
+        file.write_at(&[4; 8], 8).expect("a write");
+        assert_eq!(file.stats().one_store_writes, stores + 1);
+        assert_eq!(versions()[0].number(), before[0].number() + 1, "one version more");
+    }
+
+    /// A thread that works on two files by turns has no lane of either at hand.
+    #[test]
+    fn who_works_on_two_files_stores_all_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [one, two] = ["one", "two"].map(|name| {
+            let folder = folder.path().join(name);
+            std::fs::create_dir(&folder).expect("a folder");
+            file(&folder, Medium::Ram)
+        });
+        let before = [&one, &two].map(|file| file.stats());
+        (0..10).for_each(|n| {
+            [&one, &two].iter().for_each(|file| file.write_at(&[n; 8], 64).expect("a write"));
+        });
+        for (file, before) in [&one, &two].into_iter().zip(before) {
+            assert_eq!(file.stats().one_store_writes, before.one_store_writes + 10);
+            assert_eq!(file.load::<u8>(64).expect("a read"), 9);
+        }
     }
 
     /// What a shrink cuts off is not stored to, and what is read says so.

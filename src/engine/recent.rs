@@ -3,7 +3,7 @@
 //! Owns: for each lane a few tags, direct-mapped, of pages that were written, for how long reads expect bytes
 //! away from home, or on both sides, and how many there were before the last write. Nothing depends on them but time: a wrong guess
 //! costs a request that was not needed, a miss that was not hidden, or a page that came home early or late. May import
-//! `units`.
+//! `bitmap`, `units`.
 
 use crate::bitmap::Side;
 use crate::units::PageIndex;

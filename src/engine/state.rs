@@ -45,8 +45,8 @@ pub struct RegionState {
     /// Where the slices of each page are valid at the last durable point. Only where that is told
     /// apart from now.
     durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
-    /// Whether the home file's bytes may be loaded through the mapping. What is known of the chunk,
-    /// where a read looks anyway.
+    /// Whether the home file's bytes may be loaded through the mapping, and stored to: it is known of the chunk that they are
+    /// allocated (`known::HOME`). Here, where a read looks anyway, and who makes one store.
     home_loadable: AtomicU8,
     /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
     /// before a slice word changes.
@@ -238,6 +238,15 @@ impl RegionState {
     #[inline]
     pub fn validity_of(&self, page: &PageState, n: usize) -> Validity {
         Validity::new(page.slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
+    }
+
+    /// Where slice `slice` of page `n` is valid: [`validity`](Self::validity), for who needs no more of it.
+    #[inline(always)]
+    pub fn side(&self, n: usize, slice: usize) -> Side {
+        match (self.pages[n].slice_word() >> slice ^ self.region_word() >> n) & 1 {
+            0 => Side::Home,
+            _ => Side::Reflection,
+        }
     }
 
     /// Changes the mirror of the slice word of page `n`. While the page (or the region) is held and closed.

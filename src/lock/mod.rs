@@ -166,6 +166,14 @@ impl Held<'_> {
         self.0.close();
     }
 
+    /// Lets go of what is closed and was not changed: nobody has to read it again.
+    #[inline]
+    pub fn give_back_unchanged(self) {
+        let word = self.0.0.load(Ordering::Relaxed);
+        self.0.0.store(word & !(HELD | CLOSED | STILL), Ordering::Release);
+        std::mem::forget(self);
+    }
+
     /// Whether readers wait.
     pub fn is_closed(&self) -> bool {
         self.0.0.load(Ordering::Relaxed) & CLOSED != 0
@@ -221,20 +229,34 @@ pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<
     try_lock_page_as(region, page, HELD | STILL)
 }
 
-/// The same, if nobody else has it and somebody has locked pages of the region before; and readers wait from the first moment
-/// on. For who changes what the word protects at once: fewer stores, and fewer looks. Who gives it back unchanged has made
-/// readers look again for nothing.
+/// The same, if nobody else has it, and readers wait from the first moment on. For who changes what the word protects at once:
+/// fewer stores, and, where pages of the region were locked before, fewer looks.
 ///
 /// What the holder changes is to come after a release fence, as behind [`Held::close`].
 #[inline(always)]
 pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+    try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
+}
+
+#[inline(always)]
+fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
     let closed = if planted!(TakenOpen) { 0 } else { CLOSED };
     if !try_hold_as(page, HELD | closed) {
         return None;
     }
     let held = Held(page);
-    // Looked at once: where nobody has announced pages yet, or the region is held, this gives its page back.
-    is_announced(region).then_some(held)
+    if is_announced(region) {
+        return Some(held);
+    }
+    held.give_back_unchanged();
+    None
+}
+
+/// Once pages are announced, if the region can be had.
+#[cold]
+#[inline(never)]
+fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+    if announce(region) { try_announced_page_closed(region, page) } else { None }
 }
 
 #[inline(always)]

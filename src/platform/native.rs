@@ -202,7 +202,8 @@ impl Native {
     /// As [`super::Platform::store_in_line`].
     #[inline(always)]
     pub(super) unsafe fn store_in_line(&self, how: InLine, to: *mut u8, from: &[u8]) {
-        // SAFETY: the caller's contract is the same; a Rust slice never overlaps the mapping.
+        // SAFETY: the caller's contract is the same, and `from` is readable for its length. (Should the two overlap, all is
+        // loaded before any of it is stored.)
         unsafe { isa::store_in_line(how.0, to, from.as_ptr(), from.len()) }
     }
 

@@ -142,7 +142,8 @@ impl MappedFile {
         unsafe { self.platform.store_line(to, line) }
     }
 
-    /// Stores `from`, at least a byte, to `offset`, all in one line, by one instruction: see `Platform::store_in_line`.
+    /// Stores `from`, at least a byte, to `offset`, all in one line, by one instruction: see `Platform::store_in_line`. By who
+    /// holds the lock of the page.
     #[inline(always)]
     pub fn store_in_line(&self, how: InLine, offset: u64, from: &[u8]) {
         // Not empty, and not over the line's end.
@@ -154,7 +155,10 @@ impl MappedFile {
         // SAFETY:
         // - `to` begins `from.len()` mapped and backed bytes: they lie in one line, and what is backed ends with a page
         //   (`set_backed`);
-        // - they lie in one line there as well: mappings begin at a page.
+        // - they lie in one line there as well: mappings begin at a page;
+        // - `from` is the caller's own memory, or a view's page, which is pinned and so is not this one: who has the lock of a
+        //   page looks for pins before it stores to it;
+        // - nobody else stores there: who would needs the same lock.
         unsafe { self.platform.store_in_line(how, to, from) }
     }
 
