@@ -387,6 +387,10 @@ impl Engine {
     /// Step 3.
     fn publish_durable(&self, durable: &Durable, cut: &Cut<'_>) {
         for page in &cut.pages {
+            debug_assert!(
+                page.region.pages[page.page.in_region()].lock.is_held(),
+                "nobody writes to a page of the cut before its durable word says so"
+            );
             unless!(
                 DurableWordNotStored,
                 self.reflection.store_word_through(layout::durable_word(page.page), page.valid.0)

@@ -209,7 +209,11 @@ fn fate(mutant: Mutant) -> Fate {
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
         // ---- durable points ---------------------------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
-        CutGateOpen | PointNotLocked | DeployDurableSlots => by(Killer::Schedules("10")),
+        CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),
+        PointNotLocked => by_any(&[
+            test("atomic_mmap", "what_stays_behind_is_not_moved"),
+            Killer::Schedules("10"),
+        ]),
         InPlaceNoEntry | InPlaceNotEnded => {
             by_any(&[Killer::Schedules("7"), test("death", "numbered_events_in_place")])
         }
