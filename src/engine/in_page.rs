@@ -10,7 +10,6 @@ use super::Engine;
 use super::commit::{Part, publish};
 use super::lanes::{InUse, Lane};
 use super::live::Target;
-use super::one_store::valid_side;
 use super::plan::WordMove;
 use super::read::ReadMark;
 use crate::bitmap::Slices;
@@ -117,7 +116,7 @@ impl Engine {
         }
         if let [part] = parts
             && !pinned
-            && self.goes_at_once(region, page, part)
+            && let Some(side) = self.goes_at_once(region, page, part)
         {
             // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
             unless!(StoreNotClosed, held.close());
@@ -126,7 +125,7 @@ impl Engine {
                 0,
                 "no entry outlives the locks of its operation"
             );
-            self.store_elsewhere(lane, valid_side(region, part.offset), part);
+            self.store_elsewhere(lane, side, part);
             return Ok(());
         }
         let target = Target { page, region, slices };

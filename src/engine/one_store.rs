@@ -6,9 +6,8 @@
 //! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
 //!
 //! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock.
-//! Readers of the page begin again, by its home word or by
-//! versions (`loom_models`: `who_reads_a_page_by_its_word`, `a_reader_of_a_page_sees_no_half_of_a_write`): another thread
-//! may well see half of a slice that was stored so. Who pins the page keeps its bytes: that write goes another way
+//! Readers of the page begin again, by its home word or by versions (`loom_models`: `who_reads_a_page_by_its_word`,
+//! `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`): another thread may well see half of a slice that was stored so. Who pins the page keeps its bytes: that write goes another way
 //! (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
 //! would do for whole words in lines that no entry names, and nothing else.
 //!
@@ -58,16 +57,19 @@ impl OneStore {
 }
 
 impl Engine {
-    /// Whether a part of the page goes so, for who holds the page and has found that nobody pins it.
+    /// The side that a part of the page is stored to if it goes so, for who holds the page and has found that nobody pins it.
     #[inline]
     pub(super) fn goes_at_once(
         &self,
         region: &RegionState,
         page: PageIndex,
         part: &Part<'_>,
-    ) -> bool {
-        self.one_store.takes(part.offset, part.data.len())
-            && self.backs(region, page, valid_side(region, part.offset))
+    ) -> Option<Side> {
+        if !self.one_store.takes(part.offset, part.data.len()) {
+            return None;
+        }
+        let side = valid_side(region, part.offset);
+        self.backs(region, page, side).then_some(side)
     }
 
     /// Whether there is space behind the page's slots on this side, some of which are valid. For who holds the page.
@@ -198,7 +200,7 @@ impl Engine {
 
 /// Where the slice at `offset` of a page that the caller holds is valid.
 #[inline(always)]
-pub(super) fn valid_side(region: &RegionState, offset: u64) -> Side {
+fn valid_side(region: &RegionState, offset: u64) -> Side {
     region.side(PageIndex::of(offset).in_region(), offset as usize % PAGE / SLICE)
 }
 
