@@ -356,6 +356,7 @@ mutants! {
         ReplayNotSynced "replay-not-synced": "the journal is voided before what was replayed is durable",
         WorkingWordsKept "working-words-kept": "working words are believed after a restart",
         RegionWordsKept "region-words-kept": "region words are believed after a restart",
+        RegionsNotBegun "regions-not-begun": "a pair gets durable words only where it has slice words",
         PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
     }
     "recovery/mod.rs" {

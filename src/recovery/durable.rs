@@ -58,6 +58,9 @@ pub(super) fn path_of(reflection: &Path) -> PathBuf {
 
 const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
 
+/// Bytes of slice words that one byte of a region's word is about: its eight pages have a word each.
+const PER_REGION_BYTE: usize = 8 * 8;
+
 impl Opening<'_> {
     /// Reads the journal of the session that the superblock began. `None`: it is not there.
     pub(super) fn read_journal(
@@ -289,34 +292,63 @@ impl Pair<'_> {
         Ok(Lengths { len, high_water })
     }
 
-    /// Makes the durable words say what the working words say, of a pair that had none.
+    /// Makes the durable words say what the working words say, of a pair that had none. Only where one of
+    /// them says something: reading all of a long file's words took seconds.
     pub fn begin_durable_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
             let superchunk = (start / SUPERCHUNK as u64) as usize;
             let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
             self.read(&mut regions, layout::region_words(superchunk))?;
-            let pages =
-                PageIndex::of(start).0..PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1).0 + 1;
-            for first in pages.clone().step_by(PAGE / 8) {
-                let count = (pages.end - first).min((PAGE / 8) as u64);
-                let mut words = vec![0; count as usize * 8];
-                self.read(&mut words, layout::slice_word(PageIndex(first)))?;
-                let mut found = words.clone();
-                self.read(&mut found, layout::durable_word(PageIndex(first)))?;
-                for n in 0..count {
-                    let page = PageIndex(first + n);
-                    let at = n as usize * 8;
-                    let region = page.region().in_superchunk() * 8;
-                    let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
-                    let valid = Validity::new(le_word(&words[at..at + 8]), bit);
-                    if le_word(&found[at..at + 8]) != valid.0 {
-                        self.allocate(self.reflection, layout::durable_word(page), 8)?;
-                        self.reflection.store_word_through(layout::durable_word(page), valid.0);
-                    }
+            let (first, words) = words_of(start, len);
+            let mut from = 0;
+            while from < words {
+                let mut at = self.next_words(first, from, words)?;
+                // A region's word may say that all of its pages are away, and they have no words.
+                unless!(RegionsNotBegun, at = at.min(next_region_words(&regions, from, words)));
+                if at >= words {
+                    break;
                 }
+                at = at / PAGE * PAGE;
+                let count = (words - at).min(PAGE) / 8;
+                self.begin_page_of_words(PageIndex(first.0 + at as u64 / 8), count, &regions)?;
+                from = at + PAGE;
             }
         }
         self.sync_both()
+    }
+
+    /// The same for the words of `count` pages, which are of one superchunk, as its regions' words are.
+    fn begin_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
+        let mut words = vec![0; count * 8];
+        self.read(&mut words, layout::slice_word(first))?;
+        let mut found = words.clone();
+        self.read(&mut found, layout::durable_word(first))?;
+        for n in 0..count {
+            let page = PageIndex(first.0 + n as u64);
+            let at = n * 8;
+            let region = page.region().in_superchunk() * 8;
+            let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
+            let valid = Validity::new(le_word(&words[at..at + 8]), bit);
+            if le_word(&found[at..at + 8]) != valid.0 {
+                self.allocate(self.reflection, layout::durable_word(page), 8)?;
+                self.reflection.store_word_through(layout::durable_word(page), valid.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where, from byte `from` of the words of a superchunk on, whose first page is `first`, the file has
+    /// data for durable or for working words. `words`, how many bytes there are of each: nowhere.
+    fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
+        let next_of = |base: u64| -> Result<usize> {
+            let at = base + from as u64;
+            let data = self
+                .reflection
+                .next_data(at)
+                .map_err(|e| Error::io_at("look for data", self.reflection.path(), at, e))?;
+            Ok(data.map_or(words, |data| (data.max(at) - base).min(words as u64) as usize))
+        };
+        Ok(next_of(layout::durable_word(first))?.min(next_of(layout::slice_word(first))?))
     }
 
     fn replay(&self, record: &Record, len: u64) -> Result<()> {
@@ -370,35 +402,23 @@ impl Pair<'_> {
 
     /// Makes the working words say what the durable words say. Holes stay holes.
     fn reset_working_words(&self, len: u64) -> Result<()> {
-        let mut start = 0;
-        while start < len {
-            let next = start + SUPERCHUNK as u64;
-            let pages = PageIndex::of(start).0..PageIndex::of(next.min(len) - 1).0 + 1;
-            let first = PageIndex(pages.start);
-            let words = (pages.end - pages.start) * 8;
+        for start in (0..len).step_by(SUPERCHUNK) {
+            let (first, words) = words_of(start, len);
             let (durable, working) = (layout::durable_word(first), layout::slice_word(first));
-            // Where either has data.
             let mut at = 0;
             while at < words {
-                let next_of = |base: u64| -> Result<u64> {
-                    let data = self.reflection.next_data(base + at).map_err(|e| {
-                        Error::io_at("look for data", self.reflection.path(), base + at, e)
-                    })?;
-                    Ok(data.map_or(words, |data| data.max(base + at) - base))
-                };
-                at = next_of(durable)?.min(next_of(working)?);
+                at = self.next_words(first, at, words)?;
                 if at >= words {
                     break;
                 }
-                at = at / PAGE as u64 * PAGE as u64;
-                let end = (at + PAGE as u64).min(words);
-                self.copy_words(durable + at, working + at..working + end)?;
+                at = at / PAGE * PAGE;
+                let end = (at + PAGE).min(words);
+                self.copy_words(durable + at as u64, working + at as u64..working + end as u64)?;
                 at = end;
             }
             let superchunk = (start / SUPERCHUNK as u64) as usize;
             let regions = layout::region_words(superchunk);
             unless!(RegionWordsKept, self.zero_words(regions, layout::REGION_WORDS_LEN)?);
-            start = next;
         }
         Ok(())
     }
@@ -450,4 +470,19 @@ impl Pair<'_> {
         }
         Ok(())
     }
+}
+
+/// Where, from byte `from` of the slice words of a superchunk on, those of a region begin whose word says something.
+/// `words`, how many bytes there are: nowhere.
+fn next_region_words(regions: &[u8], from: usize, words: usize) -> usize {
+    let next = regions.iter().skip(from / PER_REGION_BYTE).position(|byte| *byte != 0);
+    next.map_or(words, |bytes| from + bytes * PER_REGION_BYTE)
+}
+
+/// Of the superchunk that begins at `start`: its first page, and how many bytes the words of its pages
+/// take, of either kind, in a file of `len` bytes, which reaches into it.
+fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
+    let first = PageIndex::of(start);
+    let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);
+    (first, (last.0 + 1 - first.0) as usize * 8)
 }

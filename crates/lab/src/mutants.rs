@@ -247,6 +247,7 @@ fn fate(mutant: Mutant) -> Fate {
         | WorkingWordsKept
         | RegionWordsKept
         | BackAfterDeath => by(EVERY_IMAGE_ON_DISK),
+        RegionsNotBegun => by(test("durable", "a_long_pair_gets_its_durable_points")),
         PunchDurableSlots => by(test("atomic_mmap", "slots_of_the_durable_point")),
         PastPointKept => by(test("durable", "what_lies_past_the_last_point")),
         CutBeforePoint => by(test("durable", "a_shrink_that_died")),
