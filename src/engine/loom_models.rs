@@ -616,15 +616,21 @@ fn view_against_writer(kind: View, at_once: bool) {
     let writer = thread::spawn({
         let (region, home) = (Arc::clone(&region), Arc::clone(&home));
         move || {
+            let page = &region.pages[0].lock;
+            let is_free = || kind == View::NotLookedAt || !region.is_pinned(0);
+            let store = || home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
             // As who stores at once does; if somebody else has it, as all others do.
-            let held = match at_once {
-                true => try_lock_page_closed(&region.lock, &region.pages[0].lock),
-                false => None,
-            };
-            let held = held.unwrap_or_else(|| lock_page(&region.lock, &region.pages[0].lock));
-            if kind == View::NotLookedAt || !region.is_pinned(0) {
+            if at_once && let Some(held) = try_lock_page_closed(&region.lock, page) {
+                if !is_free() {
+                    return held.give_back_unchanged();
+                }
+                store();
+                return;
+            }
+            let held = lock_page(&region.lock, page);
+            if is_free() {
                 held.close();
-                home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+                store();
             }
         }
     });

@@ -20,7 +20,7 @@ use super::small::Small;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::Side;
-use crate::lock::try_lock_page_closed;
+use crate::lock::{HeldClosed, try_lock_page_closed};
 use crate::mutant::planted;
 use crate::platform::{InLine, Platform};
 use crate::primitive::{Ordering, fence};
@@ -108,21 +108,26 @@ impl Engine {
         self.is_usable() && self.try_in_lane(&self.lane(), data, offset)
     }
 
-    /// The same with the thread's lane. Each side has a function of its own, in which the place hangs on nothing.
+    /// The same with the thread's lane. Each side has a way of its own, in which the place hangs on nothing.
     #[inline(always)]
     fn try_in_lane(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         match lane.recent.stores_to() {
             Side::Home => self.try_on_side::<true>(lane, data, offset),
-            Side::Reflection => self.try_on_side::<false>(lane, data, offset),
+            Side::Reflection => self.try_away(lane, data, offset),
         }
+    }
+
+    #[inline(never)]
+    fn try_away(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+        self.try_on_side::<false>(lane, data, offset)
     }
 
     /// The same. The slice is expected to be `AT_HOME`, or away.
     ///
     /// How long this takes is how many such writes the processor has in its window, each with the miss of its place. So
     /// there is to be as little to do as can be, and the place is not to wait for what is known of the page.
-    // Called last, with no more than fits the registers.
-    #[inline(never)]
+    // A call, with what it saves and moves, is a seventh of all.
+    #[inline(always)]
     fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         let Some(ends_at) = offset.checked_add(data.len() as u64) else { return false };
         // What lies past the end may have no place there.
@@ -138,30 +143,70 @@ impl Engine {
         let state = &region.pages[place];
         self.platform.prefetch_own(state);
         let Some(held) = try_lock_page_closed(&region.lock, &state.lock) else { return false };
+        debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // No entry outlives the locks of its operation where only the process dies.
         debug_assert_eq!(region.lanes(place), 0);
         let side = valid_side(region, offset);
-        let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
-            && (!region.is_pinned(place) || planted!(StoreOverView))
-            && self.backs(region, page, side);
-        if !is_usual {
+        if side != expected || planted!(StoreToFreeSlot) {
+            return self.try_on_other_side(lane, region, held, side, &Part { offset, data });
+        }
+        if !self.is_undisputed(region, page, ends_at, expected) {
             held.give_back_unchanged();
             return false;
         }
-        self.leave_home(page.region(), region, 1 << place);
-        // Orders the mark, and that readers do not know the page any more, before the store: who has read some of the new
-        // bytes finds that.
-        fence(Ordering::Release);
-        if side == expected && !planted!(StoreToFreeSlot) {
-            self.store_to(file, at, data);
-            lane.stats.bump(Counter::OneStore, 1);
-        } else {
-            self.store_elsewhere(lane, side, &Part { offset, data });
-        }
+        self.leave_to_store(region, page);
+        self.store_to(file, at, data);
+        lane.stats.bump(Counter::OneStore, 1);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         // Seen from here on. Who dies now has written it.
         drop(held);
         true
+    }
+
+    /// The rest of it, where the slice is valid on the side that was not expected.
+    #[inline(never)]
+    fn try_on_other_side(
+        &self,
+        lane: &Lane,
+        region: &RegionState,
+        held: HeldClosed<'_>,
+        side: Side,
+        part: &Part<'_>,
+    ) -> bool {
+        let (page, len) = (PageIndex::of(part.offset), part.data.len() as u64);
+        if !self.is_undisputed(region, page, part.offset + len, side) {
+            held.give_back_unchanged();
+            return false;
+        }
+        self.leave_to_store(region, page);
+        self.store_elsewhere(lane, side, part);
+        lane.stats.bump(Counter::BytesAsked, len);
+        // As above.
+        drop(held);
+        true
+    }
+
+    /// Whether nobody else has a say in what is stored up to `ends_at` on this side of the page, where it is valid. For
+    /// who holds the page.
+    #[inline(always)]
+    fn is_undisputed(
+        &self,
+        region: &RegionState,
+        page: PageIndex,
+        ends_at: u64,
+        side: Side,
+    ) -> bool {
+        (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
+            && (!region.is_pinned(page.in_region()) || planted!(StoreOverView))
+            && self.backs(region, page, side)
+    }
+
+    /// Before the page's bytes change: readers do not know it any more.
+    #[inline(always)]
+    fn leave_to_store(&self, region: &RegionState, page: PageIndex) {
+        self.leave_home(page.region(), region, 1 << page.in_region());
+        // Orders that, and the mark of who holds the page, before the store: who has read some of the new bytes finds it.
+        fence(Ordering::Release);
     }
 
     /// Stores a part, which [one store](OneStore::takes) takes, for who holds its page, closed. Nobody pins the page; `side`

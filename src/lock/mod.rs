@@ -166,14 +166,6 @@ impl Held<'_> {
         self.0.close();
     }
 
-    /// Lets go of what is closed and was not changed: nobody has to read it again.
-    #[inline]
-    pub fn give_back_unchanged(self) {
-        let word = self.0.0.load(Ordering::Relaxed);
-        self.0.0.store(word & !(HELD | CLOSED | STILL), Ordering::Release);
-        std::mem::forget(self);
-    }
-
     /// Whether readers wait.
     pub fn is_closed(&self) -> bool {
         self.0.0.load(Ordering::Relaxed) & CLOSED != 0
@@ -184,6 +176,39 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.release();
+    }
+}
+
+/// A page's word, held and closed from the first moment on. Dropping it releases it, with a new version.
+///
+/// No other bits were set when it was taken, and only its holder stores to a held word: so it is let go by one sum.
+#[derive(Debug)]
+pub struct HeldClosed<'a>(&'a LockWord);
+
+impl HeldClosed<'_> {
+    const TAKEN: u64 = HELD | CLOSED;
+
+    /// Lets go of what was not changed: nobody has to read it again.
+    #[inline(always)]
+    pub fn give_back_unchanged(self) {
+        self.let_go(0);
+        std::mem::forget(self);
+    }
+
+    #[inline(always)]
+    fn let_go(&self, step: u64) {
+        let word = self.0.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & !VERSION, Self::TAKEN, "taken as it is let go");
+        // As in [`LockWord::release`].
+        self.0.0.store(word.wrapping_add(step.wrapping_sub(Self::TAKEN)), Ordering::Release);
+    }
+}
+
+impl Drop for HeldClosed<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        thread::note_published();
+        self.let_go(if planted!(NoNewVersion) { 0 } else { STEP });
     }
 }
 
@@ -234,17 +259,17 @@ pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<
 ///
 /// What the holder changes is to come after a release fence, as behind [`Held::close`].
 #[inline(always)]
-pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
     try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
 }
 
 #[inline(always)]
-fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
-    let closed = if planted!(TakenOpen) { 0 } else { CLOSED };
-    if !try_hold_as(page, HELD | closed) {
+fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
+    let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
+    if !try_hold_as(page, taken) {
         return None;
     }
-    let held = Held(page);
+    let held = HeldClosed(page);
     if is_announced(region) {
         return Some(held);
     }
@@ -255,7 +280,7 @@ fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Optio
 /// Once pages are announced, if the region can be had.
 #[cold]
 #[inline(never)]
-fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
     if announce(region) { try_announced_page_closed(region, page) } else { None }
 }
 
