@@ -332,6 +332,8 @@ mutants! {
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
         AlikeNotForgotten "alike-not-forgotten": "a region takes its slice words for the same after one has changed",
         AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region whose pages are on one side takes their slice words for the same",
+        PinNotSeen "pin-not-seen": "who stores at once sees no pins",
+        KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {

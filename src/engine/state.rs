@@ -175,7 +175,7 @@ impl RegionState {
 
     /// What readers would take for bytes that are valid is not to change.
     #[inline]
-    fn assert_left_home(&self, mask: u64) {
+    pub fn assert_left_home(&self, mask: u64) {
         if cfg!(any(debug_assertions, shuttle, feature = "mutants")) {
             let known = self.known_at_home() & mask;
             assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
@@ -402,6 +402,15 @@ impl RegionState {
     #[inline(always)]
     pub fn is_pinned(&self, n: usize) -> bool {
         self.pinned_pages() >> n & 1 == 1 && self.pins[n].load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether nobody pins page `n`, nor has lately, and no reader knows that it is at home: there is nobody who has to be
+    /// looked after before a store to it. For who holds the page.
+    #[inline(always)]
+    pub fn is_nobodys(&self, n: usize) -> bool {
+        let pinned = if planted!(PinNotSeen) { 0 } else { self.pinned_pages() };
+        let known = if planted!(KnownNotSeen) { 0 } else { self.known_at_home() };
+        (pinned | known) >> n & 1 == 0
     }
 
     /// Where the pins of page `n` are counted, for who asks for the line.

@@ -181,7 +181,8 @@ fn fate(mutant: Mutant) -> Fate {
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
         StoreToFreeSlot => by(test("atomic_mmap", "what_one_instruction_stores")),
-        StoreOverView => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
+        StoreOverView | PinNotSeen => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
+        KnownNotSeen => by(test("atomic_mmap", "what_one_instruction_stores")),
         StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
         AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
