@@ -202,6 +202,9 @@ mutants! {
         VoidStaysNoted "void-stays-noted": "DRAM still names an entry that is void",
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
+        AloneUnseen "alone-unseen": "who takes a lock by plain stores does not say so",
+        AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
+        AloneNotAwaited "alone-not-awaited": "who takes a lane beside another's does not wait for its plain stores",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
     }
     "engine/mod.rs" {

@@ -333,6 +333,8 @@ pub struct Lanes {
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     /// Of each gate: nobody passes it.
     shut: CachePadded<[AtomicBool; GATES]>,
+    /// The gate of who is alone was shut, for good, and nobody is inside any more.
+    are_shared: AtomicBool,
 }
 
 /// What operations pass, and whoever must not come in the middle of one shuts for a moment.
@@ -343,9 +345,12 @@ pub enum Gate {
     /// For a shorter length. Passed, before the other one, by whoever writes several pieces in several pages, which
     /// may lie on both sides of a new end and not at it.
     Length,
+    /// For a second thread. Passed by who takes a lock by plain stores, since nobody else has a lane: who takes locks has
+    /// one. Shut once, for good, by whoever takes a lane while somebody else has one.
+    Alone,
 }
 
-const GATES: usize = Gate::Length as usize + 1;
+const GATES: usize = Gate::Alone as usize + 1;
 
 /// A thread is inside a gate while this lives.
 pub struct Inside<'a>(&'a AtomicBool);
@@ -456,7 +461,10 @@ impl Lanes {
     pub fn new() -> Self {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
-            shut: CachePadded::new(std::array::from_fn(|_| AtomicBool::new(false))),
+            shut: CachePadded::new(std::array::from_fn(|n| {
+                AtomicBool::new(n == Gate::Alone as usize && !barrier::is_usual())
+            })),
+            are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
         #[cfg(loom)]
@@ -490,6 +498,50 @@ impl Lanes {
                 patience.wait();
             }
         }
+    }
+
+    /// Passes the gate of who is alone, if nobody else has had a lane beside this thread's. Two plain stores, as above.
+    #[inline(always)]
+    pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<Inside<'a>> {
+        let (inside, shut) = (&lane.inside[Gate::Alone as usize], &self.shut[Gate::Alone as usize]);
+        debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
+        unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
+        // As in `enter`. (Where it is not the usual one, the gate is never open.)
+        barrier::usual();
+        let inside = Inside(inside);
+        (!shut.load(Ordering::Acquire)).then_some(inside)
+    }
+
+    /// By who has taken `lane` just now, and holds nothing that anybody waits for: if somebody else has one, nobody takes
+    /// a lock by plain stores any more when this returns.
+    fn note_taken(&self, lane: &Lane) {
+        // Acquire: who found nobody inside, and all that they had changed.
+        if self.are_shared.load(Ordering::Acquire) {
+            return;
+        }
+        // Orders the claim before the looks: of two who claim at the same time, one finds the other. Acquire: who has given
+        // its lane back has let go of its locks.
+        fence(Ordering::SeqCst);
+        let is_other = |other: &&Lane| !std::ptr::eq(*other, lane);
+        let are_several =
+            self.all().filter(is_other).any(|other| other.taken.load(Ordering::Acquire));
+        if are_several && !planted!(AloneAmongOthers) {
+            self.share();
+        }
+    }
+
+    /// Nobody is alone any more when this returns, for good. By who is not inside.
+    #[cold]
+    pub fn share(&self) {
+        if planted!(AloneNotAwaited) {
+            self.shut[Gate::Alone as usize].store(true, Ordering::Relaxed);
+            barrier::heavy();
+        } else {
+            // Never opened again. Others may do the same at the same time.
+            std::mem::forget(self.shut(Gate::Alone));
+        }
+        // Release: as who reads it acquires it.
+        self.are_shared.store(true, Ordering::Release);
     }
 
     /// Shuts the gate and waits until nobody is inside. One at a time, not from inside, and while nothing is held
@@ -599,13 +651,16 @@ impl Lanes {
 
     /// Claims one of `count` lanes from `first` on, probing from where the hash points.
     fn claim(&self, hash: usize, first: usize, count: usize) -> Option<LaneIndex> {
-        (0..count).map(|probe| first + (hash + probe) % count).find_map(|n| {
-            self.made(n)
-                .taken
-                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
-                .then_some(LaneIndex(n as u16))
-        })
+        (0..count)
+            .map(|probe| first + (hash + probe) % count)
+            .find_map(|n| {
+                self.made(n)
+                    .taken
+                    .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                    .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
+                    .then_some(LaneIndex(n as u16))
+            })
+            .inspect(|index| self.note_taken(&self[*index]))
     }
 }
 

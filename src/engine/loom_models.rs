@@ -8,7 +8,8 @@ use super::state::{RegionState, State, known};
 use crate::bitmap::{Side, Validity};
 use crate::format::entry::Sequence;
 use crate::lock::{
-    AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_closed, try_lock_page_still,
+    AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_alone, try_lock_page_closed,
+    try_lock_page_still,
 };
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
@@ -42,8 +43,12 @@ fn new_keeper() -> (Arc<Keeper>, Weak<dyn LaneKeeper>) {
 
 /// Two threads with one private lane between them: the number of an entry in a lane is given out once,
 /// and who gets the lane second finds it drained.
-fn two_threads_one_lane() {
+fn two_threads_one_lane(are_shared: bool) {
     let (keeper, weak) = new_keeper();
+    if are_shared {
+        // Who takes a lane then has no fence of its own.
+        keeper.lanes.share();
+    }
     let file = next_file_number();
     let operate = {
         let (keeper, weak) = (Arc::clone(&keeper), weak);
@@ -64,9 +69,10 @@ fn two_threads_one_lane() {
 
 #[test]
 fn a_lane_belongs_to_one_thread_and_is_handed_on_drained() {
-    holds("lane claim", Preemptions(3), two_threads_one_lane);
-    needs("lane claim", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
-        two_threads_one_lane();
+    holds("lane claim", Preemptions(3), || two_threads_one_lane(false));
+    holds("lane claim, shared", Preemptions(3), || two_threads_one_lane(true));
+    needs("lane claim, shared", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
+        two_threads_one_lane(true);
     });
 }
 
@@ -176,6 +182,53 @@ fn a_cut_is_taken_while_nobody_is_inside_the_gate() {
         operation_against_cut(true);
     });
     is_found("gate, not passed", Preemptions(3), || operation_against_cut(false));
+}
+
+/// Who takes a page by plain stores while it is alone (`one_store`), beside somebody whose first operation this is, and who
+/// takes a lane, and the page, or its region as a whole.
+fn alone_beside_another(by_region: bool) {
+    let (keeper, weak) = new_keeper();
+    let file = next_file_number();
+    let region = new_region();
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let count = move |counts: &[AtomicU64; 2]| {
+        for count in counts {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    };
+    let threads = [true, false].map(|may_be_alone| {
+        let (keeper, weak) = (Arc::clone(&keeper), weak.clone());
+        let (region, counts) = (Arc::clone(&region), Arc::clone(&counts));
+        thread::spawn(move || {
+            let lane = keeper.lanes.mine(file, &weak);
+            let lock = &region.pages[0].lock;
+            if may_be_alone {
+                let alone = keeper.lanes.enter_alone(&lane);
+                if let Some(_held) = alone.as_ref().and_then(|_| try_lock_page_alone(lock)) {
+                    return count(&counts);
+                }
+                // As others do. Outside: nobody waits for who waits.
+            }
+            let _held = match by_region && !may_be_alone {
+                true => lock_region(&region.lock, std::iter::once(lock)),
+                false => lock_page(&region.lock, lock),
+            };
+            count(&counts);
+        })
+    });
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for count in &*counts {
+        assert_eq!(count.load(Ordering::Relaxed), 2, "both at the same time");
+    }
+}
+
+#[test]
+fn who_is_alone_takes_a_page_by_plain_stores() {
+    holds("alone, and a page", Preemptions(3), || alone_beside_another(false));
+    holds("alone, and its region", Preemptions(2), || alone_beside_another(true));
+    // (Acquire is not missed: who takes the first lanes fences.)
+    let kinds = [Missing::SeqCst, Missing::Release];
+    needs("alone, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::small::Small;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::Side;
-use crate::lock::{HeldClosed, try_lock_page_closed};
+use crate::lock::{HeldClosed, try_lock_page_alone, try_lock_page_closed};
 use crate::mutant::planted;
 use crate::platform::{InLine, Platform};
 use crate::primitive::{Ordering, fence};
@@ -142,7 +142,14 @@ impl Engine {
         let place = page.in_region();
         // (The line of its lock is not asked for: it is the next thing that is loaded.)
         let state = &region.pages[place];
-        let Some(held) = try_lock_page_closed(&region.lock, &state.lock) else { return false };
+        // Let go after the page.
+        let alone = self.lanes.enter_alone(lane);
+        let held = match &alone {
+            Some(_) => try_lock_page_alone(&state.lock),
+            None => try_lock_page_closed(&region.lock, &state.lock),
+        };
+        let Some(held) = held else { return false };
+        debug_assert!(alone.is_none() || !region.lock.is_held(), "who is alone holds nothing else");
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // No entry outlives the locks of its operation where only the process dies.
         debug_assert_eq!(region.lanes(place), 0);
@@ -314,6 +321,62 @@ mod tests {
             }
         }
         file.write_at(&[], 0).expect("nothing");
+    }
+
+    /// Who has a lane to itself takes locks by plain stores, until another thread works on the file.
+    #[test]
+    fn a_thread_is_alone_until_another_one_comes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), Medium::Ram);
+        let is_alone = || {
+            let engine = file.engine();
+            engine.lanes.enter_alone(&engine.lane()).is_some()
+        };
+        // Where the light fences are not the usual ones, nobody ever is.
+        assert_eq!(is_alone(), crate::platform::barrier::is_usual());
+        file.write_at(&[2; 8], 64).expect("a write");
+        assert_eq!(is_alone(), crate::platform::barrier::is_usual(), "it is let go");
+        std::thread::scope(|s| {
+            s.spawn(|| assert_eq!(file.load::<u8>(64).expect("a read"), 2));
+        });
+        assert!(!is_alone(), "another thread has read");
+        assert!(stays(&file, 8, 8));
+    }
+
+    /// This thread stores and reads back, by plain locks, when another one begins: with locks of the same page and of its
+    /// region, flips, and deployments.
+    #[test]
+    fn who_is_alone_loses_nothing_when_another_one_comes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for round in 0..60u64 {
+            let folder = folder.path().join(round.to_string());
+            std::fs::create_dir(&folder).expect("a folder");
+            let file = file(&folder, Medium::Ram);
+            let has_begun = AtomicBool::new(false);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    while !has_begun.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    for n in 0..200u64 {
+                        file.store(64, &n).expect("a write");
+                        file.write_at(&[n as u8; 200], 128).expect("a flip");
+                        if n.is_multiple_of(8) {
+                            file.deploy(0..PAGE as u64).expect("a deployment");
+                        }
+                        assert_eq!(file.load::<u64>(64).expect("a read"), n);
+                    }
+                });
+                for n in 0..2000u64 {
+                    file.store(0, &n).expect("a write");
+                    assert_eq!(file.load::<u64>(0).expect("a read"), n);
+                    has_begun.store(n >= 5 * round, Ordering::Relaxed);
+                }
+            });
+            assert_eq!(file.load::<u64>(0).expect("a read"), 1999);
+            assert_eq!(file.load::<[u8; 200]>(128).expect("a read"), [199; 200]);
+            file.close(crate::CloseMode::Spatial).expect("to close");
+        }
     }
 
     /// It is one line that is written, and asked for, whatever the part of it.

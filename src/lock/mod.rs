@@ -263,6 +263,19 @@ pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option
     try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
 }
 
+/// The same by plain stores, if nobody has it, for who knows that no other thread takes a lock here until this one is let
+/// go. So there is no region's word to be looked at.
+#[inline(always)]
+pub fn try_lock_page_alone(page: &LockWord) -> Option<HeldClosed<'_>> {
+    let seen = page.0.load(Ordering::Relaxed);
+    if seen & HELD != 0 {
+        return None;
+    }
+    let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
+    page.0.store(seen | taken, Ordering::Relaxed);
+    Some(HeldClosed(page))
+}
+
 #[inline(always)]
 fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
     let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
