@@ -9,6 +9,8 @@
 //! Invariants:
 //! - a private lane's fields are stored to by its owner only, but for the page of a record, which
 //!   whoever made the entry void sets to none;
+//! - whoever takes locks has a lane, and who has taken one beside another's knows that nobody is inside the gate of who is
+//!   alone, nor will be: so who is inside is the only one that works on the file;
 //! - a record names what the entry in its place says until a newer entry over it has been drained;
 //! - the words of all entries before `unsettled_from` are durable, and that is never more than a batch
 //!   behind: so an entry's place is used again only when nothing needs the entry any more.

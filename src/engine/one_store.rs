@@ -5,10 +5,11 @@
 //! line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
 //! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
 //!
-//! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock.
+//! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock,
+//! which is a plain store as long as no other thread works on the file (`Lanes::enter_alone`).
 //! Readers of the page begin again, by its home word or by versions (`loom_models`: `who_reads_a_page_by_its_word`,
-//! `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`): another thread may well see half of a slice that was stored so. Who pins the page keeps its bytes: that write goes another way
-//! (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
+//! `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`): another thread may well see half of a slice that
+//! was stored so. Who pins the page keeps its bytes: that write goes another way (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
 //! would do for whole words in lines that no entry names, and nothing else.
 //!
 //! May import what `small` may.

@@ -2,6 +2,8 @@
 //!
 //! Owns: the lock word and the two granularities (MGSP III-C2). Invariants:
 //! - a page's writer holds either the page's word or its region's word, never both;
+//! - whoever takes a word has a lane of the file meanwhile: so who has the only one may take a page's word by plain
+//!   stores, without a look at the region's ([`try_lock_page_alone`]);
 //! - words are taken in ascending order of place in the file, so no cycle of waiting exists;
 //! - the version only grows, and grows at least whenever something that a reader could see has
 //!   changed;
