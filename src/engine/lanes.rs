@@ -427,6 +427,20 @@ impl Drop for InUse<'_> {
     }
 }
 
+/// A lane that was taken just now: given back by a panic, before anybody has worked in it.
+struct Claimed<'a> {
+    lane: &'a Lane,
+    is_kept: bool,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.lane.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Whose lanes a thread's claim is about. The engine implements it.
 pub trait LaneKeeper: Send + Sync + 'static {
     /// The lanes.
@@ -539,8 +553,8 @@ impl Lanes {
             self.shut[Gate::Alone as usize].store(true, Ordering::Relaxed);
             barrier::heavy();
         } else {
-            // Never opened again. Others may do the same at the same time.
-            std::mem::forget(self.shut(Gate::Alone));
+            // Never opened again, not by a panic either. Others may do the same at the same time.
+            self.shut_and_wait(Gate::Alone);
         }
         // Release: as who reads it acquires it.
         self.are_shared.store(true, Ordering::Release);
@@ -550,7 +564,12 @@ impl Lanes {
     /// that somebody inside may wait for.
     pub fn shut(&self, gate: Gate) -> Shut<'_> {
         let shut = Shut(&self.shut[gate as usize]);
-        shut.0.store(true, Ordering::Relaxed);
+        self.shut_and_wait(gate);
+        shut
+    }
+
+    fn shut_and_wait(&self, gate: Gate) {
+        self.shut[gate as usize].store(true, Ordering::Relaxed);
         // Orders the mark before the looks at the lanes.
         barrier::heavy();
         for lane in self.all() {
@@ -559,7 +578,6 @@ impl Lanes {
                 patience.wait();
             }
         }
-        shut
     }
 
     /// Every lane that a thread has ever taken. For who looks for marks that threads have set in theirs: a lane is
@@ -662,7 +680,12 @@ impl Lanes {
                     .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
                     .then_some(LaneIndex(n as u16))
             })
-            .inspect(|index| self.note_taken(&self[*index]))
+            .inspect(|index| {
+                let lane = &self[*index];
+                let mut claimed = Claimed { lane, is_kept: false };
+                self.note_taken(lane);
+                claimed.is_kept = true;
+            })
     }
 }
 

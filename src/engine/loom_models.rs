@@ -204,7 +204,9 @@ fn alone_beside_another(by_region: bool) {
             let lock = &region.pages[0].lock;
             if may_be_alone {
                 let alone = keeper.lanes.enter_alone(&lane);
-                if let Some(_held) = alone.as_ref().and_then(|_| try_lock_page_alone(lock)) {
+                if let Some(_held) =
+                    alone.as_ref().and_then(|alone| try_lock_page_alone(lock, alone))
+                {
                     return count(&counts);
                 }
                 // As others do. Outside: nobody waits for who waits.

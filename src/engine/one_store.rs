@@ -6,7 +6,7 @@
 //! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
 //!
 //! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock,
-//! which is a plain store as long as no other thread works on the file (`Lanes::enter_alone`).
+//! which is a plain store until a second thread works on the file (`Lanes::enter_alone`).
 //! Readers of the page begin again, by its home word or by versions (`loom_models`: `who_reads_a_page_by_its_word`,
 //! `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`): another thread may well see half of a slice that
 //! was stored so. Who pins the page keeps its bytes: that write goes another way (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
@@ -143,10 +143,9 @@ impl Engine {
         let place = page.in_region();
         // (The line of its lock is not asked for: it is the next thing that is loaded.)
         let state = &region.pages[place];
-        // Let go after the page.
         let alone = self.lanes.enter_alone(lane);
         let held = match &alone {
-            Some(_) => try_lock_page_alone(&state.lock),
+            Some(alone) => try_lock_page_alone(&state.lock, alone),
             None => try_lock_page_closed(&region.lock, &state.lock),
         };
         let Some(held) = held else { return false };
@@ -324,7 +323,7 @@ mod tests {
         file.write_at(&[], 0).expect("nothing");
     }
 
-    /// Who has a lane to itself takes locks by plain stores, until another thread works on the file.
+    /// Who has the only lane takes locks by plain stores, until another thread works on the file.
     #[test]
     fn a_thread_is_alone_until_another_one_comes() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -19,7 +19,7 @@
 //! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
 //! read-modify-write waits on x86 for all outstanding stores, which after a vouched flip would
 //! be a second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
-//! read, if there is one: a next write has a locked instruction of its own.
+//! read, if there is one: a next write needs nothing of the kind.
 
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicU64, Backoff, Ordering, fence, sleep};
@@ -219,7 +219,7 @@ impl Drop for HeldClosed<'_> {
 ///
 /// An unlocking store may still be on its way when the next instructions load. Two threads that each
 /// wrote and then looked at what the other writes could both find nothing: each read would come
-/// before the other's write, in no order at all. (Taking a lock waits in any case.)
+/// before the other's write, in no order at all.
 ///
 /// What is remembered is the thread's and not one file's: operations on two files have an order, too.
 ///
@@ -265,10 +265,13 @@ pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option
     try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
 }
 
-/// The same by plain stores, if nobody has it, for who knows that no other thread takes a lock here until this one is let
-/// go. So there is no region's word to be looked at.
+/// The same by plain stores, if nobody has it, for who is `alone` until this one is let go: no other thread takes a lock of
+/// these, or looks at one to pin or to commit, meanwhile. So there is no region's word to be looked at.
 #[inline(always)]
-pub fn try_lock_page_alone(page: &LockWord) -> Option<HeldClosed<'_>> {
+pub fn try_lock_page_alone<'a>(
+    page: &'a LockWord,
+    _alone: &'a impl Sized,
+) -> Option<HeldClosed<'a>> {
     let seen = page.0.load(Ordering::Relaxed);
     if seen & HELD != 0 {
         return None;

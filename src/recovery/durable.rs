@@ -304,7 +304,7 @@ impl Pair<'_> {
             while from < words {
                 let mut at = self.next_words(first, from, words)?;
                 // A region's word may say that all of its pages are away, and they have no words.
-                unless!(RegionsNotBegun, at = at.min(next_region_words(&regions, from, words)));
+                unless!(RegionsNotBegun, at = next_region_words(&regions, from..at));
                 if at >= words {
                     break;
                 }
@@ -472,11 +472,12 @@ impl Pair<'_> {
     }
 }
 
-/// Where, from byte `from` of the slice words of a superchunk on, those of a region begin whose word says something.
-/// `words`, how many bytes there are: nowhere.
-fn next_region_words(regions: &[u8], from: usize, words: usize) -> usize {
-    let next = regions.iter().skip(from / PER_REGION_BYTE).position(|byte| *byte != 0);
-    next.map_or(words, |bytes| from + bytes * PER_REGION_BYTE)
+/// Where, within these bytes of the slice words of a superchunk, those of a region begin whose word says something. Where
+/// they end: nowhere. They begin at a page of words.
+fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
+    let ends = words.end.div_ceil(PER_REGION_BYTE);
+    let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
+    next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
 }
 
 /// Of the superchunk that begins at `start`: its first page, and how many bytes the words of its pages

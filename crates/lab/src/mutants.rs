@@ -209,7 +209,16 @@ fn fate(mutant: Mutant) -> Fate {
         TogetherWhileOpen => {
             by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("5")])
         }
-        WholeWordGivenBack | PagesWordGivenBack | DeployWordGivenBack => by(Killer::Schedules("6")),
+        WholeWordGivenBack => {
+            by_any(&[test("atomic_mmap", "what_is_deployed_is_known"), Killer::Schedules("6")])
+        }
+        PagesWordGivenBack => {
+            by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("6")])
+        }
+        DeployWordGivenBack => by_any(&[
+            test("atomic_mmap", "what_a_region_word_has_sent_away_comes_home"),
+            Killer::Schedules("6"),
+        ]),
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
         // ---- durable points ---------------------------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
