@@ -553,7 +553,7 @@ impl Lanes {
             self.shut[Gate::Alone as usize].store(true, Ordering::Relaxed);
             barrier::heavy();
         } else {
-            // Never opened again, not by a panic either. Others may do the same at the same time.
+            // Others may do the same at the same time.
             self.shut_and_wait(Gate::Alone);
         }
         // Release: as who reads it acquires it.
@@ -568,6 +568,7 @@ impl Lanes {
         shut
     }
 
+    /// The same, and nobody opens it again by themselves: not who is cut off by a panic, either.
     fn shut_and_wait(&self, gate: Gate) {
         self.shut[gate as usize].store(true, Ordering::Relaxed);
         // Orders the mark before the looks at the lanes.

@@ -6,8 +6,8 @@
 //!
 //! Why that is right. Whoever may store to a home slot has first taken the page's word or its region's, and
 //! then looks for pins; who pins here has first pinned, and then looks at both words. All four are
-//! sequentially consistent (but for who is alone, `Lanes::enter_alone`: nobody pins meanwhile), so one of the two sees the other: the writer finds the pin, or the word is found
-//! held. Whoever held it before and has let go is seen with all that it has done. So a page whose words are
+//! sequentially consistent (but for who is alone, `Lanes::enter_alone`: nobody pins meanwhile), so one of the
+//! two sees the other: the writer finds the pin, or the word is found held. Whoever held it before and has let go is seen with all that it has done. So a page whose words are
 //! found free, and whose slices are found at home after that, stays as it is. The length likewise: who cuts
 //! off says so (`cutting`) and then looks for pins.
 

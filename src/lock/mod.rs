@@ -277,6 +277,7 @@ pub fn try_lock_page_alone<'a>(
         return None;
     }
     let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
+    // Nobody looks at it now. Who does later has waited for the end of being alone, which releases.
     page.0.store(seen | taken, Ordering::Relaxed);
     Some(HeldClosed(page))
 }
