@@ -78,6 +78,11 @@ mutants! {
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over pages flips into durable slots",
         LengthNotCheckedAgain "length-not-checked-again": "the length is not looked at again under the locks",
         FlipOverView "flip-over-view": "a flip copies over a view's bytes",
+        CopyOverView "copy-over-view": "who copies at once does not look for views",
+        CopyOverEntries "copy-over-entries": "who copies at once does not look for live entries",
+        CopyToHoles "copy-to-holes": "who copies at once does not look whether there is space",
+        CopyNotNoted "copy-not-noted": "who copies at once notes no change for the next durable point",
+        WordsNotCounted "words-not-counted": "who copies at once does not count what the entry has to hold",
         FailedCopyNotDrained "failed-copy-not-drained": "a copy that fails is not drained before the locks open",
         PartsWhileResizing "parts-while-resizing": "who writes several pieces does not pass the gate that a shrink shuts",
         LogNotMeasured "log-not-measured": "an operation that no log holds is not refused",
@@ -163,7 +168,6 @@ mutants! {
         VouchNotPublished "vouch-not-published": "a vouched flip is not published in DRAM",
     }
     "engine/ways.rs" {
-        LinesToOneSide "lines-to-one-side": "slices of both sides are all copied to the home file",
         FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
         FlipNoDrainAfterWord "flip-no-drain-after-word": "no drain after a flip's word",
         UndoSpillNotWritten "undo-spill-not-written": "the words of a spilled undo entry are not written",
@@ -180,9 +184,6 @@ mutants! {
         LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between logged data and the end of its entry",
         LoggedNotEnded "logged-not-ended": "the entry of logged data is not retired",
         LoggedNoDrainAfterEnd "logged-no-drain-after-end": "no drain after the end of logged data",
-        SecondPartFromValidSlot "second-part-from-valid-slot": "a part that shares a slice with the one before forgets that one",
-        CompletedFromFreeSlot "completed-from-free-slot": "a slice in part is completed from the slot that is not valid",
-        CopyJoinsSuperchunks "copy-joins-superchunks": "a copy runs over the end of a superchunk",
     }
     "engine/live.rs" {
         VouchOverOtherLane "vouch-over-other-lane": "an entry vouches for slices that another lane's entry names",
@@ -236,6 +237,12 @@ mutants! {
         HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",
         KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
         HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
+    }
+    "engine/free_slots.rs" {
+        LinesToOneSide "lines-to-one-side": "slices of both sides are all copied to the home file",
+        SecondPartFromValidSlot "second-part-from-valid-slot": "a part that shares a slice with the one before forgets that one",
+        CompletedFromFreeSlot "completed-from-free-slot": "a slice in part is completed from the slot that is not valid",
+        CopyJoinsSuperchunks "copy-joins-superchunks": "a copy runs over the end of a superchunk",
     }
     "engine/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",

@@ -468,9 +468,11 @@ fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same()
         }
         tx.commit().expect("commit");
     };
+    // Twice: then there is space on both sides, and nothing else has to be made ready.
+    write(&traced.file);
     write(&traced.file);
     let trace = traced.trace(write);
-    assert_eq!(traced.file.stats().spilled_writes, before + 2);
+    assert_eq!(traced.file.stats().spilled_writes, before + 3);
     assert_eq!(drains(&trace), 3, "{:?}", short(&trace));
     // It allocates its place in the log area, and does nothing else but store.
     let calls: Vec<&What> = trace.iter().filter(|what| is_call(what)).collect();

@@ -186,6 +186,22 @@ impl Validity {
         self.0 >> (offset as usize % PAGE / SLICE)
     }
 
+    /// The side on which the `len` bytes from `offset` of the file on are valid, whole slices of the page and at least one, if
+    /// it is one.
+    #[inline(always)]
+    pub const fn side_of(self, offset: u64, len: usize) -> Option<Side> {
+        // At the upper end of the word, with nothing below.
+        let others = SLICES_PER_PAGE - len / SLICE;
+        let there = self.bits_from(offset) << others;
+        if there == 0 {
+            Some(Side::Home)
+        } else if there == !0 << others {
+            Some(Side::Reflection)
+        } else {
+            None
+        }
+    }
+
     /// Where a flip writes: the slots that are not valid.
     pub const fn targets(self) -> Self {
         Validity(!self.0)
@@ -204,6 +220,21 @@ const fn spread(bit: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_side_of_some_slices_is_that_of_each_if_it_is_one() {
+        for bits in [0, 1, !0, 1 << 63, 0xFF00, 0x8000_0000_0000_0001, !1, !0 >> 1, !0 << 32] {
+            let valid = Validity(bits);
+            for first in 0..SLICES_PER_PAGE {
+                for end in first + 1..=SLICES_PER_PAGE {
+                    let offset = (3 * PAGE + first * SLICE) as u64;
+                    let is_one = (first..end).all(|n| valid.side(n) == valid.side(first));
+                    let side = is_one.then(|| valid.side(first));
+                    assert_eq!(valid.side_of(offset, (end - first) * SLICE), side);
+                }
+            }
+        }
+    }
 
     #[test]
     fn runs_cover_the_set_exactly() {

@@ -43,6 +43,16 @@ pub const fn slices_of(offset: u64, len: usize) -> usize {
     (offset as usize % SLICE + len + SLICE - 1) / SLICE
 }
 
+/// What `len` bytes at `offset`, at least one, cover of their page. None: they are none, or lie in several.
+#[inline]
+pub const fn in_page(offset: u64, len: usize) -> Option<PageSpan> {
+    let start = offset as usize % PAGE;
+    if len == 0 || len > PAGE - start {
+        return None;
+    }
+    Some(PageSpan { page: PageIndex::of(offset), start, end: start + len })
+}
+
 /// The pages that `range` touches, in order. `range` must not be inverted.
 pub fn pages(range: Range<u64>) -> impl Iterator<Item = PageSpan> + Clone {
     page_indices(&range).map(move |page| of_page(&range, page))

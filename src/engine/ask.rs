@@ -9,9 +9,9 @@
 
 use super::Engine;
 use super::lanes::Lane;
-use super::plan::{Part, RegionPlan, bits};
+use super::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan, bits};
 use crate::format::layout;
-use crate::units::{PAGE, PageIndex, RegionIndex, SLICE};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
 /// Parts of one operation whose lines are asked for ahead. (More than the processor waits for at a time: 64 scattered
 /// parts took 0.9 of the time they take where only the first 16 are asked for. But what is asked for early is to be there
@@ -22,19 +22,68 @@ const PAGES_OF_A_LINE: usize = 4;
 /// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
 const ASKED_REGIONS: usize = 64;
 
+/// Pages whose translations lie in one line of the page table. Those further on are found while the pages
+/// before are copied.
+const PAGES_OF_TRANSLATIONS: usize = 8;
+
 impl Engine {
-    /// Asks for what the commit of `parts`, several or over several pages, needs at the ends of each. What hangs
-    /// on something else that is asked for comes last: it would keep everything behind it waiting.
+    /// Asks for what a write of `len` bytes at `offset`, one or several whole pages or over several, needs first: locks, what
+    /// is known of its pages, and translations.
+    ///
+    /// By who is asked to write, before it calls a function: behind the drain of the operation before there is room for some
+    /// sixty stores, and a function begins with as many as it has registers to save. What comes after that waits for the
+    /// drain, and a miss would begin when it is over.
+    #[inline(always)]
+    pub(super) fn ask_for_pages(&self, len: usize, offset: u64) {
+        let page = PageIndex::of(offset);
+        let Some(region) = self.state.touched(page.region()) else { return };
+        let (first, into) = (page.in_region(), offset as usize % PAGE);
+        let count = (into + len).div_ceil(PAGE);
+        if count > 1 {
+            self.platform.prefetch_own(&region.lock);
+        }
+        if count < PAGES_FOR_REGION_LOCK as usize {
+            self.platform.prefetch_own(&region.pages[first]);
+            if count > 1 {
+                let last = (first + count).min(PAGES_PER_REGION) - 1;
+                self.platform.prefetch_own(&region.pages[last]);
+            }
+        }
+        // Translations on both sides: it is not known yet which one is free. A line that is streamed to is not to be in the
+        // cache, so it is one that is not written, or is written late: by then it has come and can go. (A line of the page
+        // beside would leave the page's own translation to be found.)
+        let beside = if into >= SLICE { 0 } else { PAGE - SLICE };
+        let beside = page.start() + beside as u64;
+        self.ask_for_translations(beside);
+        if count > PAGES_OF_TRANSLATIONS {
+            self.ask_for_translations(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
+        }
+    }
+
+    /// Asks for the home byte at `offset` on both sides.
+    #[inline(always)]
+    fn ask_for_translations(&self, offset: u64) {
+        self.home.prefetch_store(offset);
+        self.reflection.prefetch_store(layout::reflection(offset));
+    }
+
+    /// Asks for what the commit of `parts`, several or over several pages, needs of the first page of each. (The first page
+    /// of one part alone was [asked for](Self::ask_for_pages) before.)
     #[inline]
-    pub(super) fn ask_for_ends(&self, lane: &Lane, parts: &[Part<'_>]) {
-        let parts = || parts.iter().take(ASKED_PARTS);
-        for part in parts() {
+    pub(super) fn ask_for_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
+        for part in parts.iter().take(ASKED_PARTS) {
             let page = PageIndex::of(part.offset);
             if !lane.recent.has(page) {
                 self.ask_for_first_page(page, part);
             }
         }
-        for part in parts() {
+    }
+
+    /// Asks for the slices at the ends of `parts` that are covered in part. They hang on something else that is asked for,
+    /// so they come last: they would keep everything behind them waiting.
+    #[inline]
+    pub(super) fn ask_for_ends(&self, parts: &[Part<'_>]) {
+        for part in parts.iter().take(ASKED_PARTS) {
             let end = part.range().end;
             if !part.offset.is_multiple_of(SLICE as u64) {
                 self.ask_for_slice(part.offset);
@@ -61,8 +110,7 @@ impl Engine {
         } else {
             page.start() + (PAGE - SLICE) as u64
         };
-        self.home.prefetch_write(beside);
-        self.reflection.prefetch_write(layout::reflection(beside));
+        self.ask_for_translations(beside);
     }
 
     /// Asks for the valid slot of the slice that holds the byte at `offset`: it is loaded, since the slice is

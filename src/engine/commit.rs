@@ -13,7 +13,7 @@ use super::lanes::{Gate, InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;
-use super::plan::{self, Plans, RegionPlan, WordMove};
+use super::plan::{self, Moves, Plans, RegionPlan, WordMove};
 use super::read::ReadMark;
 use super::state::{RegionState, WordTaken};
 use super::stats::Counter;
@@ -21,12 +21,12 @@ use super::ways;
 use crate::bitmap::span;
 use crate::bitmap::{Side, Slices};
 use crate::error::{Error, Result};
-use crate::format::entry::{SpilledPage, WordId};
+use crate::format::entry::{SpilledPage, UNDO_INLINE, WordId};
 use crate::format::layout;
 use crate::lock::{AllHeld, Held, close_before_looking};
 use crate::mutant::{planted, unless};
 use crate::terms::{DeployPolicy, Durability};
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
 
 impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
@@ -34,9 +34,11 @@ impl Engine {
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.one_store.takes(offset, data.len()) {
             if self.try_at_once(data, offset) { Ok(()) } else { self.write_anyhow(data, offset) }
-        } else if data.len() <= self.small.longest() {
+        } else if data.len() <= self.small.longest() && offset as usize % PAGE + data.len() <= PAGE
+        {
             self.write_small(data, offset)
         } else {
+            self.ask_for_pages(data.len(), offset);
             self.write_whole_pages(data, offset)
         }
     }
@@ -49,6 +51,11 @@ impl Engine {
 
     /// As [`commit`](Self::commit), counted as a transaction.
     pub fn commit_transaction(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
+        if let [part] = parts
+            && !is_in_page(part.offset, part.data.len())
+        {
+            self.ask_for_pages(part.data.len(), part.offset);
+        }
         // No result is handed through: who moves one loads more of it than was just stored, and waits until that has
         // left the processor, behind the last drain.
         if let Err(error) = self.commit(parts, marks) {
@@ -116,7 +123,10 @@ impl Engine {
                 self.ask_for_lines(&lane, part);
             }
         } else {
-            self.ask_for_ends(&lane, parts);
+            if parts.len() > 1 {
+                self.ask_for_first_pages(&lane, parts);
+            }
+            self.ask_for_ends(parts);
         }
         let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
         if in_page {
@@ -158,49 +168,30 @@ impl Engine {
             }),
             _ => None,
         };
-        let moves = plan::word_moves(&plans, parts, shared_word.is_some());
-        let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
-        if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
-            // Logged data moves no bit of the region's word.
-            drop(shared_word);
-            return self.commit_pinned(lane, parts, held);
-        }
-        // Allocation, before the first store.
-        let needed = ways::spilled_len(&moves);
-        if needed > layout::LOG_AREA_LEN {
-            return Err(self.too_large(needed));
-        }
-        self.ensure_moved(lane, &moves)?;
-        let extents = ways::must_spill(&moves).then(|| self.log_area.take(needed));
-        if moves.len() > 1 {
-            self.ensure_lane(lane, lane.index())?;
-        }
-        if let Some(extents) = &extents
-            && !planted!(UndoSpillNotAllocated)
-        {
-            self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
-        }
-        if self.durable.is_some() {
-            ways::moved_pages(&moves).for_each(|(page, _)| self.note_changed(page));
-        }
-        // Stores.
-        if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
-            let targets = ways::moved_pages(&moves).filter_map(|(page, slices)| {
-                let region = self.state.touched(page.region())?;
-                Some(Target { page, region, slices })
-            });
-            unless!(PagesNoClear, self.clear_live_entries(lane, targets));
-            for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
-                let named = plan::bits(plan.state.named_pages())
-                    .filter(|&n| plan.state.lanes(n) != 0 && !planted!(RegionForgetsNamed))
-                    .fold(0, |mask, n| mask | 1 << n);
-                plan.state.forget_named_pages(!named);
+        let has_shared_word = shared_word.is_some();
+        let mut moves = Moves::new();
+        let can_copy = self.can_copy_at_once(lane, &plans, has_shared_word);
+        let mut extents = None;
+        if !can_copy {
+            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+            if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
+                // Logged data moves no bit of the region's word.
+                drop(shared_word);
+                return self.commit_pinned(lane, parts, held);
             }
+            extents = self.make_ready(lane, &plans, &moves)?;
         }
+        let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
+        // Stores.
         self.copy_to_free_slots(lane, parts)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
+        if can_copy {
+            // As late as that: from here on the medium has something to do.
+            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+        }
         // In pieces before the flip is in pieces after it: each slice goes to its other slot.
-        let scattered = self.to_put_together(&plans);
+        let mut scattered = Plans::new();
+        self.find_to_put_together(&plans, &mut scattered);
         if planted!(TogetherBeforeCommit) {
             for plan in &scattered {
                 plan.pages().for_each(|n| self.copy_home_written(lane, plan.index.page(n), parts));
@@ -230,6 +221,77 @@ impl Engine {
             self.put_together(lane, &scattered, parts, &held);
         }
         Ok(())
+    }
+
+    /// Whether nothing has to be made ready before the copy: there is space for all that is stored, and neither views nor
+    /// live entries stand in the way. Under the locks.
+    #[inline(always)]
+    fn can_copy_at_once(
+        &self,
+        lane: &Lane,
+        plans: &[RegionPlan<'_>],
+        has_shared_word: bool,
+    ) -> bool {
+        let is_ready = |plan: &RegionPlan<'_>| {
+            let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
+            let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
+            let by_region = has_shared_word || plan.may_move_by_region();
+            let is_allocated = self.all_is_allocated(plan.index, true)
+                && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
+            (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
+        };
+        // As many words as there are pages, at most, and a region's: a lane's entry has room for those of one region.
+        let count = |plan: &RegionPlan<'_>| plan.touched.count_ones() as usize;
+        let fits = plans.len() == 1
+            || plans.iter().map(count).sum::<usize>() <= UNDO_INLINE
+            || planted!(WordsNotCounted);
+        // Where durable points are kept, what changes is noted before.
+        let notes_nothing = self.durable.is_none() || planted!(CopyNotNoted);
+        fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
+    }
+
+    /// Makes ready what the copy and the commit after it need: space, and no live entries about what is stored. What the
+    /// words take in the log area, where they do not fit a lane. Under the locks.
+    #[inline(never)]
+    fn make_ready(
+        &self,
+        lane: &InUse<'_>,
+        plans: &[RegionPlan<'_>],
+        moves: &[WordMove],
+    ) -> Result<Option<Extents<'_>>> {
+        // Allocation, before the first store.
+        let needed = ways::spilled_len(moves);
+        if needed > layout::LOG_AREA_LEN {
+            return Err(self.too_large(needed));
+        }
+        self.ensure_moved(lane, moves)?;
+        let extents = ways::must_spill(moves).then(|| self.log_area.take(needed));
+        if moves.len() > 1 {
+            self.ensure_lane(lane, lane.index())?;
+        }
+        if let Some(extents) = &extents
+            && !planted!(UndoSpillNotAllocated)
+        {
+            self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
+        }
+        if self.durable.is_some() {
+            ways::moved_pages(moves).for_each(|(page, _)| self.note_changed(page));
+        }
+        // Stores.
+        if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
+            let targets = ways::moved_pages(moves).filter_map(|(page, slices)| {
+                let region = self.state.touched(page.region())?;
+                Some(Target { page, region, slices })
+            });
+            unless!(PagesNoClear, self.clear_live_entries(lane, targets));
+            for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
+                let named = plan::bits(plan.state.named_pages())
+                    .filter(|&n| plan.state.lanes(n) != 0 && !planted!(RegionForgetsNamed))
+                    .fold(0, |mask, n| mask | 1 << n);
+                plan.state.forget_named_pages(!named);
+            }
+        }
+        Ok(extents)
     }
 
     /// Sees to the space behind the words that move, and behind the slots that they make valid.

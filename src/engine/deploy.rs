@@ -193,9 +193,7 @@ impl Engine {
         // Orders the home slots, and the clearing of live entries that name them, before the words
         // that make them valid.
         unless!(DeployNoDrainBeforeWords, self.drain(lane));
-        for change in &moves {
-            self.store_moved_word(lane, change);
-        }
+        self.store_moved_words(lane, &moves);
         // Orders the words before whoever writes to the reflection slots next: a word that were
         // lost would make those valid again.
         unless!(DeployNoDrainAfterWords, self.drain(lane));

@@ -9,6 +9,7 @@
 //! | `log_area` | where do entries go that do not fit their lane? |
 //! | `space` | is there space behind it? |
 //! | `gather` | how are bytes gathered that are valid in several places? |
+//! | `free_slots` | how do bytes get to the slots that are not valid? |
 //! | `read` | how is a state read that no operation is half way through? |
 //! | `read_in_page` | how does a read go that lies within one page? |
 //! | `read_in_region` | how does a read go of several pages of one region that lie on one side? |
@@ -50,6 +51,7 @@ mod come_home;
 pub(crate) mod commit;
 mod deploy;
 pub(crate) mod durable;
+mod free_slots;
 mod gather;
 mod in_page;
 mod in_place;

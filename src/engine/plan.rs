@@ -4,11 +4,11 @@
 
 use super::state::RegionState;
 use crate::bitmap::Slices;
-use crate::bitmap::span::{self, RegionSpan};
+use crate::bitmap::span::{self, PageSpan, RegionSpan};
 use crate::format::entry::WordId;
-use crate::lock::{AllHeld, Held, lock_pages, lock_region};
+use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region};
 use crate::mutant::planted;
-use crate::units::{PageIndex, RegionIndex};
+use crate::units::{PAGE, PageIndex, RegionIndex};
 use smallvec::SmallVec;
 
 /// Bytes that an operation writes to one place.
@@ -54,14 +54,28 @@ impl<'e> RegionPlan<'e> {
     }
 
     /// Whether the region's lock is taken, and not its pages'.
+    #[inline]
     pub fn is_exclusive(&self) -> bool {
-        self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
+        // (That it is one page is found out sooner than how many there are.)
+        !self.is_one_page() && self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
+    }
+
+    /// Whether it touches one page and no more.
+    #[inline]
+    fn is_one_page(&self) -> bool {
+        self.touched.is_power_of_two()
     }
 
     /// Whether the pages that are written whole are to move by the region's word although others share it, if this is the
     /// only plan: that makes it the only word of the operation. Elsewhere their own words serve as well.
     pub fn may_move_by_shared_word(&self) -> bool {
         self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
+    }
+
+    /// Whether the pages that are written whole move by the region's word, which nobody shares: the region is held.
+    #[inline]
+    pub fn may_move_by_region(&self) -> bool {
+        self.is_exclusive() && self.whole.count_ones() > 1
     }
 
     /// Places of the touched pages, ascending.
@@ -83,13 +97,15 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
 /// takes locks while it is pinned.
 pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
     debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
-    let locks = plans.iter().map(|p| if p.is_exclusive() { 1 } else { p.touched.count_ones() });
-    let mut held = AllHeld::with_capacity(locks.sum::<u32>() as usize);
+    let mut held = AllHeld::with_capacity(plans.len());
     for plan in plans {
         if planted!(NothingLocked) {
             continue;
         }
-        if plan.is_exclusive() {
+        if plan.is_one_page() {
+            let place = plan.touched.trailing_zeros() as usize;
+            held.push(lock_page(&plan.state.lock, &plan.state.pages[place].lock));
+        } else if plan.is_exclusive() {
             held.push(lock_whole_region(plan.state));
         } else {
             let pages = plan.pages().map(|n| &plan.state.pages[n].lock);
@@ -113,19 +129,28 @@ pub(super) fn plan_writes<'e, E>(
     parts: &[Part<'_>],
     region: impl Fn(RegionIndex) -> Result<&'e RegionState, E>,
 ) -> Result<(), E> {
-    for part in parts {
-        for span in span::regions(part.range()) {
-            let known = plans.last().is_some_and(|last| last.index == span.region);
-            if !known {
-                let mut plan = RegionPlan::touching(region(span.region)?, &span);
-                plan.touched = 0;
-                plans.push(plan);
+    let mut touch = |index: RegionIndex, touched: u64, whole: u64| {
+        match plans.last_mut() {
+            Some(last) if last.index == index => {
+                last.touched |= touched;
+                last.whole |= whole;
             }
-            let Some(plan) = plans.last_mut() else { continue };
-            plan.touched |= Slices::range(span.pages.start, span.pages.end).0;
+            _ => plans.push(RegionPlan { index, state: region(index)?, touched, whole }),
+        }
+        Ok(())
+    };
+    for part in parts {
+        // What a transaction has many of.
+        if let Some(span) = span::in_page(part.offset, part.data.len()) {
+            let page = 1 << span.page.in_region();
+            touch(span.page.region(), page, if span.len() == PAGE { page } else { 0 })?;
+            continue;
+        }
+        for span in span::regions(part.range()) {
             let start = part.offset.max(span.region.start());
             let end = part.range().end.min(RegionIndex(span.region.0 + 1).start());
-            plan.whole |= whole_pages(start, end);
+            let touched = Slices::range(span.pages.start, span.pages.end).0;
+            touch(span.region, touched, whole_pages(start, end))?;
         }
     }
     Ok(())
@@ -133,9 +158,9 @@ pub(super) fn plan_writes<'e, E>(
 
 /// The pages that `start..end`, within one region, covers from end to end.
 fn whole_pages(start: u64, end: u64) -> u64 {
-    let first = start.div_ceil(crate::units::PAGE as u64);
-    let in_part = if planted!(PartTakenForWhole) { crate::units::PAGE as u64 - 1 } else { 0 };
-    let last = (end + in_part) / crate::units::PAGE as u64;
+    let first = start.div_ceil(PAGE as u64);
+    let in_part = if planted!(PartTakenForWhole) { PAGE as u64 - 1 } else { 0 };
+    let last = (end + in_part) / PAGE as u64;
     if first >= last {
         return 0;
     }
@@ -153,18 +178,18 @@ pub(super) struct WordMove {
     pub old: u64,
 }
 
-/// The words that flip so that all the written slices become valid: one region word for the pages that are
-/// written whole, where the region is held or, with `has_shared_word`, its word was taken for them; a slice word for
-/// each other page.
+/// Puts the words that flip so that all the written slices become valid into `moves`, which are none: one region word for
+/// the pages that are written whole, where the region is held or, with `has_shared_word`, its word was taken for them; a
+/// slice word for each other page.
+// Not returned, as above.
 pub(super) fn word_moves(
+    moves: &mut Moves,
     plans: &[RegionPlan<'_>],
     parts: &[Part<'_>],
     has_shared_word: bool,
-) -> Moves {
-    let mut moves = Moves::new();
+) {
     for plan in plans {
-        let by_region = plan.is_exclusive() && plan.whole.count_ones() > 1;
-        if by_region || has_shared_word {
+        if has_shared_word || plan.may_move_by_region() {
             let old = plan.state.region_word();
             moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
         } else {
@@ -175,26 +200,29 @@ pub(super) fn word_moves(
     // Pages in part, in the order of the parts; several parts may share a page.
     let mut plan = plans.iter();
     let mut current = plan.next();
+    let mut move_slices = |span: PageSpan| {
+        while current.is_some_and(|p| p.index < span.page.region()) {
+            current = plan.next();
+        }
+        let Some(p) = current else { return };
+        let place = span.page.in_region();
+        if p.whole >> place & 1 == 1 {
+            return;
+        }
+        match moves.last_mut() {
+            Some(last) if last.word == WordId::Slice(span.page) => {
+                last.mask |= if planted!(SecondPartNotMoved) { 0 } else { span.slices().0 };
+            }
+            _ => moves.push(slice_move(p, place, span.slices())),
+        }
+    };
     for part in parts {
-        // All pages between them are whole.
-        for span in span::ends(part.range()) {
-            while current.is_some_and(|p| p.index < span.page.region()) {
-                current = plan.next();
-            }
-            let Some(p) = current else { break };
-            let place = span.page.in_region();
-            if p.whole >> place & 1 == 1 {
-                continue;
-            }
-            match moves.last_mut() {
-                Some(last) if last.word == WordId::Slice(span.page) => {
-                    last.mask |= if planted!(SecondPartNotMoved) { 0 } else { span.slices().0 };
-                }
-                _ => moves.push(slice_move(p, place, span.slices())),
-            }
+        match span::in_page(part.offset, part.data.len()) {
+            Some(span) => move_slices(span),
+            // All pages between them are whole.
+            None => span::ends(part.range()).for_each(&mut move_slices),
         }
     }
-    moves
 }
 
 fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
@@ -208,7 +236,7 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::units::{PAGE, PAGES_PER_REGION, REGION};
+    use crate::units::{PAGES_PER_REGION, REGION};
 
     fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordMove])) {
         let regions: Vec<RegionState> =
@@ -220,7 +248,9 @@ mod tests {
         plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
             .expect("infallible");
         let has_word = plans.len() == 1 && plans[0].may_move_by_shared_word();
-        check(&plans, &word_moves(&plans, &parts, has_word));
+        let mut moves = Moves::new();
+        word_moves(&mut moves, &plans, &parts, has_word);
+        check(&plans, &moves);
     }
 
     #[test]

@@ -80,12 +80,18 @@ impl Engine {
         }
     }
 
-    /// The pages that an operation writes whole and is to put together: they lie in pieces. Under the locks.
-    pub(super) fn to_put_together<'e>(&self, plans: &[RegionPlan<'e>]) -> Plans<'e> {
-        let mut found = Plans::new();
-        if !self.lost.are_any() || !self.is_for_readers() {
-            return found;
+    /// Puts the pages that an operation writes whole and is to put together into `found`, which are none: they lie in
+    /// pieces. Under the locks.
+    // Not returned, as plans are not (`plan_writes`): this is asked for right behind the copy.
+    #[inline]
+    pub(super) fn find_to_put_together<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
+        if self.lost.are_any() && self.is_for_readers() {
+            self.find_scattered(plans, found);
         }
+    }
+
+    #[inline(never)]
+    fn find_scattered<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
         // To look at each page of a long write is a miss for every few of them. (Of what is longer, long reads bring home
         // what they find in pieces.)
         let is_short = |plan: &&RegionPlan<'_>| plan.whole.count_ones() <= MOST;
@@ -97,7 +103,6 @@ impl Engine {
                 found.push(RegionPlan { touched: pages, whole: pages, ..*plan });
             }
         }
-        found
     }
 
     /// Brings the pages home of which `parts` have just been committed and published. Their words are still closed.

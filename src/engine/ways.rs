@@ -21,23 +21,15 @@ use super::Engine;
 use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
-use super::plan::{Part, WordMove};
-use super::state::RegionState;
+use super::plan::WordMove;
 use super::stats::Counter;
-use crate::bitmap::span::{self, PageSpan, is_whole_pages};
-use crate::bitmap::{Side, Slices, Validity};
-use crate::error::Result;
+use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{OldBits, Spill, SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId};
 use crate::format::layout;
 use crate::mutant::{planted, unless};
-use crate::platform::{Copying, Persistence};
+use crate::platform::Copying;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
-use std::ops::Range;
-
-/// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one
-/// side are put to them all together.)
-const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
+use crate::units::{PageIndex, SLICE, WORD};
 
 impl Engine {
     // ---- flip: two drains ------------------------------------------------------------------
@@ -48,7 +40,7 @@ impl Engine {
         // Orders the data, and the clearing of live entries that name its slots, before the word
         // that makes the slots valid.
         unless!(FlipNoDrainBeforeWord, self.drain(lane));
-        self.store_moved_word(lane, change);
+        self.store_moved_words(lane, std::slice::from_ref(change));
         // The commit point: the word is durable before any reader sees the new state and before
         // the caller hears of it.
         unless!(FlipNoDrainAfterWord, self.drain(lane));
@@ -95,9 +87,7 @@ impl Engine {
         if planted!(UndoEndsBeforeWords) {
             self.end_undo_entry(lane);
         }
-        for change in moves {
-            self.store_moved_word(lane, change);
-        }
+        self.store_moved_words(lane, moves);
         // Orders all words before the end of the entry: once it ends, none is taken back.
         unless!(UndoNoDrainBeforeEnd, self.drain(lane));
         unless!(UndoNotEnded, self.end_undo_entry(lane));
@@ -113,14 +103,16 @@ impl Engine {
     }
 
     #[inline(always)]
-    pub(super) fn store_moved_word(&self, lane: &Lane, change: &WordMove) {
-        let at = match change.word {
-            WordId::Slice(page) => layout::slice_word(page),
-            WordId::Region(region) => layout::region_word(region),
-        };
-        // Nobody else stores to the word: a plain store, past the cache.
-        self.reflection.store_word_through(at, change.old ^ change.mask);
-        lane.stats.bump(Counter::BytesWritten, SLICE as u64);
+    pub(super) fn store_moved_words(&self, lane: &Lane, moves: &[WordMove]) {
+        for change in moves {
+            let at = match change.word {
+                WordId::Slice(page) => layout::slice_word(page),
+                WordId::Region(region) => layout::region_word(region),
+            };
+            // Nobody else stores to the word: a plain store, past the cache.
+            self.reflection.store_word_through(at, change.old ^ change.mask);
+        }
+        lane.stats.bump(Counter::BytesWritten, (moves.len() * SLICE) as u64);
     }
 
     // ---- logged data: three drains, and one where entries were made void -----------------------
@@ -184,172 +176,6 @@ impl Engine {
         lane.stats.bump(Counter::Pinned, 1);
     }
 
-    // ---- copying to the slots that are not valid -------------------------------------------
-
-    /// Copies the parts to the slots that are not valid, completing slices that are covered in
-    /// part from their valid slots. Durable after the next drain.
-    pub(super) fn copy_to_free_slots(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
-        // While one run is on its way, the next pages are looked at. But where each copy waits for its end,
-        // there are to be few.
-        let at_once = match self.platform.persistence() {
-            Persistence::Process => u64::MAX,
-            Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
-        };
-        let mut completed = None;
-        let mut near: Option<(RegionIndex, &RegionState)> = None;
-        for part in parts {
-            let mut run: Option<(Side, Range<u64>)> = None;
-            for span in span::regions(part.range()) {
-                let region = match near {
-                    Some((of, region)) if of == span.region => region,
-                    _ => self.region(span.region)?,
-                };
-                near = Some((span.region, region));
-                let bytes = span.bytes_of(&part.range());
-                self.ask_for_next_region(span.region, part.range().end);
-                // In one piece, which is usual for long parts: looked at and copied at once.
-                if is_whole_pages(&bytes)
-                    && let Some(valid) = region.find_valid_side(span.pages.clone())
-                {
-                    self.add_to_run(lane, part, &mut run, valid.other(), bytes);
-                    self.copy_if_long(lane, part, &mut run, at_once);
-                    continue;
-                }
-                for page in span::pages(bytes) {
-                    let free = region.validity(page.page.in_region()).targets();
-                    if page.len() == PAGE && (free.0 == 0 || free.0 == !0) {
-                        let start = page.offset();
-                        let (side, piece) = (free.side(0), start..start + PAGE as u64);
-                        self.add_to_run(lane, part, &mut run, side, piece);
-                        self.copy_if_long(lane, part, &mut run, at_once);
-                    } else {
-                        self.copy_in_sides(lane, part, &page, free, &mut completed)?;
-                    }
-                }
-            }
-            self.copy_run(lane, part, run.take());
-        }
-        Ok(())
-    }
-
-    /// Copies the run that is about to be copied, if it is long enough.
-    #[inline]
-    fn copy_if_long(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        run: &mut Option<(Side, Range<u64>)>,
-        at_once: u64,
-    ) {
-        if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
-            self.copy_run(lane, part, run.take());
-        }
-    }
-
-    /// Adds a piece to the run that is about to be copied, or copies that one first.
-    #[inline]
-    fn add_to_run(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        pending: &mut Option<(Side, Range<u64>)>,
-        side: Side,
-        piece: Range<u64>,
-    ) {
-        match pending {
-            Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
-            _ => self.copy_run(lane, part, pending.replace((side, piece))),
-        }
-    }
-
-    /// Copies what the part has of a page, each slice to its side, completing those at the ends.
-    fn copy_in_sides(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        span: &PageSpan,
-        free: Validity,
-        completed: &mut Option<u64>,
-    ) -> Result<()> {
-        let page = span.page.start();
-        let mut complete = |start: usize| {
-            let side = free.side(start / SLICE);
-            self.complete_slice(lane, part, page + start as u64, side, completed)
-        };
-        let mut start = span.start - span.start % SLICE;
-        let mut end = span.end.next_multiple_of(SLICE);
-        if span.start > start || span.end < start + SLICE {
-            complete(start)?;
-            start += SLICE;
-        }
-        if start < end && span.end < end {
-            end -= SLICE;
-            complete(end)?;
-        }
-        if start < end {
-            let offset = page + start as u64;
-            let from = (offset - part.offset) as usize;
-            self.copy_lines(lane, offset, free, &part.data[from..from + (end - start)]);
-        }
-        Ok(())
-    }
-
-    /// Copies a run of whole slices.
-    fn copy_run(&self, lane: &Lane, part: &Part<'_>, run: Option<(Side, Range<u64>)>) {
-        let Some((side, run)) = run else { return };
-        let from = (run.start - part.offset) as usize..(run.end - part.offset) as usize;
-        let (file, at) = self.slot(side, run.start);
-        self.store(lane, file, at, &part.data[from]);
-    }
-
-    /// Copies the slice at `offset`, which the part covers in part, completed by what it holds.
-    fn complete_slice(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        offset: u64,
-        side: Side,
-        completed: &mut Option<u64>,
-    ) -> Result<()> {
-        let mut slice = [0; SLICE];
-        // Two parts may share a slice: the second completes what the first has put together.
-        let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
-        let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
-        self.load_slot(base, &mut slice, offset)?;
-        let start = part.offset.max(offset);
-        let end = part.range().end.min(offset + SLICE as u64);
-        slice[(start - offset) as usize..(end - offset) as usize].copy_from_slice(
-            &part.data[(start - part.offset) as usize..(end - part.offset) as usize],
-        );
-        let (file, at) = self.slot(side, offset);
-        self.store(lane, file, at, &slice);
-        *completed = Some(offset);
-        Ok(())
-    }
-
-    /// Copies the bytes of neighbouring slices of a page, the first of which begins at `offset`, to the slots that
-    /// `sides` says. The next drain makes them durable.
-    ///
-    /// By no branch for the sides: nobody foresees them where pages were written in places.
-    #[inline(always)]
-    pub(super) fn copy_lines(&self, lane: &Lane, offset: u64, sides: Validity, bytes: &[u8]) {
-        self.slots(offset).copy_lines_in(sides_of_lines(sides, offset), bytes);
-        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
-    }
-
-    /// The same. The checksum of the bytes.
-    #[inline(always)]
-    pub(super) fn copy_lines_summed(
-        &self,
-        lane: &Lane,
-        offset: u64,
-        sides: Validity,
-        bytes: &[u8],
-    ) -> u32 {
-        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
-        self.slots(offset).copy_lines_in_summed(sides_of_lines(sides, offset), bytes)
-    }
-
     /// Stores lines of the reflection file that the next drain makes durable.
     #[inline]
     fn store_lines(&self, lane: &Lane, at: u64, lines: &[[u64; SLICE / WORD]]) {
@@ -372,21 +198,6 @@ impl Engine {
         let lines = (at % SLICE as u64 + bytes.len() as u64).div_ceil(SLICE as u64);
         lane.stats.bump(Counter::BytesWritten, lines * SLICE as u64);
     }
-}
-
-/// The sides of the lines from `offset` on, the first one's in the lowest bit.
-#[inline(always)]
-fn sides_of_lines(sides: Validity, offset: u64) -> u64 {
-    let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
-    sides.bits_from(offset)
-}
-
-/// Whether `piece` continues `run` in the same slots: on one side, and in one superchunk.
-fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bool {
-    run_side == side
-        && run.end == piece.start
-        && (run.start / SUPERCHUNK as u64 == piece.start / SUPERCHUNK as u64
-            || planted!(CopyJoinsSuperchunks))
 }
 
 /// Bytes that the words take in the log area.

@@ -19,21 +19,16 @@ use super::stats::Counter;
 use crate::bitmap::{Side, Slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::format::layout;
 use crate::lock::{AllHeld, Held, lock_page, lock_pages};
 use crate::mutant::{planted, unless};
 use crate::platform::Copying;
 use crate::terms::DeployPolicy;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex};
 use std::ops::Range;
 use std::slice;
 
-/// Pages whose translations lie in one line of the page table. Those further on are found while the pages
-/// before are copied.
-const PAGES_OF_TRANSLATIONS: usize = 8;
-
 impl Engine {
-    /// Writes `data`, which is as long as a page or longer.
+    /// Writes `data`, one or several whole pages or over several. What it needs first was [asked for](Self::ask_for_pages).
     // Not inlined: a large frame is many stores, and those wait behind the last operation's.
     #[inline(never)]
     pub(super) fn write_whole_pages(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -63,7 +58,6 @@ impl Engine {
             return false;
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
-        self.ask_for_whole(region, offset, first, count);
         let pages = first..first + count;
         let Some(valid) = region.valid_side(pages.clone()) else { return false };
         let free = valid.other();
@@ -109,32 +103,6 @@ impl Engine {
         lane.stats.bump(Counter::BytesWritten, data.len() as u64);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         true
-    }
-
-    /// Asks for the word of the lock, and for the translations of the addresses on both sides, since it is
-    /// not known yet which one is free: each is a miss, and they would be waited for one after the other.
-    ///
-    /// What is asked for is one line of a page, its last: when it is streamed to, it has come and can go. (A
-    /// line of the page beside would leave the page's own translation to be found.)
-    #[inline]
-    fn ask_for_whole(&self, region: &RegionState, offset: u64, first: usize, count: usize) {
-        if count == 1 {
-            self.platform.prefetch_own(&region.pages[first]);
-        } else {
-            self.platform.prefetch_own(&region.lock);
-            if count < PAGES_FOR_REGION_LOCK as usize {
-                self.platform.prefetch_own(&region.pages[first]);
-                self.platform.prefetch_own(&region.pages[first + count - 1]);
-            }
-        }
-        let last_line = offset + (PAGE - SLICE) as u64;
-        self.home.prefetch_write(last_line);
-        self.reflection.prefetch_write(layout::reflection(last_line));
-        if count > PAGES_OF_TRANSLATIONS {
-            let next = last_line + (PAGES_OF_TRANSLATIONS * PAGE) as u64;
-            self.home.prefetch_write(next);
-            self.reflection.prefetch_write(layout::reflection(next));
-        }
     }
 
     /// Whether nothing is to be done before the slots of the pages on the side that is free are copied to: no

@@ -339,32 +339,60 @@ pub fn lock_pages<'a>(
     held: &mut AllHeld<'a>,
 ) {
     let before = held.len();
+    if announce(region) && try_hold_all(region, pages.clone(), held) {
+        return;
+    }
+    wait_for_pages(region, pages, held, before);
+}
+
+/// The same again and again. The words from the place `before` on in `held` are those that were got hold of.
+#[cold]
+#[inline(never)]
+fn wait_for_pages<'a>(
+    region: &LockWord,
+    pages: impl Iterator<Item = &'a LockWord> + Clone,
+    held: &mut AllHeld<'a>,
+    before: usize,
+) {
     let mut patience = Patience::new();
     loop {
+        unless!(PagesKeptWhileWaiting, held.truncate(before));
+        patience.wait();
         if announce(region) && try_hold_all(region, pages.clone(), held) {
             return;
         }
-        unless!(PagesKeptWhileWaiting, held.truncate(before));
-        patience.wait();
     }
 }
 
+#[inline]
 fn try_hold_all<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord>,
     held: &mut AllHeld<'a>,
 ) -> bool {
     for page in pages {
-        let mut patience = Patience::new();
-        while !try_hold(page) {
-            if !is_announced(region) {
-                return false;
-            }
-            patience.wait();
+        if !try_hold(page) && !hold_while_announced(region, page) {
+            return false;
         }
         held.push(Held(page));
     }
     is_announced(region)
+}
+
+/// Takes a page's word once it is free. False: somebody wants the whole region.
+#[cold]
+#[inline(never)]
+fn hold_while_announced(region: &LockWord, page: &LockWord) -> bool {
+    let mut patience = Patience::new();
+    loop {
+        if !is_announced(region) {
+            return false;
+        }
+        patience.wait();
+        if try_hold(page) {
+            return true;
+        }
+    }
 }
 
 /// Sets the intention on a region that nobody holds. False: somebody does, or was faster.

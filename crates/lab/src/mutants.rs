@@ -126,11 +126,13 @@ fn fate(mutant: Mutant) -> Fate {
         SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
         | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
         | CloseSettlesNothing => by_any(&IMAGES),
-        UndoSpillNotWritten => by(test("drains", "a_transaction_whose_words_do_not_fit_a_lane")),
+        UndoSpillNotWritten | WordsNotCounted => {
+            by(test("drains", "a_transaction_whose_words_do_not_fit_a_lane"))
+        }
         DraftNotLookedAtAgain => by(test("held", "what_was_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
-        NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | SettleNoFlush
-        | ClearNotFlushed => by_any(&BY_TURNS),
+        NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
+        | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
         WholeNoClear => by(test("drains", "whole_pages_of_a_region")),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
@@ -204,6 +206,7 @@ fn fate(mutant: Mutant) -> Fate {
         | CutStaysAllocated
         | PiecesNotAllocated
         | WholeNotAllocated
+        | CopyToHoles
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
         TogetherBeforeCommit => by(EVERY_IMAGE),
         TogetherWhileOpen => {
@@ -249,6 +252,7 @@ fn fate(mutant: Mutant) -> Fate {
         | NewestForgotten
         | InPlaceFlips
         | ChangeNotNoted
+        | CopyNotNoted
         | PageFlipsDurableSlots
         | PagesFlipDurableSlots
         | ShrinkNoPoint
@@ -325,7 +329,7 @@ fn fate(mutant: Mutant) -> Fate {
         ),
         // ---- views ------------------------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
-        WholeOverView => by(test("boundaries", "while_a_view_pins_everything")),
+        WholeOverView | CopyOverView => by(test("boundaries", "while_a_view_pins_everything")),
         DeployOverView | PinAway => by(test("boundaries", "a_second_view_of_a_page")),
         PinNotCounted | PinNotGivenBack | ShrinkUnderView => {
             by(test("errors", "a_view_keeps_its_bytes"))
