@@ -22,6 +22,8 @@ const PAGES_OF_A_LINE: usize = 4;
 /// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
 const ASKED_REGIONS: usize = 64;
 
+/// Regions of one write, behind the first, whose locks are asked for at its very beginning.
+const LOCKS_ASKED_EARLY: u64 = 4;
 /// Pages whose translations lie in one line of the page table. Those further on are found while the pages
 /// before are copied.
 const PAGES_OF_TRANSLATIONS: usize = 8;
@@ -57,6 +59,17 @@ impl Engine {
         self.ask_for_translations(beside);
         if count > PAGES_OF_TRANSLATIONS {
             self.ask_for_translations(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
+        }
+    }
+
+    /// Asks for the locks of the regions behind the first one of such a write, if there are any.
+    #[inline]
+    pub(super) fn ask_for_more_regions(&self, len: usize, offset: u64) {
+        let first = RegionIndex::of(offset).0;
+        let last = RegionIndex::of(offset.saturating_add(len as u64)).0;
+        for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
+            let Some(region) = self.state.touched(RegionIndex(n)) else { break };
+            self.platform.prefetch_own(&region.lock);
         }
     }
 

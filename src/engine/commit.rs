@@ -236,14 +236,14 @@ impl Engine {
             let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
             let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
             let by_region = has_shared_word || plan.may_move_by_region();
-            let is_allocated = self.all_is_allocated(plan.index, true)
+            let has_slice_words = !by_region || plan.whole != plan.touched;
+            let is_allocated = self.all_is_allocated(plan.index, has_slice_words)
                 && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
             (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
         };
-        // As many words as there are pages, at most, and a region's: a lane's entry has room for those of one region.
-        let count = |plan: &RegionPlan<'_>| plan.touched.count_ones() as usize;
+        // (A lane's entry has room for the words of one region, whatever these are.)
         let fits = plans.len() == 1
-            || plans.iter().map(count).sum::<usize>() <= UNDO_INLINE
+            || plans.iter().map(RegionPlan::words).sum::<usize>() <= UNDO_INLINE
             || planted!(WordsNotCounted);
         // Where durable points are kept, what changes is noted before.
         let notes_nothing = self.durable.is_none() || planted!(CopyNotNoted);

@@ -5,10 +5,10 @@
 use super::state::RegionState;
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, PageSpan, RegionSpan};
-use crate::format::entry::WordId;
+use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region};
 use crate::mutant::planted;
-use crate::units::{PAGE, PageIndex, RegionIndex};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
 use smallvec::SmallVec;
 
 /// Bytes that an operation writes to one place.
@@ -29,6 +29,9 @@ impl Part<'_> {
 /// From this many pages of one region on, the region's lock is taken instead of theirs: eight page
 /// locks cost about as much as one region lock and the look at 64 page words.
 pub(super) const PAGES_FOR_REGION_LOCK: u32 = 8;
+
+// The words of one region fit a lane's entry: one a page, and the region's.
+const _: () = assert!(PAGES_PER_REGION < UNDO_INLINE);
 
 /// What an operation does in each region: seldom more than two.
 pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
@@ -56,8 +59,9 @@ impl<'e> RegionPlan<'e> {
     /// Whether the region's lock is taken, and not its pages'.
     #[inline]
     pub fn is_exclusive(&self) -> bool {
-        // (That it is one page is found out sooner than how many there are.)
-        !self.is_one_page() && self.touched.count_ones() >= PAGES_FOR_REGION_LOCK
+        // (That it is one page, or all, is found out sooner than how many there are.)
+        !self.is_one_page()
+            && (self.touched == !0 || self.touched.count_ones() >= PAGES_FOR_REGION_LOCK)
     }
 
     /// Whether it touches one page and no more.
@@ -69,13 +73,28 @@ impl<'e> RegionPlan<'e> {
     /// Whether the pages that are written whole are to move by the region's word although others share it, if this is the
     /// only plan: that makes it the only word of the operation. Elsewhere their own words serve as well.
     pub fn may_move_by_shared_word(&self) -> bool {
-        self.whole == self.touched && self.whole.count_ones() > 1 && !self.is_exclusive()
+        self.whole == self.touched && self.has_several_whole() && !self.is_exclusive()
     }
 
     /// Whether the pages that are written whole move by the region's word, which nobody shares: the region is held.
     #[inline]
     pub fn may_move_by_region(&self) -> bool {
-        self.is_exclusive() && self.whole.count_ones() > 1
+        self.has_several_whole() && self.is_exclusive()
+    }
+
+    /// Whether it writes more than one page from end to end.
+    #[inline]
+    fn has_several_whole(&self) -> bool {
+        self.whole & self.whole.wrapping_sub(1) != 0
+    }
+
+    /// How many words move, at most: all pages that are touched are written.
+    pub fn words(&self) -> usize {
+        match self.touched & !self.whole {
+            0 if self.may_move_by_region() => 1,
+            in_part if self.may_move_by_region() => 1 + in_part.count_ones() as usize,
+            _ => self.touched.count_ones() as usize,
+        }
     }
 
     /// Places of the touched pages, ascending.
@@ -236,7 +255,7 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::units::{PAGES_PER_REGION, REGION};
+    use crate::units::REGION;
 
     fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordMove])) {
         let regions: Vec<RegionState> =

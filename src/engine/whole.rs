@@ -35,6 +35,7 @@ impl Engine {
         if self.try_whole_pages(data, offset) {
             return Ok(());
         }
+        self.ask_for_more_regions(data.len(), offset);
         self.write_anyhow(data, offset)
     }
 
