@@ -197,15 +197,17 @@ mutants! {
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
     }
+    "engine/gates.rs" {
+        AloneUnseen "alone-unseen": "who takes a lock by plain stores does not say so",
+        AloneNotAwaited "alone-not-awaited": "who takes a lane beside another's does not wait for its plain stores",
+    }
     "engine/lanes.rs" {
         SequenceStands "sequence-stands": "all entries of a lane have one number",
         OneSequenceForBoth "one-sequence-for-both": "undo entries count with those of the ring",
         VoidStaysNoted "void-stays-noted": "DRAM still names an entry that is void",
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
-        AloneUnseen "alone-unseen": "who takes a lock by plain stores does not say so",
         AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
-        AloneNotAwaited "alone-not-awaited": "who takes a lane beside another's does not wait for its plain stores",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
     }
     "engine/mod.rs" {

@@ -9,7 +9,8 @@
 use super::Engine;
 use super::ask::ASKED_PARTS;
 use super::deploy::{Pins, Which};
-use super::lanes::{Gate, InUse, Lane};
+use super::gates::Gate;
+use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
 pub(crate) use super::plan::Part;

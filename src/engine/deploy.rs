@@ -8,7 +8,8 @@
 
 use super::Engine;
 use super::commit::{Part, publish};
-use super::lanes::{Gate, Lane};
+use super::gates::Gate;
+use super::lanes::Lane;
 use super::le_word;
 use super::live::Target;
 use super::plan::{self, RegionPlan, WordMove};

@@ -17,8 +17,9 @@
 //! Rules and their reasons: `docs/model/durable_points.py`. May import what the engine imports.
 
 use super::Engine;
+use super::gates::Gate;
 use super::journal::Journal;
-use super::lanes::{Gate, Lane};
+use super::lanes::Lane;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::{Slices, Validity};

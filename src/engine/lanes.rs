@@ -15,8 +15,9 @@
 //! - the words of all entries before `unsettled_from` are durable, and that is never more than a batch
 //!   behind: so an entry's place is used again only when nothing needs the entry any more.
 //!
-//! May import `format`, `units`, `lock`, `engine::stats`, `primitive`, `thread`, and the fences of `platform`.
+//! May import `format`, `units`, `lock`, `engine::{gates, recent, stats}`, `primitive`, `thread`, and the fences of `platform`.
 
+use super::gates::{Gate, Gates, Inside, Marks, Shut};
 use super::recent::Recent;
 use super::stats::{Block, Counter, Stats};
 use crate::format::entry::Sequence;
@@ -78,8 +79,7 @@ pub struct Lane {
     undo_sequence: AtomicU64,
     taken: AtomicBool,
     allocated: AtomicBool,
-    /// Whether the lane's thread is inside each gate.
-    inside: [AtomicBool; GATES],
+    inside: Marks,
     /// What the lane's threads did lately.
     pub recent: Recent,
     /// What the lane's threads did.
@@ -163,7 +163,7 @@ impl Lane {
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             pinned: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
-            inside: std::array::from_fn(|_| AtomicBool::new(false)),
+            inside: Marks::new(),
             recent: Recent::new(),
             stats: Block::new(),
         }
@@ -333,45 +333,9 @@ fn place(sequence: Sequence) -> usize {
 pub struct Lanes {
     /// Each is made when a thread takes it for the first time: few files ever have more than a few.
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
-    /// Of each gate: nobody passes it.
-    shut: CachePadded<[AtomicBool; GATES]>,
+    gates: CachePadded<Gates>,
     /// The gate of who is alone was shut, for good, and nobody is inside any more.
     are_shared: AtomicBool,
-}
-
-/// What operations pass, and whoever must not come in the middle of one shuts for a moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gate {
-    /// For the cut of a durable point. Passed by whoever changes words of a file that keeps such points.
-    Cut,
-    /// For a shorter length. Passed, before the other one, by whoever writes several pieces in several pages, which
-    /// may lie on both sides of a new end and not at it.
-    Length,
-    /// For a second thread. Passed by who takes a lock by plain stores, since nobody else has a lane: who takes locks has
-    /// one. Shut once, for good, by whoever takes a lane while somebody else has one.
-    Alone,
-}
-
-const GATES: usize = Gate::Alone as usize + 1;
-
-/// A thread is inside a gate while this lives.
-pub struct Inside<'a>(&'a AtomicBool);
-
-impl Drop for Inside<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: everything that the operation has changed comes before.
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// While this lives nobody is inside a gate.
-pub struct Shut<'a>(&'a AtomicBool);
-
-impl Drop for Shut<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl std::ops::Index<LaneIndex> for Lanes {
@@ -477,9 +441,7 @@ impl Lanes {
     pub fn new() -> Self {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
-            shut: CachePadded::new(std::array::from_fn(|n| {
-                AtomicBool::new(n == Gate::Alone as usize && !barrier::is_usual())
-            })),
+            gates: CachePadded::new(Gates::new()),
             are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
@@ -495,37 +457,16 @@ impl Lanes {
         self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new())))
     }
 
-    /// Passes the gate, and waits while it is shut. Two plain stores, see `platform::barrier`.
+    /// Passes the gate, and waits while it is shut: [`Gates::enter`].
     #[inline]
     pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> Inside<'a> {
-        let (inside, shut) = (&lane.inside[gate as usize], &self.shut[gate as usize]);
-        let mut patience = Patience::new();
-        loop {
-            debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
-            inside.store(true, Ordering::Relaxed);
-            // Orders the mark before the look: who shuts the gate and then finds no mark knows
-            // that this thread will see that it is shut.
-            barrier::light();
-            if !shut.load(Ordering::Acquire) {
-                return Inside(inside);
-            }
-            inside.store(false, Ordering::Release);
-            while shut.load(Ordering::Acquire) {
-                patience.wait();
-            }
-        }
+        self.gates.enter(gate, &lane.inside)
     }
 
-    /// Passes the gate of who is alone, if nobody else has had a lane beside this thread's. Two plain stores, as above.
+    /// Passes the gate of who is alone, if nobody else has had a lane beside this thread's: [`Gates::enter_alone`].
     #[inline(always)]
     pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<Inside<'a>> {
-        let (inside, shut) = (&lane.inside[Gate::Alone as usize], &self.shut[Gate::Alone as usize]);
-        debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
-        unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
-        // As in `enter`. (Where it is not the usual one, the gate is never open.)
-        barrier::usual();
-        let inside = Inside(inside);
-        (!shut.load(Ordering::Acquire)).then_some(inside)
+        self.gates.enter_alone(&lane.inside)
     }
 
     /// By who has taken `lane` just now, and holds nothing that anybody waits for: if somebody else has one, nobody takes
@@ -549,36 +490,19 @@ impl Lanes {
     /// Nobody is alone any more when this returns, for good. By who is not inside.
     #[cold]
     pub fn share(&self) {
-        if planted!(AloneNotAwaited) {
-            self.shut[Gate::Alone as usize].store(true, Ordering::Relaxed);
-            barrier::heavy();
-        } else {
-            // Others may do the same at the same time.
-            self.shut_and_wait(Gate::Alone);
-        }
+        // Others may do the same at the same time.
+        self.gates.shut_for_good(Gate::Alone, self.marks());
         // Release: as who reads it acquires it.
         self.are_shared.store(true, Ordering::Release);
     }
 
-    /// Shuts the gate and waits until nobody is inside. One at a time, not from inside, and while nothing is held
-    /// that somebody inside may wait for.
+    /// Shuts the gate and waits until nobody is inside: [`Gates::shut`].
     pub fn shut(&self, gate: Gate) -> Shut<'_> {
-        let shut = Shut(&self.shut[gate as usize]);
-        self.shut_and_wait(gate);
-        shut
+        self.gates.shut(gate, self.marks())
     }
 
-    /// The same, and nobody opens it again by themselves: not who is cut off by a panic, either.
-    fn shut_and_wait(&self, gate: Gate) {
-        self.shut[gate as usize].store(true, Ordering::Relaxed);
-        // Orders the mark before the looks at the lanes.
-        barrier::heavy();
-        for lane in self.all() {
-            let mut patience = Patience::new();
-            while lane.inside[gate as usize].load(Ordering::Acquire) {
-                patience.wait();
-            }
-        }
+    fn marks(&self) -> impl Iterator<Item = &Marks> {
+        self.all().map(|lane| &lane.inside)
     }
 
     /// Every lane that a thread has ever taken. For who looks for marks that threads have set in theirs: a lane is

@@ -1,7 +1,8 @@
 //! Every execution of small programs over lanes, page states and what is known of allocations.
 
 use super::at_home::{AllSeen, HomeWord};
-use super::lanes::{Gate, LaneKeeper, Lanes, next_file_number};
+use super::gates::Gate;
+use super::lanes::{LaneKeeper, Lanes, next_file_number};
 use super::read_in_region::Versions;
 use super::space::unless_known;
 use super::state::{RegionState, State, known};

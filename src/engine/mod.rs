@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `state` | what does DRAM know about a page? |
 //! | `lanes` | which lane is mine, and which of its entries are live? |
+//! | `gates` | what do operations pass that somebody may shut? |
 //! | `log_area` | where do entries go that do not fit their lane? |
 //! | `space` | is there space behind it? |
 //! | `gather` | how are bytes gathered that are valid in several places? |
@@ -52,6 +53,7 @@ pub(crate) mod commit;
 mod deploy;
 pub(crate) mod durable;
 mod free_slots;
+pub(crate) mod gates;
 mod gather;
 mod in_page;
 mod in_place;

@@ -8,7 +8,8 @@
 
 use super::Engine;
 use super::clean_up;
-use super::lanes::{Gate, Lane};
+use super::gates::Gate;
+use super::lanes::Lane;
 use super::plan;
 use super::state::RegionState;
 use crate::bitmap::Validity;
