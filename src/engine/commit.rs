@@ -39,9 +39,17 @@ impl Engine {
         {
             self.write_small(data, offset)
         } else {
-            self.ask_for_pages(data.len(), offset);
-            self.write_whole_pages(data, offset)
+            self.write_pages(data, offset)
         }
+    }
+
+    /// The same for one or several whole pages, or over several.
+    // Of its own, so that who writes little needs no registers for it; and it calls nothing but at its end, so that it has
+    // none to save, which would be stores before the first request.
+    #[inline(never)]
+    fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.ask_for_pages(data.len(), offset);
+        self.write_whole_pages(data, offset)
     }
 
     /// The same, whatever the range is and whatever is found.
