@@ -22,7 +22,7 @@ const PAGES_OF_A_LINE: usize = 4;
 /// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
 const ASKED_REGIONS: usize = 64;
 
-/// Regions of one write, behind the first, whose locks are asked for at its very beginning.
+/// Regions of one write, behind the first, whose locks are asked for before the general way begins.
 const LOCKS_ASKED_EARLY: u64 = 4;
 /// Pages whose translations lie in one line of the page table. Those further on are found while the pages
 /// before are copied.
@@ -62,11 +62,11 @@ impl Engine {
         }
     }
 
-    /// Asks for the locks of the regions behind the first one of such a write, if there are any.
+    /// Asks for the locks of the next regions behind the first one of such a write, if there are any.
     #[inline]
     pub(super) fn ask_for_more_regions(&self, len: usize, offset: u64) {
         let first = RegionIndex::of(offset).0;
-        let last = RegionIndex::of(offset.saturating_add(len as u64)).0;
+        let last = RegionIndex::of(offset.saturating_add((len as u64).saturating_sub(1))).0;
         for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
             let Some(region) = self.state.touched(RegionIndex(n)) else { break };
             self.platform.prefetch_own(&region.lock);

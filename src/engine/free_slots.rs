@@ -1,10 +1,10 @@
 //! How do bytes get to the slots that are not valid?
 //!
 //! The counterpart of `gather`. What counts is how long the medium has nothing to do, from the end of the last drain on until
-//! the first store of this operation: so what is copied as it is goes first, and what has to be loaded and completed after
-//! it. The caller holds the locks, and has allocated what is stored to.
+//! the first store of this operation: so of each part what is copied as it is goes first, and what has to be loaded and
+//! completed after it. The caller holds the locks, and has allocated what is stored to.
 //!
-//! May import what `ways` may.
+//! May import what `commit` may.
 
 use super::Engine;
 use super::lanes::Lane;

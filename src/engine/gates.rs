@@ -6,7 +6,7 @@
 //!
 //! Invariant: while a gate is shut, and nobody waits for that any more, nobody is inside.
 //!
-//! May import `lock`, `primitive`, and the fences of `platform`.
+//! May import `lock`, `mutant`, `primitive`, and the fences of `platform`.
 
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};

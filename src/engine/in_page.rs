@@ -41,7 +41,7 @@ impl Engine {
         // A line that is about to be streamed to must not be in the cache: the store would wait until it
         // is out again. What is wanted then is the address's translation: a line beside will do, of
         // the same page, or of its neighbour, whose entry in the page table lies in the same line. But a
-        // slice that has to be completed is loaded first, and a miss is longer than that wait.
+        // slice that has to be completed is loaded, and a miss is longer than that wait.
         if !streams || !part.offset.is_multiple_of(SLICE as u64) {
             self.ask_for_slots(part.offset);
         } else if len <= PAGE / 2 {

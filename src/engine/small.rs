@@ -60,7 +60,7 @@ impl Small {
 const _: () = assert!(VOUCHED_AT_MOST <= PAGE);
 
 impl Engine {
-    /// Writes `data`, which is no [longer](Small::longest) than a small write is.
+    /// Writes `data`, which is no [longer](Small::longest) than a small write is, and lies within a page.
     // Here and below: what follows is called last, so that nothing has to be kept over a call.
     #[inline]
     pub(super) fn write_small(&self, data: &[u8], offset: u64) -> Result<()> {
