@@ -22,11 +22,12 @@ const PAGES_OF_A_LINE: usize = 4;
 /// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
 const ASKED_REGIONS: usize = 64;
 
-/// Regions of one write, behind the first, whose locks are asked for before the general way begins.
+/// Regions of one part, behind the first, whose locks are asked for before it is known what it needs.
 const LOCKS_ASKED_EARLY: u64 = 4;
 /// Pages whose translations lie in one line of the page table. Those further on are found while the pages
 /// before are copied.
 const PAGES_OF_TRANSLATIONS: usize = 8;
+const HALF: usize = PAGE / 2;
 
 impl Engine {
     /// Asks for what a write of `len` bytes at `offset`, one or several whole pages or over several, needs first: locks, what
@@ -51,31 +52,28 @@ impl Engine {
                 self.platform.prefetch_own(&region.pages[last]);
             }
         }
-        // Translations on both sides: it is not known yet which one is free. A line that is streamed to is not to be in the
-        // cache, so it is one that is not written, or is written late: by then it has come and can go. (A line of the page
-        // beside would leave the page's own translation to be found.)
-        let beside = if into >= SLICE { 0 } else { PAGE - SLICE };
-        let beside = page.start() + beside as u64;
-        self.ask_for_translations(beside);
+        // Translations on both sides: it is not known yet which one is free.
+        let beside = beside(offset);
+        self.ask_for_slots(beside);
         if count > PAGES_OF_TRANSLATIONS {
-            self.ask_for_translations(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
+            self.ask_for_slots(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
         }
     }
 
-    /// Asks for the locks of the next regions behind the first one of such a write, if there are any.
+    /// Asks for the locks of the next regions behind that of a part's first page, if it goes on there.
     #[inline]
-    pub(super) fn ask_for_more_regions(&self, len: usize, offset: u64) {
-        let first = RegionIndex::of(offset).0;
-        let last = RegionIndex::of(offset.saturating_add((len as u64).saturating_sub(1))).0;
+    pub(super) fn ask_for_more_regions(&self, part: &Part<'_>) {
+        let (first, last) =
+            (RegionIndex::of(part.offset).0, RegionIndex::of(part.range().end - 1).0);
         for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
             let Some(region) = self.state.touched(RegionIndex(n)) else { break };
             self.platform.prefetch_own(&region.lock);
         }
     }
 
-    /// Asks for the home byte at `offset` on both sides.
+    /// Asks for both slots of the home byte at `offset`, wherever it is.
     #[inline(always)]
-    fn ask_for_translations(&self, offset: u64) {
+    pub(super) fn ask_for_slots(&self, offset: u64) {
         self.home.prefetch_store(offset);
         self.reflection.prefetch_store(layout::reflection(offset));
     }
@@ -114,16 +112,11 @@ impl Engine {
         let Some(region) = self.state.touched(page.region()) else { return };
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
-        // A line that is streamed to must not be in the cache, or not any more: the store would wait until
-        // it is out again. So one of the page that is not written, or is written late.
-        let beside = if part.data.len() <= PAGE / 2 {
-            part.offset ^ (PAGE / 2) as u64
-        } else if part.offset >= page.start() + SLICE as u64 {
-            page.start()
-        } else {
-            page.start() + (PAGE - SLICE) as u64
-        };
-        self.ask_for_translations(beside);
+        self.ask_for_slots(match part.data.len() {
+            // A line of the page that is not written.
+            0..=HALF => part.offset ^ HALF as u64,
+            _ => beside(part.offset),
+        });
     }
 
     /// Asks for the valid slot of the slice that holds the byte at `offset`: it is loaded, since the slice is
@@ -172,4 +165,13 @@ impl Engine {
             }
         }
     }
+}
+
+/// A line of the page at `offset`, which is written from there on, whose translation is the page's. A line that is streamed to
+/// must not be in the cache, or not any more: the store would wait until it is out again. So it is one that is not written, or is
+/// written late: by then it has come and can go. (A line of the page beside would leave the page's own translation to be found.)
+#[inline(always)]
+fn beside(offset: u64) -> u64 {
+    let line = if offset as usize % PAGE >= SLICE { 0 } else { PAGE - SLICE };
+    PageIndex::of(offset).start() + line as u64
 }

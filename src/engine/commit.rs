@@ -37,6 +37,7 @@ impl Engine {
             if self.try_at_once(data, offset) { Ok(()) } else { self.write_anyhow(data, offset) }
         } else if data.len() <= self.small.longest() && offset as usize % PAGE + data.len() <= PAGE
         {
+            // (Also no bytes at all, of which `is_in_page` may say anything.)
             self.write_small(data, offset)
         } else {
             self.write_pages(data, offset)
@@ -45,7 +46,7 @@ impl Engine {
 
     /// The same for one or several whole pages, or over several.
     // Of its own, so that who writes little needs no registers for it; and it calls nothing but at its end, so that it has
-    // none to save, which would be stores before the first request.
+    // few to save, which are stores before the first request.
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         self.ask_for_pages(data.len(), offset);
@@ -132,8 +133,10 @@ impl Engine {
                 self.ask_for_lines(&lane, part);
             }
         } else {
-            if parts.len() > 1 {
-                self.ask_for_first_pages(&lane, parts);
+            match parts {
+                // Its first page was asked for.
+                [part] => self.ask_for_more_regions(part),
+                _ => self.ask_for_first_pages(&lane, parts),
             }
             self.ask_for_ends(parts);
         }

@@ -15,7 +15,6 @@ use super::read::ReadMark;
 use crate::bitmap::Slices;
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::format::layout;
 use crate::lock::{AllHeld, lock_page};
 use crate::mutant::{planted, unless};
 use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
@@ -66,12 +65,6 @@ impl Engine {
             self.platform.prefetch_own(&region.pages[page.in_region()]);
             self.platform.prefetch_own(region.pins(page.in_region()));
         }
-    }
-
-    #[inline]
-    pub(super) fn ask_for_slots(&self, at: u64) {
-        self.home.prefetch_write(at);
-        self.reflection.prefetch_write(layout::reflection(at));
     }
 
     #[inline]

@@ -15,7 +15,8 @@
 //! - the words of all entries before `unsettled_from` are durable, and that is never more than a batch
 //!   behind: so an entry's place is used again only when nothing needs the entry any more.
 //!
-//! May import `format`, `units`, `lock`, `mutant`, `engine::{gates, recent, stats}`, `primitive`, `thread`, and the fences of `platform`.
+//! May import `format`, `units`, `lock`, `mutant`, `engine::{gates, recent, stats}`, `primitive`, `thread`, and the fences of
+//! `platform`.
 
 use super::gates::{Gate, Gates, Inside, Marks, Shut};
 use super::recent::Recent;

@@ -90,10 +90,10 @@ impl<'e> RegionPlan<'e> {
 
     /// How many words move, at most: all pages that are touched are written.
     pub fn words(&self) -> usize {
-        match self.touched & !self.whole {
-            0 if self.may_move_by_region() => 1,
-            in_part if self.may_move_by_region() => 1 + in_part.count_ones() as usize,
-            _ => self.touched.count_ones() as usize,
+        if self.may_move_by_region() {
+            1 + (self.touched & !self.whole).count_ones() as usize
+        } else {
+            self.touched.count_ones() as usize
         }
     }
 

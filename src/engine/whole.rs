@@ -35,7 +35,6 @@ impl Engine {
         if self.try_whole_pages(data, offset) {
             return Ok(());
         }
-        self.ask_for_more_regions(data.len(), offset);
         self.write_anyhow(data, offset)
     }
 
