@@ -196,6 +196,30 @@ pub enum Error {
         why: &'static str,
     },
 
+    /// A file lies where a companion of the home file is to be, and must not be used: it may be a trap.
+    /// Nothing was written to it.
+    #[error("{}: {} must not be used for its companion: {why}", home.display(), path.display())]
+    Untrusted {
+        /// The home file.
+        home: PathBuf,
+        /// The file in the companion's place.
+        path: PathBuf,
+        /// Why not.
+        why: Distrust,
+    },
+
+    /// The home file is mounted by itself, into a folder of another file system (`docker run -v` of one
+    /// file). Its companions would lie elsewhere, and be lost without it. Nothing was touched.
+    #[error(
+        "{}: is mounted by itself into a folder that does not belong to it; mount the folder that \
+         holds the file, or name a folder on the file's own volume with Options::reflection_dir",
+        path.display()
+    )]
+    MountedAlone {
+        /// The home file.
+        path: PathBuf,
+    },
+
     /// The home file and its reflection file do not go together. Nothing was touched.
     #[error("{}", mismatch_message(home, reflection, why))]
     Mismatch {
@@ -223,14 +247,49 @@ pub enum Error {
     },
 }
 
+/// Why a file must not be used for a companion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// It is a symbolic link, which may lead to any file.
+    #[error(
+        "it is a symbolic link, and none is followed; remove it, or name the folder that it leads to \
+         with Options::reflection_dir"
+    )]
+    IsLink,
+    /// It has further names, so another file may be changed by writing to it.
+    #[error("it has {0} hard links, and may be another file as well; copy it and rename the copy")]
+    HasLinks(u64),
+    /// It belongs to a user who neither owns the home file nor is this process's.
+    #[error(
+        "user {owner} owns it, and the home file is user {home_owner}'s; if it is right, give it to \
+         that user with chown, else remove it"
+    )]
+    IsOwnedBy {
+        /// The user number of its owner.
+        owner: u32,
+        /// The user number of the home file's owner.
+        home_owner: u32,
+    },
+    /// It is mounted by itself into the folder: another file is hidden by it.
+    #[error("it is mounted by itself and hides the file of the folder; unmount it")]
+    IsMountedAlone,
+    /// It is a journal that another pair has written, or a file that is no journal.
+    #[error(
+        "it does not belong to the pair; if the right journal exists, put it back, else move this away"
+    )]
+    IsOfAnotherPair,
+    /// It is not a regular file.
+    #[error("it is not a regular file; move it away")]
+    IsIrregular,
+}
+
 /// In which way a home file and a reflection file do not go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Mismatch {
     /// The home file says that a reflection file belongs to it, and there is none.
     ReflectionGone,
-    /// There is a reflection file of a home file of this name, and the home file is gone.
-    HomeGone,
     /// The reflection file belongs to another home file.
     Swapped,
     /// Another file took the place of the home file that a reflection file was made for.
@@ -260,6 +319,8 @@ pub enum Mismatch {
     /// The file was in use when the process died or the machine was restarted, and the journal of its
     /// durable points is gone.
     JournalGone,
+    /// The same, and the journal in its place is that of another pair, or of another time of this one.
+    JournalSwapped,
 }
 
 fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
@@ -271,18 +332,14 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
             "{home}: its reflection file {reflection} is gone; put it back, or {discard} \
              (writes that were only there are lost)"
         ),
-        Mismatch::HomeGone => format!(
-            "{home}: does not exist, but its reflection file {reflection} does; put the home file \
-             back, or open with OnMismatch::Discard to remove the reflection file"
-        ),
         Mismatch::Swapped => format!(
             "{home}: the reflection file {reflection} belongs to another file; put the right one \
-             in its place, or {discard} (the file in its place is removed)"
+             in its place, or {discard} (that file stays as it is)"
         ),
         Mismatch::HomeReplaced => format!(
             "{home}: took the place of a file that was not closed with CloseMode::Spatial, whose \
              reflection file {reflection} is still there; put the old home file back, or {discard} \
-             (the reflection file is removed)"
+             (that reflection file stays as it is)"
         ),
         Mismatch::HomeIsCopy => format!(
             "{home}: is a copy of a file that was not closed with CloseMode::Spatial; writes that \
@@ -317,6 +374,10 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
         Mismatch::JournalGone => format!(
             "{home}: was in use, and the journal {reflection}.journal of its durable points is gone; \
              put it back, or {discard}"
+        ),
+        Mismatch::JournalSwapped => format!(
+            "{home}: was in use, and {reflection}.journal is a journal of another pair or of another \
+             time; put the right one in its place, or {discard}"
         ),
         Mismatch::Restarted => format!(
             "{home}: the machine was restarted while the file was in use, and its medium survives \
@@ -382,6 +443,8 @@ impl From<Error> for io::Error {
                 io::ErrorKind::Unsupported
             }
             Error::Mismatch { .. } => io::ErrorKind::InvalidData,
+            Error::Untrusted { .. } => io::ErrorKind::PermissionDenied,
+            Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::Io { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         };

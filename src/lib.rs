@@ -28,7 +28,7 @@ mod view;
 mod writes;
 
 pub use engine::stats::Stats;
-pub use error::{Error, Mismatch, Result};
+pub use error::{Distrust, Error, Mismatch, Result};
 pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;
 pub use options::{MEDIUM_VARIABLE, Options};

@@ -137,6 +137,7 @@ mutants! {
         FlushReflectionNotSynced "flush-reflection-not-synced": "nor the reflection file",
     }
     "engine/journal.rs" {
+        JournalHeaderNotRenewed "journal-header-not-renewed": "an older superblock finds a journal whose records of its session are written over",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record goes over the one before it",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's place is free",
@@ -336,6 +337,7 @@ mutants! {
         SpatialLeavesPinned "spatial-leaves-pinned": "a spatial close leaves pages that a leaked view pins",
     }
     "engine/session.rs" {
+        RemovedByName "removed-by-name": "a name is removed that another file has by now",
         SuperblockOverNewer "superblock-over-newer": "a superblock goes over the newer copy",
     }
     "engine/state.rs" {
@@ -362,6 +364,8 @@ mutants! {
         PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }
     "recovery/durable.rs" {
+        AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
+        JournalHeaderNotWritten "journal-header-not-written": "a journal does not say whose it is",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
         JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
         NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
@@ -374,6 +378,8 @@ mutants! {
         PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
     }
     "recovery/mod.rs" {
+        MountedAloneTaken "mounted-alone-taken": "a file is opened that is mounted by itself",
+        CompanionNotOwned "companion-not-owned": "companions stay their maker's, who may be the administrator",
         TrustedWordsNotNoted "trusted-words-not-noted": "the durable words of a pair that is trusted are taken for right",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",
@@ -385,20 +391,33 @@ mutants! {
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
     "recovery/look.rs" {
+        BootIdAloneBelieved "boot-id-alone-believed": "what a page cache held that is gone is believed",
         BackAfterDeath "back-after-death": "what was not synced is taken back when the process dies",
         LongPointTaken "long-point-taken": "a durable point is believed that no file could hold",
         RestartNotNoticed "restart-not-noticed": "a restart of the machine is not noticed",
-        AnotherFileTaken "another-file-taken": "a reflection file of another home file is taken",
         ShortReflectionTaken "short-reflection-taken": "a reflection file that was cut off is taken",
         ShortHomeTaken "short-home-taken": "a home file that was cut off is taken",
         ChangedHomeTaken "changed-home-taken": "a home file that was changed is taken",
     }
     "recovery/make.rs" {
+        DiscardedAnyones "discarded-anyones": "discard removes a companion that may be another home file's",
         MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
         MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
         SessionStands "session-stands": "a new session keeps the number of the last one",
         SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
+    }
+    "recovery/candidates.rs" {
+        AnotherFileTaken "another-file-taken": "a reflection file of another home file is taken",
+        InodeAloneBelieved "inode-alone-believed": "a file that got the inode number of another one gets its slices",
+    }
+    "recovery/medium.rs" {
+        CompanionsInMemory "companions-in-memory": "companions lie in memory, and the home file promises more",
+    }
+    "recovery/trust.rs" {
+        LinkFollowed "link-followed": "a link in a companion's place is not refused",
+        HardLinkTaken "hard-link-taken": "a companion is taken that has further names",
+        OwnerNotCompared "owner-not-compared": "a companion of another user is taken",
     }
     "recovery/lanes.rs" {
         RecoverNewerFirst "recover-newer-first": "sequence numbers are compared the other way round",

@@ -7,7 +7,7 @@
 mod common;
 
 use atomic_mmap::testing::recorder::{Recorder, What};
-use atomic_mmap::testing::superblock::{Copy, Superblock};
+use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
 use atomic_mmap::testing::{PageIndex, REGION, Validity, call, layout};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
@@ -51,7 +51,12 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
     let copy = scratch.file("state.dat");
     fs::copy(home, &copy).expect("copy");
     let reflection = reflections_in(home.parent().expect("a folder")).pop().expect("one");
-    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&copy).expect("stat"));
+    let stat = fs::metadata(&copy).expect("stat");
+    let inode = std::os::unix::fs::MetadataExt::ino(&stat);
+    let born = stat.created().ok().map(|born| {
+        let since = born.duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
+    });
     let theirs = scratch.file(&format!(".atomic-mmap.{inode:x}"));
     fs::copy(&reflection, &theirs).expect("copy");
     let journal = reflection.with_added_extension("journal");
@@ -63,7 +68,8 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
         if let Copy::Valid(mut superblock) = Superblock::decode(&bytes) {
             superblock.boot_id = boot.unwrap_or(superblock.boot_id);
             superblock.identity.inode = inode;
-            superblock.identity.born = None;
+            superblock.identity.born = born;
+            superblock.own.inode = 0;
             file.write_all_at(&superblock.encode(), at).expect("write");
         }
     }

@@ -159,16 +159,24 @@ impl Pair {
         self.discards(expected);
     }
 
+    /// The home file counts as it is. A reflection file goes if it is this home file's, and stays as it is
+    /// if it may be another's.
     #[track_caller]
     fn discards(&self, expected: Mismatch) {
         let what = format!("{expected:?}, discarded on {:?}", self.ground.medium);
         let plain = fs::read(&self.home).expect("read the home file");
+        let before = superblocks_if_any(&self.reflection);
         let file = self.open_with(OnMismatch::Discard).expect(&what);
+        let is_anothers = file.reflection_path() != self.reflection && self.reflection.exists();
         assert_same(&read_all(&file), &plain, &what);
         file.write_at(b"!", 0).expect(&what);
         file.close(CloseMode::Spatial).expect(&what);
         assert_same(&fs::read(&self.home).expect("read")[1..], &plain[1..], &what);
-        assert!(!self.reflection.exists(), "{what}");
+        assert_eq!(self.reflection.exists(), is_anothers, "{what}");
+        if is_anothers {
+            assert_eq!(superblocks_if_any(&self.reflection), before, "{what}: was changed");
+            fs::remove_file(&self.reflection).expect("remove what was in the way");
+        }
         drop(self.open().expect("and opens again"));
     }
 
@@ -227,6 +235,14 @@ fn superblocks(reflection: &Path) -> [[u8; SUPERBLOCK_LEN]; 2] {
     })
 }
 
+/// What lies where superblocks are.
+fn superblocks_if_any(reflection: &Path) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 8192];
+    let read = File::open(reflection).ok()?.read_at(&mut bytes, 0).expect("read");
+    bytes.truncate(read);
+    Some(bytes)
+}
+
 #[test]
 fn a_closed_and_a_crashed_pair_open_with_all_bytes() {
     for ground in media() {
@@ -249,26 +265,27 @@ fn a_reflection_file_that_is_gone_is_told_by_the_mark() {
     }
 }
 
+/// A leftover of a removed file is in nobody's way: not of a new file of its name, and not of one that gets
+/// its inode number.
 #[test]
-fn a_home_file_that_is_gone_is_not_made_anew() {
+fn a_leftover_of_a_removed_file_stands_in_no_ones_way() {
     for ground in media() {
         for pair in [Pair::closed(&ground), Pair::crashed(&ground)] {
             fs::remove_file(&pair.home).expect("remove");
             for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
-                pair.refuses(wish, Mismatch::HomeGone);
+                let error = pair.open_with(wish).expect_err("not there");
+                assert!(matches!(error, Error::Io { .. }), "{error:?}");
             }
-            let create = |wish| {
-                let options = pair.ground.options().create(true).len(77).on_mismatch(wish);
-                options.open(&pair.home)
-            };
-            let before = Snapshot::of(pair.scratch.path());
-            let error = create(OnMismatch::Refuse).expect_err("not made");
-            assert!(matches!(error, Error::Mismatch { why: Mismatch::HomeGone, .. }), "{error:?}");
-            before.assert_unchanged(pair.scratch.path(), "gone, with create");
-            let file = create(OnMismatch::Discard).expect("made");
-            assert_same(&read_all(&file), &[0; 77], "a new file");
-            drop(file);
-            assert!(pair.scratch.reflections().is_empty());
+            let left = superblocks_if_any(&pair.reflection);
+            for n in 0..30 {
+                let name = if n == 0 { "state.dat".into() } else { format!("new-{n}") };
+                let options = pair.ground.options().create(true).len(77);
+                let file = options.open(pair.scratch.file(&name)).expect("a new file");
+                assert_same(&read_all(&file), &[0; 77], "a new file");
+                // Kept, so that the next one gets another inode number.
+                file.close(CloseMode::Fast).expect("close");
+            }
+            assert_eq!(superblocks_if_any(&pair.reflection), left, "was changed");
         }
     }
 }
@@ -276,18 +293,9 @@ fn a_home_file_that_is_gone_is_not_made_anew() {
 #[test]
 fn a_reflection_file_of_another_file_is_known_for_that() {
     for ground in media() {
-        for (pair, keeps_its_mark) in [
-            (Pair::closed(&ground), true),
-            (Pair::crashed(&ground), true),
-            (Pair::crashed(&ground), false),
-        ] {
-            if !keeps_its_mark {
-                // As on a file system without attributes.
-                let home = File::open(&pair.home).expect("open");
-                let platform = Recorder::new().platform();
-                platform
-                    .remove_xattr(&home.try_clone().expect("a handle").into(), "user.atomic_mmap")
-                    .expect("remove the mark");
+        for pair in [Pair::closed(&ground), Pair::crashed(&ground)] {
+            if !pair.is_marked() {
+                continue;
             }
             let other = pair.scratch.file("other.dat");
             fs::write(&other, home_bytes()).expect("write");
@@ -333,20 +341,35 @@ fn a_file_that_took_the_place_of_the_home_file_is_not_taken_for_it() {
 #[test]
 fn what_is_not_ours_in_the_reflection_files_place_is_never_removed() {
     for ground in media() {
-        for foreign in [&b"notes of somebody"[..], &[0; 5000], b"Atom"] {
-            let pair = Pair::new(&ground);
-            fs::write(&pair.reflection, foreign).expect("write");
-            let is_ours = foreign == b"Atom";
-            for wish in [OnMismatch::Refuse, OnMismatch::Trust] {
-                let why = if is_ours { Mismatch::ReflectionTruncated } else { Mismatch::Foreign };
-                pair.refuses(wish, why);
-            }
-            if !is_ours {
-                pair.refuses(OnMismatch::Discard, Mismatch::Foreign);
+        for foreign in [&b"notes of another program"[..], &[0; 5000]] {
+            for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
+                let pair = Pair::new(&ground);
+                fs::write(&pair.reflection, foreign).expect("write");
+                let file = pair.open_with(wish).expect("under another name");
+                assert_ne!(file.reflection_path(), pair.reflection);
+                write_all(&file);
+                file.close(CloseMode::Fast).expect("close");
+                pair.opens(wish, "beside a foreign file");
+                assert_eq!(fs::read(&pair.reflection).expect("read"), foreign);
             }
         }
+        // The beginning of one of ours: what it held is gone.
+        let pair = Pair::new(&ground);
+        fs::write(&pair.reflection, b"Atom").expect("write");
+        pair.refuses(OnMismatch::Refuse, Mismatch::ReflectionTruncated);
+        pair.refuses(OnMismatch::Trust, Mismatch::ReflectionTruncated);
         let pair = Pair::new(&ground);
         fs::create_dir(&pair.reflection).expect("make a folder");
+        let file = pair.open().expect("under another name");
+        assert_ne!(file.reflection_path(), pair.reflection);
+        drop(file);
+        assert!(pair.reflection.is_dir());
+        // A mark says that something was there.
+        let pair = Pair::closed(&ground);
+        if !pair.is_marked() {
+            continue;
+        }
+        fs::write(&pair.reflection, b"notes of another program").expect("write");
         for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
             pair.refuses(wish, Mismatch::Foreign);
         }

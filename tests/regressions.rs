@@ -888,20 +888,21 @@ fn a_pair_that_was_renamed_is_not_removed_because_it_cannot_be_looked_at() {
     }
 }
 
-/// A reflection file that could not be read was no reflection file: with the home file gone, an empty one
-/// was made in its place instead of saying `HomeGone`.
+/// A reflection file that cannot be read now may be one all the same: what took the home file's place is not
+/// opened as a plain file beside it.
 #[test]
-fn a_home_file_that_is_gone_is_not_made_anew_because_its_reflection_file_cannot_be_read() {
+fn a_file_is_not_taken_for_a_plain_one_because_a_reflection_file_cannot_be_read() {
     for ground in media() {
-        for fault in [call::OPEN, call::READ] {
+        for (fault, nth) in [(call::OPEN, 2), (call::READ, 1)] {
             let scratch = closed_pair(&ground, LEN);
             let path = scratch.file("state.dat");
-            fs::remove_file(&path).expect("remove");
+            let elsewhere = ground.scratch();
+            fs::rename(&path, elsewhere.file("old.dat")).expect("rename");
+            fs::write(&path, b"something new").expect("write");
             let before = Snapshot::of(scratch.path());
             let recorder = Recorder::new();
-            recorder.fail_next(fault, 1, libc::EIO);
-            let options = ground.options().create(true).len(100);
-            let error = options.open_recorded(&recorder, &path).expect_err("gone");
+            recorder.fail_next(fault, nth, libc::EIO);
+            let error = ground.options().open_recorded(&recorder, &path).expect_err("replaced");
             assert!(matches!(error, Error::Io { .. }), "{fault}: {error:?}");
             assert!(!recorder.heal());
             before.assert_unchanged(scratch.path(), fault);

@@ -107,6 +107,7 @@ fn step(event: Event) -> Option<String> {
             let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
             format!("superblock {}", copy.expect("a copy"))
         }
+        What::WriteDurably { offset, .. } if offset < 2 * PAGE => "journal header".into(),
         What::WriteDurably { .. } => "record".into(),
         What::Rename { .. } => "rename".into(),
         What::Remove { .. } => "remove".into(),
@@ -133,7 +134,7 @@ fn step(event: Event) -> Option<String> {
     Some(text)
 }
 
-const MAKING: [&str; 14] = [
+const MAKING: [&str; 15] = [
     "length of Reflection",
     "write head",
     "sync Reflection",
@@ -143,6 +144,7 @@ const MAKING: [&str; 14] = [
     "sync folder",
     // The journal, and the superblock that says that there is one.
     "=write head",
+    "=journal header",
     "=sync Journal",
     "=sync folder",
     "=superblock 1",
@@ -180,6 +182,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 // A durable point: what both files hold, the record, and then the durable words.
                 "=sync data of Home",
                 "=sync data of Reflection",
+                "=journal header",
                 "=record",
                 "=word",
                 "=word",
@@ -192,7 +195,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             ];
             traced.assert_steps(&table, "a fast close");
             let file = traced.open(OnMismatch::Refuse);
-            let table = ["superblock 1", "!sync data of Reflection"];
+            let table = ["=journal header", "superblock 1", "!sync data of Reflection"];
             traced.assert_steps(&table, "opening again");
             file.close(CloseMode::Fast).expect("close");
             traced.steps();
@@ -210,6 +213,8 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "drain",
             "=sync data of Home",
             "=sync data of Reflection",
+            // The first record of a session: those of older ones may be written over from here on.
+            "=journal header",
             "=record",
             "=word",
             "=word",
@@ -281,6 +286,7 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "length word",
             "drain",
             // What is cut off belongs to the last durable point: one without it comes first.
+            "=journal header",
             "=record",
             "=word",
             "drain",
@@ -318,6 +324,8 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             "=record",
             "=sync Home",
             "=sync Reflection",
+            // Before the superblock: the new session knows its journal by it.
+            "=journal header",
             "superblock 0",
             "!sync data of Reflection",
             "length of Home",

@@ -5,12 +5,13 @@
 
 use super::Engine;
 use super::deploy::{Pins, Which};
-use super::session::{folder_of, moment, write_superblock};
+use super::session::{moment, remove_own, write_superblock};
 use crate::bitmap::Validity;
 use crate::error::{Error, Result};
 use crate::format::marker;
 use crate::format::superblock::{ClosedAs, State, Superblock};
 use crate::mutant::{planted, unless};
+use crate::platform::{File, Name};
 use crate::primitive::Ordering;
 use crate::terms::{CloseMode, Medium};
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
@@ -83,10 +84,13 @@ impl Engine {
         let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
         // The mark goes before the reflection file: a mark without one means lost bytes, while an
         // emptied reflection file is removed by whoever finds it.
-        let path = self.reflection.path();
-        let remove = || self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e));
+        let remove = |name: &Name, file: &File| {
+            let removed = remove_own(&self.platform, name, file);
+            removed.map_err(|e| Error::io("remove", name.path(), e)).map(drop)
+        };
+        let reflection = &self.companions.reflection;
         if planted!(SpatialMarkRemovedLast) {
-            remove()?;
+            remove(reflection, self.reflection.file())?;
         }
         self.platform
             .remove_xattr(self.home.file(), marker::NAME)
@@ -94,11 +98,10 @@ impl Engine {
         unless!(SpatialMarkNotSynced, self.sync_home()?);
         if let Some(durable) = &self.durable {
             // Before the reflection file: an emptied one without a journal is understood.
-            let path = durable.journal.path();
-            self.platform.remove_file(path).map_err(|e| Error::io("remove", path, e))?;
+            remove(durable.journal.name(), durable.journal.file())?;
         }
-        unless!(SpatialMarkRemovedLast, remove()?);
-        unless!(SpatialFolderNotSynced, self.sync_folder_of(path)?);
+        unless!(SpatialMarkRemovedLast, remove(reflection, self.reflection.file())?);
+        unless!(SpatialFolderNotSynced, self.sync_folder_of_companions()?);
         Ok(())
     }
 
@@ -145,12 +148,13 @@ impl Engine {
         self.reflection.sync_all().map_err(|e| Error::io("sync", self.reflection.path(), e))
     }
 
-    fn sync_folder_of(&self, path: &std::path::Path) -> Result<()> {
+    fn sync_folder_of_companions(&self) -> Result<()> {
         if self.medium == Medium::Ram {
             return Ok(());
         }
-        let folder = folder_of(path);
-        self.platform.sync_dir(folder).map_err(|e| Error::io("sync the folder", folder, e))
+        let folder = self.companions.reflection.folder();
+        let synced = self.platform.sync_dir(folder, self.reflection.file());
+        synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
     }
 
     /// Brings every slice of the file home.

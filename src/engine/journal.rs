@@ -10,14 +10,14 @@
 //! `format`, `platform`.
 
 use crate::error::{Error, Result, WRITE_A_POINT};
-use crate::format::journal::{BLOCK, Head, JournalSeed};
+use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
 use crate::mutant::{planted, unless};
-use crate::platform::{File, FileId, Platform};
+use crate::platform::{File, FileId, Name, Platform};
 use crate::primitive::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes of a journal unless chosen: room for a thousand small durable points between two checkpoints,
 /// and for one of 1 MiB, which is a record of a little more.
@@ -36,8 +36,11 @@ pub(crate) struct Journal {
     file: File,
     /// The same file, written past the page cache, where that can be done.
     direct: Option<File>,
-    path: PathBuf,
+    name: Name,
     seed: JournalSeed,
+    /// The header that says that this session may have written records, until it is written, and its
+    /// block.
+    header: Mutex<Option<(Header, usize)>>,
     ring: Mutex<Ring>,
     /// Where records are put together, one after the other.
     buffer: Mutex<Vec<u8>>,
@@ -54,7 +57,8 @@ struct Place {
     blocks: u64,
 }
 
-/// Which blocks are taken. Ascending by number; the last one is the newest record.
+/// Which blocks are taken. Ascending by number; the last one is the newest record. Counted behind the
+/// headers.
 #[derive(Debug, Default)]
 struct Ring {
     /// Blocks that there are.
@@ -93,16 +97,47 @@ impl Ring {
 }
 
 impl Journal {
-    /// A journal of `len` bytes without a record of this session.
+    /// A journal of `len` bytes without a record of this session. `header` is written, to its block, before
+    /// the first one.
     pub fn new(
         platform: Platform,
         (file, direct, len): (File, Option<File>, u64),
-        path: PathBuf,
+        name: Name,
         seed: JournalSeed,
+        header: (Header, usize),
     ) -> Self {
-        let ring = Ring { all: len / BLOCK as u64, needed: VecDeque::new() };
-        let (ring, buffer) = (Mutex::new(ring), Mutex::new(Vec::new()));
-        Journal { platform, file, direct, path, seed, ring, buffer }
+        let all = (len / BLOCK as u64).saturating_sub(HEADERS as u64);
+        let ring = Mutex::new(Ring { all, needed: VecDeque::new() });
+        let (header, buffer) = (Mutex::new(Some(header)), Mutex::new(Vec::new()));
+        Journal { platform, file, direct, name, seed, header, ring, buffer }
+    }
+
+    /// Says in the header that records of the sessions before may be written over from here on. A
+    /// superblock of theirs that were restored later finds out by it.
+    fn write_header(&self) -> Result<()> {
+        let mut header = self.header.lock();
+        if let Some((says, block)) = &*header {
+            let at = (block * BLOCK) as u64;
+            // Durable before the first record, which may go over one of an earlier session.
+            unless!(
+                JournalHeaderNotRenewed,
+                self.platform
+                    .write_durably((&self.file, None), FileId::Journal, &says.encode(), at)
+                    .map_err(self.io(WRITE_A_POINT, at))?
+            );
+        }
+        *header = None;
+        Ok(())
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.name
     }
 
     /// Bytes of a record with slices at most, so that one more always fits beside the newest.
@@ -121,17 +156,25 @@ impl Journal {
         if missing == 0 {
             return Ok(());
         }
-        let (old, limit) = (ring.all * BLOCK as u64, *JOURNAL_LENS.end());
+        let old = (ring.all + HEADERS as u64) * BLOCK as u64;
+        let limit = *JOURNAL_LENS.end();
         if old + missing > limit {
-            return Err(Error::TooLarge { path: self.path.clone(), needed: old + missing, limit });
+            return Err(Error::TooLarge {
+                path: self.path().to_owned(),
+                needed: old + missing,
+                limit,
+            });
         }
         let longer = self.platform.set_file_len(&self.file, FileId::Journal, old + missing);
         longer.map_err(self.io("change the length", old + missing))?;
         self.platform.allocate(&self.file, FileId::Journal, None, old, missing).map_err(
             |source| match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    Error::NoSpace { path: self.path.clone(), offset: old, len: missing, source }
-                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                    path: self.path().to_owned(),
+                    offset: old,
+                    len: missing,
+                    source,
+                },
                 _ => self.io("allocate", old)(source),
             },
         )?;
@@ -141,7 +184,7 @@ impl Journal {
 
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.name.path()
     }
 
     /// The number of the newest record; 0 = none.
@@ -168,6 +211,7 @@ impl Journal {
         slices: usize,
         append_slices: impl FnOnce(&mut Vec<u8>),
     ) -> Result<()> {
+        self.write_header()?;
         let mut buffer = self.buffer.lock();
         let bytes = record.encode(self.seed, slices, &mut buffer, append_slices);
         let blocks = (bytes.len() / BLOCK) as u64;
@@ -176,7 +220,7 @@ impl Journal {
             // Not reached: who appends has asked. Refused rather than written over what is needed.
             return Err(self.io("find room in", 0)(io::ErrorKind::StorageFull.into()));
         };
-        let at = start * BLOCK as u64;
+        let at = (HEADERS as u64 + start) * BLOCK as u64;
         // The barrier: from here on a loss of power goes back to this point.
         if planted!(RecordNotDurable) {
             self.platform
@@ -206,7 +250,7 @@ impl Journal {
     }
 
     fn io(&self, call: &'static str, at: u64) -> impl FnOnce(io::Error) -> Error + use<> {
-        let path = self.path.clone();
+        let path = self.path().to_owned();
         move |e| Error::io_at(call, &path, at, e)
     }
 }

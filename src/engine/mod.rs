@@ -104,6 +104,7 @@ use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
 use one_store::OneStore;
+use session::Companions;
 use small::Small;
 use state::{RegionState, State};
 use stats::{Counter, Stats};
@@ -126,6 +127,10 @@ pub(crate) struct Setup {
     pub superblock: Superblock,
     /// The home file's and the reflection file's.
     pub registrations: [Registration; 2],
+    /// The names of the reflection file and the journal.
+    pub companions: Companions,
+    /// Whether every mount of the files' file systems shares the page cache that is stored to.
+    pub cache_is_shared: bool,
     /// Whether the reflection file was made by this open: every word in it is zero.
     pub fresh: bool,
     /// What is kept for durable points, where they are kept.
@@ -163,6 +168,8 @@ pub(crate) struct Engine {
     ring_seeds: Box<[RingSeed]>,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Option<[Registration; 2]>>,
+    companions: Companions,
+    cache_is_shared: bool,
     fresh: bool,
     /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
     /// for a view or makes a durable point. Taken before any page's or region's lock, and by nobody inside a
@@ -224,6 +231,8 @@ impl Engine {
             ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
             superblock: Mutex::new(setup.superblock),
             registrations: Mutex::new(Some(setup.registrations)),
+            companions: setup.companions,
+            cache_is_shared: setup.cache_is_shared,
             fresh: setup.fresh,
             resizing: RwLock::new(()),
             cutting: AtomicBool::new(false),
@@ -308,12 +317,13 @@ impl Engine {
         Err(Error::Poisoned { path: self.path(), cause })
     }
 
-    /// Whether the next opening cannot know that only the process has died, and goes back to the last
-    /// durable point.
+    /// Whether the next opening may not know that only the process has died, and then goes back to the
+    /// last durable point.
     pub fn goes_back_after_death(&self) -> bool {
-        self.medium == Medium::PageCache
-            && self.durable.is_some()
-            && self.superblock.lock().boot_id == [0; 16]
+        let superblock = self.superblock.lock();
+        let is_known = superblock.boot_id != [0; 16] && superblock.cache.volume != 0;
+        let is_page_cache = self.medium == Medium::PageCache && self.durable.is_some();
+        is_page_cache && !(is_known && self.cache_is_shared)
     }
 
     /// No operation may begin any more, for good.

@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::format::superblock::{Identity, Moment, Superblock};
+use crate::format::superblock::{Cache, Identity, Moment, Superblock};
 use crate::mutant::planted;
-use crate::platform::{FileId, FileStat, Platform};
+use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
 use crate::store::MappedFile;
-use std::path::Path;
+use std::io;
 
 /// Writes a superblock over the older of the two copies.
 pub(crate) fn write_superblock(
@@ -31,10 +31,47 @@ pub(crate) fn identity_of(stat: &FileStat) -> Identity {
     Identity { device: stat.dev, inode: stat.ino, born: stat.btime.map(moment) }
 }
 
-/// The folder that holds `path`.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+/// What the page cache is known by that held the stores of the superblock's session.
+pub(crate) fn cache_of(superblock: &Superblock) -> CacheIdentity {
+    let Cache { volume, uptime, started, devices_born } = superblock.cache;
+    CacheIdentity { boot_id: superblock.boot_id, volume, uptime, started, devices_born }
+}
+
+/// The same, but for the boot's identity, as the format keeps it.
+pub(crate) fn cache_parts(identity: &CacheIdentity) -> Cache {
+    let CacheIdentity { volume, uptime, started, devices_born, .. } = *identity;
+    Cache { volume, uptime, started, devices_born }
+}
+
+/// Removes a name if it still is that of the open file. `false`: the name is another file's by now, which
+/// stays.
+pub(crate) fn remove_own(platform: &Platform, name: &Name, file: &File) -> io::Result<bool> {
+    remove_if_is(platform, name, &platform.stat(file)?)
+}
+
+/// The same for a file of which it is known what it is.
+pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) -> io::Result<bool> {
+    let is_ours = match platform.stat_name(name)? {
+        Some(there) => (there.dev, there.ino) == (ours.dev, ours.ino),
+        None => return Ok(false),
+    };
+    if is_ours || planted!(RemovedByName) {
+        platform.remove(name)?;
+    }
+    Ok(is_ours)
+}
+
+/// Where a pair's companion files are.
+#[derive(Clone)]
+pub(crate) struct Companions {
+    pub reflection: Name,
+    pub journal: Name,
+}
+
+impl Companions {
+    /// The reflection file of this name, and its journal.
+    pub fn new(reflection: Name) -> Self {
+        let journal = reflection.with_suffix("journal");
+        Companions { reflection, journal }
     }
 }

@@ -39,6 +39,64 @@ impl JournalSeed {
     }
 }
 
+/// Blocks at the beginning of a journal that hold its headers.
+pub const HEADERS: usize = 2;
+const HEADER_MAGIC: [u8; 8] = *b"AtomJrnH";
+const HEADER_LEN: usize = 64;
+
+/// Whose journal it is, and of which sessions. Two blocks hold headers and are written in turn, so that a
+/// torn write leaves the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The pair.
+    pub uuid: [u8; 16],
+    /// The first session whose records are whole: none of them was written over.
+    pub from: u64,
+    /// The last session that may have written records.
+    pub to: u64,
+}
+
+impl Header {
+    /// The header's block.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK];
+        bytes[..8].copy_from_slice(&HEADER_MAGIC);
+        bytes[16..32].copy_from_slice(&self.uuid);
+        bytes[32..40].copy_from_slice(&self.from.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.to.to_le_bytes());
+        let sum = sum::crc32c(&bytes[..HEADER_LEN]);
+        bytes[SUM].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// `None`: no whole header.
+    pub fn decode(block: &[u8]) -> Option<Header> {
+        let mut bytes: [u8; HEADER_LEN] = block.get(..HEADER_LEN)?.try_into().ok()?;
+        let sum = u32::from_le_bytes(bytes[SUM].try_into().ok()?);
+        bytes[SUM].fill(0);
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
+        let header = Header {
+            uuid: std::array::from_fn(|n| bytes[16 + n]),
+            from: number(32),
+            to: number(40),
+        };
+        let is_whole = bytes[..8] == HEADER_MAGIC && sum == sum::crc32c(&bytes);
+        is_whole.then_some(header)
+    }
+
+    /// The newer of the two headers at the beginning of a journal, and the block that holds it.
+    pub fn newest(journal: &[u8]) -> Option<(Header, usize)> {
+        let blocks = journal.chunks(BLOCK).take(HEADERS).enumerate();
+        let found = blocks.filter_map(|(n, block)| Some((Header::decode(block)?, n)));
+        found.max_by_key(|(header, _)| (header.to, header.from))
+    }
+
+    /// Whether the journal holds all records that this session of the pair has written.
+    pub fn vouches_for(&self, uuid: &[u8; 16], session: u64) -> bool {
+        self.uuid == *uuid && (self.from..=self.to).contains(&session)
+    }
+}
+
 /// What has become of a page since the last durable point, or of several in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
@@ -280,6 +338,24 @@ mod tests {
             assert!(Record::decode(seed(), &torn).is_none(), "byte {n}");
             assert!(Record::decode(seed(), &bytes[..n]).is_none());
         }
+    }
+
+    #[test]
+    fn a_header_vouches_for_its_sessions_and_a_torn_one_for_none() {
+        let (older, newer) =
+            (Header { uuid: [7; 16], from: 3, to: 4 }, Header { uuid: [7; 16], from: 4, to: 4 });
+        let mut journal = [newer.encode(), older.encode()].concat();
+        assert_eq!(Header::newest(&journal), Some((newer, 0)));
+        assert!(newer.vouches_for(&[7; 16], 4) && !newer.vouches_for(&[7; 16], 3));
+        assert!(older.vouches_for(&[7; 16], 3) && !older.vouches_for(&[7; 16], 5));
+        assert!(!newer.vouches_for(&[8; 16], 4));
+        for at in 0..64 {
+            journal[at] ^= 1;
+            assert_eq!(Header::newest(&journal), Some((older, 1)), "byte {at}");
+            journal[at] ^= 1;
+        }
+        assert_eq!(Header::newest(&[0; 3 * BLOCK]), None);
+        assert_eq!(Header::newest(&[]), None);
     }
 
     #[test]

@@ -59,7 +59,15 @@ struct Raw {
     reserved2: [u8; 3],
     durable: U32,
     durable_len: U64,
-    reserved3: [u8; 68],
+    own_inode: U64,
+    own_born_seconds: I64,
+    own_born_nanos: U32,
+    own_born_known: U32,
+    volume: U64,
+    uptime: U64,
+    started: I64,
+    devices_born: U64,
+    reserved3: [u8; 12],
     checksum: U32,
 }
 
@@ -73,6 +81,8 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, boot_id) == 152);
     assert!(std::mem::offset_of!(Raw, durable) == 428);
     assert!(std::mem::offset_of!(Raw, durable_len) == 432);
+    assert!(std::mem::offset_of!(Raw, own_inode) == 440);
+    assert!(std::mem::offset_of!(Raw, volume) == 464);
     assert!(std::mem::offset_of!(Raw, checksum) == SUPERBLOCK_LEN - 4);
 };
 
@@ -94,6 +104,19 @@ pub struct Identity {
     pub inode: u64,
     /// Birth time, where the file system has one: tells a reused inode number apart.
     pub born: Option<Moment>,
+}
+
+/// Beside the boot's identity, what a page cache is known by. 0: unknown, of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cache {
+    /// The mounted file systems of the pair's files.
+    pub volume: u64,
+    /// Nanoseconds since the machine was started.
+    pub uptime: u64,
+    /// When it was started, by its clock: nanoseconds since 1970.
+    pub started: i64,
+    /// When the folder of devices was made: nanoseconds since 1970.
+    pub devices_born: u64,
 }
 
 /// What the home file looked like when it was closed; any change since is somebody else's.
@@ -174,8 +197,12 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// The home file.
     pub identity: Identity,
+    /// The file that holds the superblock: a copy of it is another file. Inode 0: unknown.
+    pub own: Identity,
     /// The boot of the machine in which `state` was written.
     pub boot_id: [u8; 16],
+    /// The rest of what the page cache is known by that holds the pair's stores.
+    pub cache: Cache,
     /// File name of the home file, for messages and for finding an orphan. Cut at 255 bytes.
     pub name: Vec<u8>,
     /// What is to be believed after what end.
@@ -184,6 +211,7 @@ pub struct Superblock {
 
 /// What the bytes of one copy turned out to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "two are made at an opening, and none is kept")]
 pub enum Copy {
     /// Right in every respect.
     Valid(Superblock),
@@ -204,6 +232,7 @@ impl Superblock {
             State::Emptied => (STATE_EMPTIED, ClosedAs::default()),
         };
         let born = self.identity.born.unwrap_or_default();
+        let own_born = self.own.born.unwrap_or_default();
         let durable = match self.durable {
             DurablePoints::None => DURABLE_NONE,
             DurablePoints::NotYet => DURABLE_NOT_YET,
@@ -245,7 +274,15 @@ impl Superblock {
             reserved2: [0; 3],
             durable: durable.into(),
             durable_len: self.durable.base().map_or(0, |base| base.len).into(),
-            reserved3: [0; 68],
+            own_inode: self.own.inode.into(),
+            own_born_seconds: own_born.seconds.into(),
+            own_born_nanos: own_born.nanos.into(),
+            own_born_known: u32::from(self.own.born.is_some()).into(),
+            volume: self.cache.volume.into(),
+            uptime: self.cache.uptime.into(),
+            started: self.cache.started.into(),
+            devices_born: self.cache.devices_born.into(),
+            reserved3: [0; 12],
             checksum: 0.into(),
         };
         raw.checksum = sum::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
@@ -311,7 +348,19 @@ impl Superblock {
                 inode: raw.inode.get(),
                 born: (raw.born_known.get() != 0).then(|| moment(raw.born_seconds, raw.born_nanos)),
             },
+            own: Identity {
+                device: 0,
+                inode: raw.own_inode.get(),
+                born: (raw.own_born_known.get() != 0)
+                    .then(|| moment(raw.own_born_seconds, raw.own_born_nanos)),
+            },
             boot_id: raw.boot_id,
+            cache: Cache {
+                volume: raw.volume.get(),
+                uptime: raw.uptime.get(),
+                started: raw.started.get(),
+                devices_born: raw.devices_born.get(),
+            },
             name: name.to_vec(),
             durable,
         })
@@ -329,6 +378,7 @@ fn moment(seconds: I64, nanos: U32) -> Moment {
 
 /// What two copies say together.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "one is made at an opening, and none is kept")]
 pub enum Judged {
     /// The valid copy with the higher session number.
     Valid(Superblock),
@@ -371,7 +421,9 @@ pub(crate) mod tests {
             }),
             uuid: *b"0123456789abcdef",
             identity: Identity { device: 2, inode: 3, born: Some(Moment { seconds: 4, nanos: 5 }) },
+            own: Identity { device: 0, inode: 6, born: Some(Moment { seconds: 7, nanos: 8 }) },
             boot_id: [9; 16],
+            cache: Cache { volume: 15, uptime: 16, started: 17, devices_born: 18 },
             name: b"state.dat".to_vec(),
             durable: DurablePoints::None,
         }

@@ -43,8 +43,14 @@ pub const NEXT_DATA: &str = "next_data";
 pub const NEXT_HOLE: &str = "next_hole";
 /// Ask about an open file.
 pub const STAT: &str = "stat";
-/// Ask about a path.
+/// Ask about a name.
 pub const STAT_PATH: &str = "stat_path";
+/// Follow the links of a path.
+pub const RESOLVE: &str = "resolve";
+/// Open a folder.
+pub const OPEN_FOLDER: &str = "open_folder";
+/// Give a file its owner, group and permissions.
+pub const OWN: &str = "own";
 /// Rename a file.
 pub const RENAME: &str = "rename";
 /// Remove a file.
@@ -64,7 +70,7 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All of them, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 28] = [
+pub const ALL: [&str; 31] = [
     OPEN,
     DUPLICATE,
     LOCK,
@@ -85,6 +91,9 @@ pub const ALL: [&str; 28] = [
     NEXT_HOLE,
     STAT,
     STAT_PATH,
+    RESOLVE,
+    OPEN_FOLDER,
+    OWN,
     RENAME,
     REMOVE,
     LIST_DIR,

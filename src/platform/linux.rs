@@ -10,13 +10,12 @@
 //!
 //! May import: libc, std.
 
-use super::{FileSystem, isa};
+use super::{FileStat, FileSystem, isa};
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -273,10 +272,21 @@ fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
-/// For reading and writing past the page cache.
-pub fn open_past_cache(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path)
+/// The owner and the group first: giving a file away clears some of its permissions.
+pub fn own(file: &File, like: &FileStat) -> io::Result<()> {
+    let is = file.metadata()?;
+    if (is.uid(), is.gid()) != (like.uid, like.gid) {
+        // A process without the privilege keeps the file, or gives it to its group at least.
+        let given = fchown(file, Some(like.uid), Some(like.gid));
+        if given.is_err() && is.gid() != like.gid {
+            let _may_not = fchown(file, None, Some(like.gid));
+        }
+    }
+    match file.set_permissions(Permissions::from_mode(like.mode & 0o777)) {
+        // File systems without permissions of their own (vfat) refuse what they cannot keep.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
 }
 
 /// Synchronous for this one call: what is written back, and waited for, is these bytes.

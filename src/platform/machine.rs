@@ -68,6 +68,7 @@ pub trait Machine: Send + Sync {
     fn next_data(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>>;
     fn next_hole(&self, file: FileNumber, offset: u64) -> io::Result<Option<u64>>;
     fn stat(&self, file: FileNumber) -> io::Result<FileStat>;
+    fn own(&self, file: FileNumber, like: &FileStat) -> io::Result<()>;
     fn stat_path(&self, path: &Path) -> io::Result<Option<FileStat>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -77,7 +78,12 @@ pub trait Machine: Send + Sync {
     fn remove_xattr(&self, file: FileNumber, name: &str) -> io::Result<()>;
     /// Whether the files are gone with the power, as on tmpfs.
     fn is_ram(&self) -> bool;
+    fn is_mounted_alone(&self, folder: &Path, file: FileNumber) -> bool;
+    /// The user for whom files are opened.
+    fn user(&self) -> u32;
     fn boot_id(&self) -> [u8; 16];
+    /// The file system that the file lies on, as long as it stays mounted. 0: unknown.
+    fn volume(&self, file: FileNumber) -> u64;
     /// Random, or the next of a sequence where runs are to be repeatable.
     fn new_uuid(&self) -> [u8; 16];
 }

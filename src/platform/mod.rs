@@ -15,7 +15,9 @@
 //! it.
 
 mod allocate;
+mod at;
 pub mod barrier;
+mod cache;
 pub mod call;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
 mod cpu;
@@ -30,6 +32,7 @@ mod linux;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod machine;
+mod name;
 mod native;
 mod os;
 #[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
@@ -55,16 +58,18 @@ use elsewhere as sys;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 use linux as sys;
 
+pub use cache::CacheIdentity;
 pub use file::File;
 pub use file_system::FileSystem;
 pub use isa::Crc;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
+pub use name::{Folder, Name};
 pub use native::{InLine, Native, STREAM_FROM_UNFLUSHED};
 pub use os::OpenHow;
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
-pub use stat::FileStat;
+pub use stat::{FileStat, NO_TIME};
 pub use sys::Mapping;
 pub use zeroed::ZeroedWords;
 

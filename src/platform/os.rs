@@ -9,16 +9,19 @@
 //! - An error means that the call did nothing of which the caller could make use; no call is repeated
 //!   after an error other than an interruption.
 //!
-//! May import: `sys`, `positioned`, `stat`, `allocate`, and the recorder.
+//! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, and the recorder.
 
 #[cfg(feature = "recorder")]
 use super::recorder::What;
 use super::{
-    File, FileId, FileStat, FileSystem, Mapping, Platform, allocate, call, positioned, stat, sys,
+    CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Mapping, Name, Platform, allocate,
+    at, cache, call, name, positioned, stat, sys,
 };
-use std::fs::{OpenOptions, TryLockError};
+use std::ffi::OsString;
+use std::fs::TryLockError;
 use std::io::{self, ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -86,26 +89,62 @@ fn if_supported<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 impl Platform {
     /// Opens a file for reading and writing.
-    pub fn open(&self, path: &Path, how: OpenHow) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(how.create).create_new(how.create_new);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, how.mode);
+    ///
+    /// # Errors
+    /// A link at the name is one (`FilesystemLoop`, or what the system says), and not followed.
+    pub fn open(&self, name: &Name, how: OpenHow) -> io::Result<File> {
         attempt!(
             self,
             call::OPEN,
-            |_| options.open(path).map(File::System),
-            [simulated => simulated.machine.open(path, how).map(File::Simulated)]
+            |_| at::open(name, how).map(File::System),
+            [simulated => simulated.machine.open(name.path(), how).map(File::Simulated)]
+        )
+    }
+
+    /// The name of the file that the path leads to, with every link followed, in its open folder. The
+    /// file itself need not be there.
+    pub fn name(&self, path: &Path) -> io::Result<Name> {
+        let path = attempt!(
+            self,
+            call::RESOLVE,
+            |_| name::resolve(path),
+            [_simulated => Ok(path.to_owned())]
+        )?;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(ErrorKind::IsADirectory.into());
+        };
+        Ok(Name::new(&self.open_folder(folder)?, name))
+    }
+
+    /// Opens the folder at a path.
+    pub fn open_folder(&self, path: &Path) -> io::Result<Arc<Folder>> {
+        let opened = attempt!(
+            self,
+            call::OPEN_FOLDER,
+            |_| at::open_folder(path),
+            [_simulated => Ok(Folder::new(path.to_owned(), None))]
+        );
+        opened.map(Arc::new)
+    }
+
+    /// Gives the file the owner, the group and the permissions of another one, as far as the process
+    /// may: without a privilege it cannot give a file away.
+    pub fn own(&self, file: &File, like: &FileStat) -> io::Result<()> {
+        attempt!(
+            self,
+            call::OWN,
+            |_| sys::own(file.system(), like),
+            [simulated => simulated.machine.own(file.number(), like)]
         )
     }
 
     /// Opens a file that is there once more, so that writes of whole blocks from aligned buffers go past
     /// the page cache. `None`: that cannot be done here.
-    pub fn open_past_cache(&self, path: &Path) -> io::Result<Option<File>> {
+    pub fn open_past_cache(&self, name: &Name) -> io::Result<Option<File>> {
         let opened = attempt!(
             self,
             call::OPEN,
-            |_| sys::open_past_cache(path).map(File::System),
+            |_| at::open_past_cache(name).map(File::System),
             [_simulated => Err(ErrorKind::InvalidInput.into())]
         );
         match opened {
@@ -291,20 +330,18 @@ impl Platform {
         )
     }
 
-    /// Makes a directory's entries durable (on Unix; elsewhere there is no such call).
-    pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+    /// Makes the names in a folder durable (on Unix; elsewhere there is no such call). `file` lies on the
+    /// folder's file system: that is synced as a whole where the folder may not be read.
+    pub fn sync_dir(&self, folder: &Folder, file: &File) -> io::Result<()> {
         attempt!(
             self,
             call::SYNC_DIR,
-            |_| {
-                if cfg!(unix) {
-                    std::fs::File::open(dir)?.sync_all()
-                } else {
-                    Ok(())
-                }
-            },
-            [simulated => simulated.machine.sync_dir(dir)],
-            [] |_: &()| What::SyncDir { path: dir.to_path_buf() }
+            |_| at::sync(folder, file.system()),
+            [simulated => {
+                let _ = file;
+                simulated.machine.sync_dir(folder.path())
+            }],
+            [] |_: &()| What::SyncDir { path: folder.path().to_path_buf() }
         )
     }
 
@@ -452,45 +489,52 @@ impl Platform {
         )
     }
 
-    /// What is known of the file at a path (links are followed). `None`: nothing is there.
-    pub fn stat_path(&self, path: &Path) -> io::Result<Option<FileStat>> {
+    /// What is at a name: a link is not followed. `None`: nothing is there.
+    pub fn stat_name(&self, name: &Name) -> io::Result<Option<FileStat>> {
         attempt!(
             self,
             call::STAT_PATH,
-            |_| stat::of_path(path),
-            [simulated => simulated.machine.stat_path(path)]
+            |_| at::stat(name),
+            [simulated => simulated.machine.stat_path(name.path())]
         )
     }
 
     /// Renames a file, replacing what is at the new name.
-    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+    pub fn rename(&self, from: &Name, to: &Name) -> io::Result<()> {
         attempt!(
             self,
             call::RENAME,
-            |_| std::fs::rename(from, to),
-            [simulated => simulated.machine.rename(from, to)],
-            [] |_: &()| What::Rename { from: from.to_path_buf(), to: to.to_path_buf() }
+            |_| at::rename(from, to),
+            [simulated => simulated.machine.rename(from.path(), to.path())],
+            [] |_: &()| What::Rename { from: from.path().to_path_buf(), to: to.path().to_path_buf() }
         )
     }
 
-    /// Removes a file.
-    pub fn remove_file(&self, path: &Path) -> io::Result<()> {
+    /// Removes a name.
+    pub fn remove(&self, name: &Name) -> io::Result<()> {
         attempt!(
             self,
             call::REMOVE,
-            |_| std::fs::remove_file(path),
-            [simulated => simulated.machine.remove(path)],
-            [] |_: &()| What::Remove { path: path.to_path_buf() }
+            |_| at::remove(name),
+            [simulated => simulated.machine.remove(name.path())],
+            [] |_: &()| What::Remove { path: name.path().to_path_buf() }
         )
     }
 
-    /// The paths of a directory's entries, in no order.
-    pub fn list_dir(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+    /// The first names in a folder, `most` of them, in no order.
+    pub fn list_dir(&self, folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
+        let path = folder.path();
         attempt!(
             self,
             call::LIST_DIR,
-            |_| std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect(),
-            [simulated => simulated.machine.list_dir(dir)]
+            |_| {
+                let entries = std::fs::read_dir(path)?.take(most);
+                entries.map(|entry| entry.map(|entry| entry.file_name())).collect()
+            },
+            [simulated => simulated.machine.list_dir(path).map(|paths| {
+                let names = paths.iter().filter_map(|path| path.file_name());
+                names.take(most).map(OsString::from).collect()
+            })]
         )
     }
 
@@ -503,6 +547,17 @@ impl Platform {
             [simulated => simulated.machine.get_xattr(file.number(), name)]
         );
         Ok(if_supported(value)?.flatten())
+    }
+
+    /// Whether the file system keeps extended attributes of this name.
+    pub fn keeps_xattrs(&self, file: &File, name: &str) -> io::Result<bool> {
+        let value = attempt!(
+            self,
+            call::GET_XATTR,
+            |_| sys::get_xattr(file.system(), name),
+            [simulated => simulated.machine.get_xattr(file.number(), name)]
+        );
+        Ok(if_supported(value)?.is_some())
     }
 
     /// Sets an extended attribute. `false`: the file system has none.
@@ -575,6 +630,82 @@ impl Platform {
     }
 }
 
+impl Platform {
+    /// Whether the open file, whose name is in the folder, is mounted there by itself: it lies in
+    /// another place than its name.
+    pub fn is_mounted_alone(&self, folder: &Folder, file: &File) -> io::Result<bool> {
+        attempt!(
+            self,
+            call::STAT,
+            |_| at::is_mounted_alone(folder, file.system()),
+            [simulated => Ok(simulated.machine.is_mounted_alone(folder.path(), file.number()))]
+        )
+    }
+
+    /// The number of the user for whom files are opened (Unix; elsewhere 0).
+    pub fn user(&self) -> u32 {
+        match self {
+            Platform::Native(_) => stat::user(),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(_) => stat::user(),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => simulated.machine.user(),
+        }
+    }
+
+    /// What kind of file system the folder is on.
+    pub fn file_system_of(&self, folder: &Folder) -> io::Result<FileSystem> {
+        attempt!(
+            self,
+            call::FILE_SYSTEM,
+            |_| at::file_system(folder),
+            [simulated => Ok(match simulated.machine.is_ram() {
+                true => FileSystem::Ram("simulated"),
+                false => FileSystem::Local("simulated"),
+            })]
+        )
+    }
+
+    /// Which page cache holds what is stored to the home file and to files in the folder. And whether every
+    /// mount of their file systems shares it.
+    ///
+    /// # Errors
+    /// What merely could not be read now is one, and not unknown.
+    pub fn cache_identity(
+        &self,
+        (home, home_lies_on): (&File, FileSystem),
+        (folder, folder_lies_on): (&Folder, FileSystem),
+    ) -> io::Result<(CacheIdentity, bool)> {
+        /// Sets the numbers of two file systems apart: an odd number, so that none is lost.
+        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut identity = CacheIdentity { boot_id: self.boot_id()?, ..CacheIdentity::default() };
+        let volumes = match home {
+            File::System(home) => [
+                cache::volume(home, home_lies_on),
+                at::with_open(folder, |folder| cache::volume(folder, folder_lies_on)),
+            ],
+            #[cfg(feature = "recorder")]
+            File::Simulated(number) => [self.simulated_volume(*number); 2],
+        };
+        let mut is_shared = false;
+        if let [Some(home), Some(folder)] = volumes {
+            identity.volume = home.id.wrapping_mul(MIX) ^ folder.id;
+            is_shared = !home.is_of_mount && !folder.is_of_mount;
+        }
+        if !self.is_simulated() {
+            cache::clocks(&mut identity);
+        }
+        Ok((identity, is_shared))
+    }
+
+    #[cfg(feature = "recorder")]
+    fn simulated_volume(&self, file: super::machine::FileNumber) -> Option<cache::Volume> {
+        let Platform::Simulated(simulated) = self else { return None };
+        let id = simulated.machine.volume(file);
+        (id != 0).then_some(cache::Volume { id, is_of_mount: false })
+    }
+}
+
 fn advance(offset: u64, done: usize) -> io::Result<u64> {
     offset.checked_add(done as u64).ok_or_else(|| ErrorKind::InvalidInput.into())
 }
@@ -584,6 +715,11 @@ fn read_boot_id() -> io::Result<[u8; 16]> {
     // Of the length of a UUID, and read at once: who asks for all of a file asks how long it is, and where it ends.
     let mut text = [0; 36];
     let mut file = std::fs::File::open("/proc/sys/kernel/random/boot_id")?;
+    if !cache::is_kernels_own(&file) {
+        // A container's own, which says nothing of the machine: its page cache may be long gone, or
+        // still there.
+        return Err(ErrorKind::NotFound.into());
+    }
     file.read_exact(&mut text).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => ErrorKind::InvalidData.into(),
         _ => error,
@@ -595,6 +731,7 @@ fn read_boot_id() -> io::Result<[u8; 16]> {
 #[cfg(all(test, unix, not(miri)))]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     const NEW: OpenHow = OpenHow { create: true, create_new: true, mode: 0o600 };
@@ -602,6 +739,7 @@ mod tests {
     /// A new file that is removed when dropped.
     pub(super) struct Scratch {
         pub path: PathBuf,
+        pub name: Name,
         pub file: File,
     }
 
@@ -611,8 +749,9 @@ mod tests {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("platform-{}-{number}", std::process::id());
             let path = Path::new(dir).join(name);
-            let file = platform.open(&path, NEW).unwrap();
-            Scratch { path, file }
+            let name = platform.name(&path).unwrap();
+            let file = platform.open(&name, NEW).unwrap();
+            Scratch { path, name, file }
         }
     }
 
@@ -667,7 +806,7 @@ mod tests {
             assert_eq!(&back, b"by call");
             p.sync_data(&s.file, FileId::Home).unwrap();
             p.sync_all(&s.file, FileId::Home).unwrap();
-            p.sync_dir(Path::new(dir)).unwrap();
+            p.sync_dir(s.name.folder(), &s.file).unwrap();
         }
     }
 
@@ -781,16 +920,16 @@ mod tests {
         for dir in places() {
             let s = Scratch::new(dir, &p);
             let again = OpenHow { create: false, create_new: false, mode: 0 };
-            let other = p.open(&s.path, again).unwrap();
+            let other = p.open(&s.name, again).unwrap();
             let stat = p.stat(&s.file).unwrap();
             assert_eq!(stat, p.stat(&other).unwrap());
-            assert_eq!(p.stat_path(&s.path).unwrap(), Some(stat));
+            assert_eq!(p.stat_name(&s.name).unwrap(), Some(stat));
             assert!(stat.is_regular);
             assert!(stat.mtime.0 > 1_600_000_000 && stat.mtime.1 < 1_000_000_000);
             if let Some(born) = stat.btime {
                 assert!(born.0 > 1_600_000_000);
             }
-            assert_eq!(p.open(&s.path, NEW).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            assert_eq!(p.open(&s.name, NEW).unwrap_err().kind(), ErrorKind::AlreadyExists);
 
             assert!(p.try_lock(&s.file).unwrap());
             assert!(!p.try_lock(&other).unwrap());
@@ -805,12 +944,13 @@ mod tests {
             }
             p.remove_xattr(&s.file, name).unwrap();
 
-            let moved = s.path.with_extension("moved");
-            p.rename(&s.path, &moved).unwrap();
-            assert_eq!(p.stat_path(&s.path).unwrap(), None);
-            assert!(p.list_dir(Path::new(dir)).unwrap().contains(&moved));
-            p.remove_file(&moved).unwrap();
-            assert_eq!(p.remove_file(&moved).unwrap_err().kind(), ErrorKind::NotFound);
+            let moved = s.name.with_suffix("moved");
+            p.rename(&s.name, &moved).unwrap();
+            assert_eq!(p.stat_name(&s.name).unwrap(), None);
+            let names = p.list_dir(s.name.folder(), usize::MAX).unwrap();
+            assert!(names.iter().any(|name| name == moved.name()));
+            p.remove(&moved).unwrap();
+            assert_eq!(p.remove(&moved).unwrap_err().kind(), ErrorKind::NotFound);
 
             let kind = p.file_system(&s.file).unwrap();
             if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {

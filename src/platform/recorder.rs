@@ -685,7 +685,8 @@ mod tests {
     fn scratch(name: &str) -> File {
         let path = std::env::temp_dir().join(format!("recorder-{name}-{}", std::process::id()));
         let how = super::super::OpenHow { create: true, create_new: true, mode: 0o600 };
-        let file = Platform::native().open(&path, how).unwrap();
+        let platform = Platform::native();
+        let file = platform.open(&platform.name(&path).unwrap(), how).unwrap();
         std::fs::remove_file(path).unwrap();
         file
     }

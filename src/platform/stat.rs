@@ -1,15 +1,17 @@
 //! What is known of a file: identity, length, times?
 //!
 //! Owns: [`FileStat`] and where its fields come from. On Unix that is the standard library's metadata,
-//! which on Linux asks `statx` (and so knows the time of birth, where the file system does).
+//! which on Linux asks `statx` (and so knows the time of birth, where the file system does). Where it does
+//! not, the inode's generation stands for it.
 //!
 //! Invariant: what the system does not tell is `None`, never a made-up value. Within a running system,
 //! `(dev, ino)` is the same for two handles if and only if they are the same file.
 //!
-//! May import: std only (Windows: one call of kernel32 for the file's index, which stable std lacks).
+//! May import: std and libc (Windows: one call of kernel32 for the file's index, which stable std lacks).
 
 use std::fs::{File, Metadata};
 use std::io;
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,32 +28,55 @@ pub struct FileStat {
     pub mtime: (i64, u32),
     /// Last change of the file's metadata (Windows: the same as `mtime`).
     pub ctime: (i64, u32),
-    /// Birth, where the file system keeps it.
+    /// Birth: tells an inode apart from a later one of the same number. Its time, where the file system
+    /// keeps that; else the inode's generation, as [`NO_TIME`] nanoseconds show.
     pub btime: Option<(i64, u32)>,
     /// A regular file.
     pub is_regular: bool,
+    /// A symbolic link (of a name: files that are open are none).
+    pub is_link: bool,
+    /// How many names it has.
+    pub links: u64,
+    /// Its owner (Unix; elsewhere 0).
+    pub uid: u32,
+    /// Its group (Unix; elsewhere 0).
+    pub gid: u32,
+    /// Its permissions (Unix; elsewhere 0).
+    pub mode: u32,
     /// Storage in use, in units of 512 bytes (Windows: what the length needs).
     pub blocks: u64,
 }
 
+/// Nanoseconds of a birth that is a generation and no time.
+pub const NO_TIME: u32 = u32::MAX;
+
 /// Of an open file.
 pub fn of_file(file: &File) -> io::Result<FileStat> {
-    from_metadata(&file.metadata()?, file)
+    from_metadata(&file.metadata()?, Some(file))
 }
 
-/// Of a path, links followed. `None`: nothing there.
-#[cfg(unix)]
+/// Of a path, a link at its end not followed. `None`: nothing there.
+#[cfg(all(unix, not(all(target_os = "linux", not(atomic_mmap_portable)))))]
 pub fn of_path(path: &Path) -> io::Result<Option<FileStat>> {
-    present(std::fs::metadata(path).and_then(|metadata| from_metadata(&metadata, ())))
+    present(std::fs::symlink_metadata(path).and_then(|metadata| from_metadata(&metadata, None)))
 }
 
-/// Of a path, links followed. `None`: nothing there.
+/// Of a path. `None`: nothing there.
 #[cfg(windows)]
 pub fn of_path(path: &Path) -> io::Result<Option<FileStat>> {
     present(File::open(path).and_then(|file| of_file(&file)))
 }
 
-fn present(found: io::Result<FileStat>) -> io::Result<Option<FileStat>> {
+/// The user for whom this process opens files (Unix; elsewhere 0).
+pub fn user() -> u32 {
+    #[cfg(unix)]
+    // SAFETY: the call has no precondition and does not fail.
+    return unsafe { libc::geteuid() };
+    #[cfg(not(unix))]
+    0
+}
+
+pub(super) fn present(found: io::Result<FileStat>) -> io::Result<Option<FileStat>> {
     match found {
         Ok(stat) => Ok(Some(stat)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -73,8 +98,9 @@ fn since_epoch(time: SystemTime) -> (i64, u32) {
 }
 
 #[cfg(unix)]
-fn from_metadata<F>(metadata: &Metadata, _file: F) -> io::Result<FileStat> {
+fn from_metadata(metadata: &Metadata, file: Option<&File>) -> io::Result<FileStat> {
     use std::os::unix::fs::MetadataExt;
+    let born = metadata.created().ok().map(since_epoch);
     Ok(FileStat {
         dev: metadata.dev(),
         ino: metadata.ino(),
@@ -82,14 +108,37 @@ fn from_metadata<F>(metadata: &Metadata, _file: F) -> io::Result<FileStat> {
         // Nanoseconds are below 10^9.
         mtime: (metadata.mtime(), metadata.mtime_nsec() as u32),
         ctime: (metadata.ctime(), metadata.ctime_nsec() as u32),
-        btime: metadata.created().ok().map(since_epoch),
+        btime: born.or_else(|| file.and_then(generation)),
         is_regular: metadata.is_file(),
+        is_link: metadata.is_symlink(),
+        links: metadata.nlink(),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        mode: metadata.mode() & 0o7777,
         blocks: metadata.blocks(),
     })
 }
 
+/// The generation of an inode on a file system that keeps no time of birth (ext4 with inodes of 128
+/// bytes): the kernel draws one for each file that takes the number.
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+fn generation(file: &File) -> Option<(i64, u32)> {
+    use std::os::fd::AsRawFd;
+    /// FS_IOC_GETVERSION of linux/fs.h. The kernel writes an `int`, whatever the request's number says.
+    const GET_VERSION: u64 = 0x8008_7601;
+    let mut generation = 0_i64;
+    // SAFETY: the descriptor is open, and the kernel writes at most the 8 bytes that the number says.
+    let told = unsafe { libc::ioctl(file.as_raw_fd(), GET_VERSION as _, &raw mut generation) };
+    (told == 0).then_some((generation & 0xffff_ffff, NO_TIME))
+}
+
+#[cfg(all(unix, not(all(target_os = "linux", not(atomic_mmap_portable)))))]
+fn generation(_: &File) -> Option<(i64, u32)> {
+    None
+}
+
 #[cfg(windows)]
-fn from_metadata(metadata: &Metadata, file: &File) -> io::Result<FileStat> {
+fn from_metadata(metadata: &Metadata, file: Option<&File>) -> io::Result<FileStat> {
     use std::os::windows::io::AsRawHandle;
 
     /// BY_HANDLE_FILE_INFORMATION
@@ -112,6 +161,7 @@ fn from_metadata(metadata: &Metadata, file: &File) -> io::Result<FileStat> {
         ) -> i32;
     }
 
+    let file = file.ok_or(io::ErrorKind::InvalidInput)?;
     let mut information = Information::default();
     // SAFETY: the handle is open as long as `file` is borrowed, and the structure has the layout that
     // the call fills (13 fields of 32 bits).
@@ -128,6 +178,11 @@ fn from_metadata(metadata: &Metadata, file: &File) -> io::Result<FileStat> {
         ctime: modified,
         btime: metadata.created().ok().map(since_epoch),
         is_regular: metadata.is_file(),
+        is_link: metadata.is_symlink(),
+        links: 1,
+        uid: 0,
+        gid: 0,
+        mode: 0,
         blocks: metadata.len().div_ceil(512),
     })
 }

@@ -11,22 +11,24 @@
 
 use super::Opening;
 use super::look::Lengths;
+use super::trust::Named;
 use crate::bitmap::Validity;
 use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::le_word;
+use crate::engine::session::{remove_if_is, remove_own};
 use crate::engine::space::allocation_error;
-use crate::error::{Error, Result};
-use crate::format::journal::{Change, JournalSeed, Record, newest_run};
+use crate::error::{Distrust, Error, Result};
+use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
 use crate::format::layout;
 use crate::format::superblock::{DurableBase, Superblock};
 use crate::mutant::{planted, unless};
-use crate::platform::{Copying, File, FileId, OpenHow, Platform};
+use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the journal of a session holds.
 pub(super) struct Found {
@@ -34,6 +36,16 @@ pub(super) struct Found {
     /// The records that count, with their places in the journal.
     pub run: Vec<(u64, Record)>,
     seed: JournalSeed,
+    file: File,
+    name: Name,
+}
+
+/// What is in the journal's place.
+pub(super) enum Read {
+    Nothing,
+    /// The journal of another pair, or of another time.
+    OfAnother,
+    Found(Found),
 }
 
 impl Found {
@@ -48,102 +60,160 @@ pub(super) struct OpenJournal {
     file: File,
     /// The same file, written past the page cache, where that can be done.
     direct: Option<File>,
+    name: Name,
     len: u64,
+    /// The block of the newest header.
+    block: usize,
+    /// What it is, if this opening has made it.
+    pub made: Option<FileStat>,
 }
-
-/// The journal's path, by the reflection file's.
-pub(super) fn path_of(reflection: &Path) -> PathBuf {
-    reflection.with_added_extension("journal")
-}
-
-const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
 
 /// Bytes of slice words that one byte of a region's word is about: its eight pages have a word each.
 const PER_REGION_BYTE: usize = 8 * 8;
 
 impl Opening<'_> {
-    /// Reads the journal of the session that the superblock began. `None`: it is not there.
+    /// Reads the journal of the session that the superblock began.
     pub(super) fn read_journal(
         &self,
-        reflection: &Path,
+        name: &Name,
+        home: &FileStat,
         superblock: &Superblock,
         base: DurableBase,
-    ) -> Result<Option<Found>> {
-        let path = path_of(reflection);
-        let file = match self.platform.open(&path, EXISTING) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(self.io("open", &path))?,
+    ) -> Result<Read> {
+        let (file, stat) = match self.open_trusted(name, home)? {
+            Named::Nothing => return Ok(Read::Nothing),
+            Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
+            Named::Distrusted(why) => return Err(self.distrusted(name, why)),
+            Named::Trusted(file, stat) => (file, stat),
         };
-        let len = self.stat(&file, &path)?.len.min(*JOURNAL_LENS.end());
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = vec![0; stat.len.min(*JOURNAL_LENS.end()) as usize];
         self.platform
             .read_at(&file, FileId::Journal, &mut bytes, 0)
-            .map_err(|e| Error::io_at("read the journal", &path, 0, e))?;
+            .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
+        let header = Header::newest(&bytes).map(|(header, _)| header);
+        let vouches = header.is_some_and(|h| h.vouches_for(&superblock.uuid, superblock.session));
+        if !vouches && !planted!(AnyJournalTaken) {
+            return Ok(Read::OfAnother);
+        }
         let seed = JournalSeed::new(&superblock.uuid, superblock.session);
-        Ok(Some(Found { base, run: newest_run(seed, &bytes), seed }))
+        let run = newest_run(seed, &bytes);
+        Ok(Read::Found(Found { base, run, seed, file, name: name.clone() }))
     }
 
-    /// The journal for a new session: a file of zeroes, made if there is none that fits, and whether it
-    /// was made. `is_known`: a durable superblock says that it is there.
+    /// The journal for a new session: made if there is none that fits. `is_known`: a durable superblock
+    /// says that it is there. `superblock` is the one that was found.
     pub(super) fn open_journal(
         &self,
-        reflection: &Path,
+        name: &Name,
+        home: &FileStat,
         medium: Medium,
         is_known: bool,
-    ) -> Result<(OpenJournal, bool)> {
-        let path = path_of(reflection);
-        let (file, len, is_made) = self.find_or_make_journal(&path, medium, is_known)?;
-        let journal = || -> Result<OpenJournal> {
-            // Elsewhere there is no device to be waited for.
-            let direct = match medium {
-                Medium::PageCache => {
-                    self.platform.open_past_cache(&path).map_err(self.io("open", &path))?
-                }
-                _ => None,
-            };
-            Ok(OpenJournal { file, direct, len })
+        superblock: &Superblock,
+    ) -> Result<OpenJournal> {
+        let (file, len, block, made) = match self.find_journal(name, home, superblock)? {
+            Some((file, len, block)) => (file, len, block, None),
+            None => {
+                let (file, len, there) = self.make_journal(name, home)?;
+                (file, len, 0, Some(there))
+            }
         };
-        let journal = journal().inspect_err(|_| {
-            if is_made {
-                let _best_effort = self.platform.remove_file(&path);
+        let mut journal = OpenJournal { file, direct: None, name: name.clone(), len, block, made };
+        let path = name.path();
+        let header =
+            Header { uuid: superblock.uuid, from: superblock.session, to: superblock.session + 1 };
+        let prepare = |journal: &mut OpenJournal| -> Result<()> {
+            // Elsewhere there is no device to be waited for.
+            if medium == Medium::PageCache {
+                let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
+                journal.direct = self.if_same(direct, &journal.file, path)?;
+            }
+            let block = if made.is_some() { 0 } else { 1 - journal.block };
+            let at = (block * BLOCK) as u64;
+            // Durable before the superblock of the new session: its journal is known by it.
+            unless!(
+                JournalHeaderNotWritten,
+                self.platform
+                    .write_durably((&journal.file, None), FileId::Journal, &header.encode(), at)
+                    .map_err(|e| Error::io_at("write", path, at, e))?
+            );
+            journal.block = block;
+            if made.is_some() || !is_known {
+                // Of an open that did not come to its end: it may have died before the syncs.
+                self.sync_journal(&journal.file, name, medium)?;
+            }
+            Ok(())
+        };
+        prepare(&mut journal).inspect_err(|_| {
+            if let Some(there) = made {
+                let _best_effort = remove_if_is(self.platform, name, &there);
             }
         })?;
-        Ok((journal, is_made))
+        Ok(journal)
     }
 
-    fn find_or_make_journal(
+    /// The second descriptor, if it is one of the same file: the name may be another file's by now.
+    fn if_same(&self, second: Option<File>, first: &File, path: &Path) -> Result<Option<File>> {
+        let Some(second) = second else { return Ok(None) };
+        let (one, other) = (self.stat(first, path)?, self.stat(&second, path)?);
+        Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
+    }
+
+    /// A journal that is this pair's and may be used again, its length, and the block of its newest header.
+    fn find_journal(
         &self,
-        path: &Path,
-        medium: Medium,
-        is_known: bool,
-    ) -> Result<(File, u64, bool)> {
-        match self.platform.open(path, EXISTING) {
-            Ok(file) => {
-                let len = self.stat(&file, path)?.len;
-                if JOURNAL_LENS.contains(&len) {
-                    if !is_known {
-                        // Of an open that did not come to its end: it may have died before the syncs.
-                        self.sync_journal(&file, path, medium)?;
-                    }
-                    return Ok((file, len, false));
-                }
-                self.platform.remove_file(path).map_err(self.io("remove", path))?;
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io("open", path, e)),
+        name: &Name,
+        home: &FileStat,
+        superblock: &Superblock,
+    ) -> Result<Option<(File, u64, usize)>> {
+        let (file, stat) = match self.open_trusted(name, home)? {
+            Named::Nothing => return Ok(None),
+            Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
+            Named::Distrusted(why) => return Err(self.distrusted(name, why)),
+            Named::Trusted(file, stat) => (file, stat),
+        };
+        let mut head = vec![0; (HEADERS * BLOCK).min(stat.len as usize)];
+        self.platform
+            .read_at(&file, FileId::Journal, &mut head, 0)
+            .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
+        let header = Header::newest(&head);
+        let is_ours = match header {
+            Some((header, _)) => header.uuid == superblock.uuid,
+            // An opening that was making it has died.
+            None => head.iter().all(|byte| *byte == 0),
+        };
+        if !is_ours && !planted!(AnyJournalTaken) {
+            return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
+        match header {
+            Some((_, block)) if JOURNAL_LENS.contains(&stat.len) => {
+                Ok(Some((file, stat.len, block)))
+            }
+            _ => {
+                remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn make_journal(&self, name: &Name, home: &FileStat) -> Result<(File, u64, FileStat)> {
+        let path = name.path();
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let file = self.platform.open(path, how).map_err(self.io("create", path))?;
+        let file = self.platform.open(name, how).map_err(self.io("create", path))?;
+        let there = self.stat_made(name, &file)?;
         let len = journal_len(self.options.journal_len);
-        self.fill_journal(&file, path, len, medium).inspect_err(|_| {
-            let _best_effort = self.platform.remove_file(path);
+        let fill = || {
+            self.own_like_home(&file, path, home)?;
+            self.fill_journal(&file, path, len)
+        };
+        fill().inspect_err(|_| {
+            let _best_effort = remove_if_is(self.platform, name, &there);
         })?;
-        Ok((file, len, true))
+        Ok((file, len, there))
     }
 
     /// Written, and not only reserved: a record then changes neither the file's length nor where it
     /// lies, and costs one barrier.
-    fn fill_journal(&self, file: &File, path: &Path, len: u64, medium: Medium) -> Result<()> {
+    fn fill_journal(&self, file: &File, path: &Path, len: u64) -> Result<()> {
         self.write_in_place(file, path)?;
         let zeroes = vec![0; len.min(1 << 20) as usize];
         for at in (0..len).step_by(zeroes.len()) {
@@ -157,75 +227,55 @@ impl Opening<'_> {
                 }
             })?;
         }
-        self.sync_journal(file, path, medium)
+        Ok(())
     }
 
     /// Makes the journal and its name durable. Orders both before the superblock that says that there is
     /// one: without it a loss of power would leave a pair that is refused.
-    fn sync_journal(&self, file: &File, path: &Path, medium: Medium) -> Result<()> {
+    fn sync_journal(&self, file: &File, name: &Name, medium: Medium) -> Result<()> {
+        let (path, folder) = (name.path(), name.folder());
         if medium != Medium::Ram {
             unless!(
                 JournalNotSynced,
                 self.platform.sync_all(file, FileId::Journal).map_err(self.io("sync", path))?
             );
-            let folder = crate::engine::session::folder_of(path);
             unless!(
                 JournalFolderNotSynced,
-                self.platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?
+                self.platform
+                    .sync_dir(folder, file)
+                    .map_err(self.io("sync the folder", folder.path()))?
             );
         }
         Ok(())
     }
 
-    /// Brings the durable words up to the newest record, after the death of the process.
-    pub(super) fn roll_forward(
-        &self,
-        pair: &Pair<'_>,
-        reflection: &Path,
-        found: &Found,
-    ) -> Result<()> {
-        let path = path_of(reflection);
-        let file = self.platform.open(&path, EXISTING).map_err(self.io("open", &path))?;
-        pair.roll_forward(&file, &path, found)
-    }
-
-    /// Goes back to the last durable point. The lengths of the file afterwards.
-    pub(super) fn go_back(
-        &self,
-        pair: &Pair<'_>,
-        reflection: &Path,
-        found: &Found,
-    ) -> Result<Lengths> {
-        let path = path_of(reflection);
-        let file = self.platform.open(&path, EXISTING).map_err(self.io("open", &path))?;
-        pair.go_back(&file, &path, found)
-    }
-
     /// The journal of a session that begins.
     pub(super) fn begin_journal(
         &self,
-        reflection: &Path,
-        OpenJournal { file, direct, len: found }: OpenJournal,
+        journal: OpenJournal,
         superblock: &Superblock,
     ) -> Result<Journal> {
-        let (path, len) = (path_of(reflection), found.min(journal_len(self.options.journal_len)));
+        let OpenJournal { file, direct, name, len: found, block, .. } = journal;
+        let len = found.min(journal_len(self.options.journal_len));
         if len < found {
             // It had grown for one record. Those of older sessions are void by now.
             self.platform
                 .set_file_len(&file, FileId::Journal, len)
-                .map_err(self.io("change the length", &path))?;
+                .map_err(self.io("change the length", name.path()))?;
         }
-        let seed = JournalSeed::new(&superblock.uuid, superblock.session);
-        Ok(Journal::new(self.platform.clone(), (file, direct, len), path, seed))
+        let session = superblock.session;
+        let seed = JournalSeed::new(&superblock.uuid, session);
+        let header = Header { uuid: superblock.uuid, from: session, to: session };
+        let files = (file, direct, len);
+        Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Removes the journal of a reflection file that is removed.
-    pub(super) fn remove_journal(&self, reflection: &Path) -> Result<()> {
-        let path = path_of(reflection);
-        match self.platform.remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
-            _ => Ok(()),
+    /// Removes the journal of a reflection file that is removed, if it is that one's.
+    pub(super) fn remove_journal(&self, name: &Name, home: &FileStat) -> Result<()> {
+        if let Named::Trusted(file, _) = self.open_trusted(name, home)? {
+            remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
         }
+        Ok(())
     }
 }
 
@@ -242,9 +292,9 @@ impl Pair<'_> {
     ///
     /// The record may be in the page cache only, if its sync had not returned. Whether it counts is
     /// for us to say, and it does: so it is made durable first.
-    pub fn roll_forward(&self, journal: &File, path: &Path, found: &Found) -> Result<()> {
+    pub fn roll_forward(&self, found: &Found) -> Result<()> {
         if let Some((_, newest)) = found.run.last() {
-            unless!(NewestNotMadeDurable, self.make_newest_durable(journal, path, found)?);
+            unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
             // Those of older records were stored before this one was written.
             unless!(NotRolledForward, self.store_words(&newest.changes, newest.len)?);
         }
@@ -254,7 +304,8 @@ impl Pair<'_> {
 
     /// Writes the newest record again. It may be in the page cache only: if its process died between
     /// writing and waiting for the disk, or the disk failed and the system goes on.
-    fn make_newest_durable(&self, journal: &File, path: &Path, found: &Found) -> Result<()> {
+    fn make_newest_durable(&self, found: &Found) -> Result<()> {
+        let (journal, path) = (&found.file, found.name.path());
         let Some((at, newest)) = found.run.last() else { return Ok(()) };
         let bytes = newest.encode(found.seed);
         self.platform
@@ -263,10 +314,10 @@ impl Pair<'_> {
     }
 
     /// Goes back to the last durable point. The lengths of the file afterwards.
-    fn go_back(&self, journal: &File, path: &Path, found: &Found) -> Result<Lengths> {
+    pub fn go_back(&self, found: &Found) -> Result<Lengths> {
         // What is replayed from it may be written back at once. If the power goes then, the next replay
         // must not end before this record.
-        unless!(NewestNotMadeDurable, self.make_newest_durable(journal, path, found)?);
+        unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
         let len = found.len();
         let longer = |file: &MappedFile, len: u64| {
             if file.len() < len {

@@ -1,20 +1,21 @@
 //! What is there, and in which state? Finds out everything about the pair and writes nothing.
 
+use super::candidates::{Claim, is_denied, is_unfinished};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
-use super::{EXISTING, HUGE_PAGE, NAME_PREFIX, Opening, durable};
-use crate::engine::session::{folder_of, identity_of, moment};
-use crate::error::{Error, Result};
+use super::trust::Named;
+use super::{HUGE_PAGE, Opening, durable};
+use crate::engine::session::{Companions, cache_of, identity_of, moment};
+use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{
     self, DurablePoints, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock,
 };
 use crate::mutant::planted;
-use crate::platform::{File, FileId, FileStat};
+use crate::platform::{File, FileId, FileStat, FileSystem, Name};
 use crate::terms::Medium;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lengths {
@@ -26,8 +27,14 @@ pub(super) struct Lengths {
 pub(super) struct Look {
     pub mark: Mark,
     pub found: Found,
-    /// The reflection file that the findings are about.
-    pub path: PathBuf,
+    /// The reflection file that the findings are about, and its journal.
+    pub companions: Companions,
+    /// Whether that one is this home file's.
+    pub is_ours: bool,
+    /// Whether the files of the pair were copied or restored together.
+    pub is_restored: bool,
+    /// A name for a new reflection file, under which nothing lies.
+    pub free: Option<Name>,
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
     pub lengths: Lengths,
@@ -35,69 +42,35 @@ pub(super) struct Look {
     pub journal: Option<durable::Found>,
 }
 
+impl Look {
+    fn nothing(mark: Mark, name: Name) -> Self {
+        Look {
+            mark,
+            found: Found::Nothing,
+            companions: Companions::new(name),
+            is_ours: false,
+            is_restored: false,
+            free: None,
+            file: None,
+            superblock: None,
+            lengths: Lengths::default(),
+            journal: None,
+        }
+    }
+
+    /// Notes what lies under a candidate's name and is not certainly this home file's. What may be its own
+    /// comes before what is another's.
+    fn note(&mut self, found: Found, name: &Name, has_bytes: bool) {
+        let is_anothers = matches!(found, Found::Foreign | Found::OfAnotherFile);
+        if self.found == Found::Nothing || has_bytes && !is_anothers {
+            self.found = if has_bytes { found } else { Found::OfAnotherFile };
+            self.companions = Companions::new(name.clone());
+        }
+    }
+}
+
 impl Opening<'_> {
-    /// A whole reflection file of a home file of our name, other than `but`.
-    pub(super) fn find_orphan(&self, but: Option<&Path>) -> Result<Option<PathBuf>> {
-        let dir = self.reflection_dir();
-        let entries = match self.platform.list_dir(dir) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io("list", dir, e)),
-        };
-        let name = self.home_name();
-        for path in entries {
-            let is_ours = path
-                .file_name()
-                .is_some_and(|n| n.to_string_lossy().strip_prefix(NAME_PREFIX).is_some_and(is_hex));
-            if !is_ours || Some(path.as_path()) == but {
-                continue;
-            }
-            // What is no file, what we may not open and what goes away meanwhile is somebody else's.
-            // What merely cannot be read now may be ours, with bytes that are nowhere else.
-            let stat = match self.platform.stat_path(&path) {
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => continue,
-                other => other.map_err(self.io("look up", &path))?,
-            };
-            if stat.is_none_or(|stat| !stat.is_regular) {
-                continue;
-            }
-            let file = match self.platform.open(&path, EXISTING) {
-                Err(e) if is_somebody_elses(&e) => continue,
-                other => other.map_err(self.io("open", &path))?,
-            };
-            if let Judged::Valid(superblock) = self.judge(&file, &path)?
-                && superblock.name == name
-                && superblock.state != State::Emptied
-                && !self.home_is_elsewhere(&superblock)?
-            {
-                return Ok(Some(path));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether the home file of a reflection file lies in our folder under another name: it was
-    /// renamed, and the two are no business of ours.
-    fn home_is_elsewhere(&self, superblock: &Superblock) -> Result<bool> {
-        let folder = folder_of(self.path);
-        for path in self.platform.list_dir(folder).map_err(self.io("list", folder))? {
-            let stat = match self.platform.stat_path(&path) {
-                // A link to a place where we may not look: no file that lies here.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => continue,
-                // Not taken for another file: its reflection file would be taken for an orphan.
-                other => other.map_err(self.io("look up", &path))?,
-            };
-            if let Some(stat) = stat
-                && stat.ino == superblock.identity.inode
-                && marker::same_birth(stat.btime.map(moment), superblock.identity.born)
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn judge(&self, file: &File, path: &Path) -> Result<Judged> {
+    pub(super) fn judge(&self, file: &File, path: &Path) -> Result<Judged> {
         let copy = |at| {
             let mut bytes = [0; SUPERBLOCK_LEN];
             self.platform
@@ -109,78 +82,149 @@ impl Opening<'_> {
     }
 
     /// Finds out everything about the pair. Writes nothing.
-    pub(super) fn look(
-        &self,
-        home: &File,
-        stat: &FileStat,
-        path: &Path,
-        forced: Option<Medium>,
-    ) -> Result<Look> {
-        let identity = identity_of(stat);
+    pub(super) fn look(&self, home: &File, stat: &FileStat) -> Result<Look> {
         let marker = self
             .platform
             .get_xattr(home, marker::NAME)
-            .map_err(self.io("read the attribute", self.path))?
-            .and_then(|bytes| Marker::decode(&bytes));
-        let mark = |uuid: Option<[u8; 16]>| match marker {
+            .map_err(self.io("read the attribute", self.path))?;
+        self.home_keeps_marks.set(self.keeps_marks(home, &marker)?);
+        let marker = marker.and_then(|bytes| Marker::decode(&bytes));
+        let identity = identity_of(stat);
+        let mark = match &marker {
             None => Mark::None,
             Some(marker) if !marker.is_of(&identity) => Mark::OfAnotherFile,
-            Some(marker) => Mark::OfThisFile { matches: uuid.is_none_or(|u| u == marker.uuid) },
+            Some(_) => Mark::OfThisFile,
         };
-        let mut look = Look {
-            mark: mark(None),
-            found: Found::Nothing,
-            path: path.to_owned(),
-            file: None,
-            superblock: None,
-            lengths: Lengths::default(),
-            journal: None,
-        };
-        let reflection = self.platform.stat_path(path).map_err(self.io("look up", path))?;
-        let Some(reflection) = reflection else {
-            // Only a file that has bytes can have lost some.
-            if stat.len > 0
-                && let Some(orphan) = self.find_orphan(Some(path))?
-            {
-                look.found = Found::OfEarlierFile;
-                look.path = orphan;
-            }
-            return Ok(look);
-        };
-        if !reflection.is_regular {
-            look.found = Found::Foreign;
-            return Ok(look);
-        }
-        let file = self.platform.open(path, EXISTING).map_err(self.io("open", path))?;
-        look.found = match self.judge(&file, path)? {
-            Judged::Newer(version) => Found::Newer(version),
-            Judged::Corrupt if reflection.len < layout::SUPERCHUNKS => Found::Truncated,
-            Judged::Corrupt => Found::Corrupt,
-            Judged::Foreign => self.what_is_foreign(&file, &reflection, path)?,
-            Judged::Valid(superblock) => {
-                look.mark = mark(Some(superblock.uuid));
-                let (mut found, lengths) =
-                    self.judge_pair(&file, path, stat, &reflection, &superblock, forced)?;
-                if let Found::OfThisFile { state, .. } = &mut found
-                    && let (Use::Died | Use::Undone, Some(base)) =
-                        (*state, superblock.durable.base())
-                {
-                    look.journal = self.read_journal(path, &superblock, base)?;
-                    match &look.journal {
-                        None => *state = Use::JournalGone,
-                        Some(journal) if *state == Use::Died => {
-                            found = fits_working_state(journal, &lengths, &reflection, found);
+        let names = self.candidates(stat, marker.as_ref());
+        let mut look = Look::nothing(mark, names[0].clone());
+        // Whoever has no bytes and no mark has nothing to lose: what lies in the way is left there.
+        let has_bytes = stat.len > 0 || marker.is_some();
+        let mut distrusted = None;
+        for (n, name) in names.into_iter().enumerate() {
+            let named = match self.open_trusted(&name, stat) {
+                Err(e) if is_denied(&e) && !has_bytes => Named::Irregular,
+                other => other?,
+            };
+            let (file, there) = match named {
+                Named::Nothing => {
+                    if n < 2 && look.free.is_none() && self.has_no_journal(&name, stat)? {
+                        look.free = Some(name);
+                    }
+                    continue;
+                }
+                Named::Irregular => {
+                    look.note(Found::Foreign, &name, has_bytes);
+                    continue;
+                }
+                Named::Distrusted(why) => {
+                    distrusted.get_or_insert((name, why));
+                    continue;
+                }
+                Named::Trusted(file, there) => (file, there),
+            };
+            match self.judge(&file, name.path())? {
+                Judged::Newer(version) => look.note(Found::Newer(version), &name, has_bytes),
+                Judged::Corrupt if there.len < layout::SUPERCHUNKS => {
+                    look.note(Found::Truncated, &name, has_bytes);
+                }
+                Judged::Corrupt => look.note(Found::Corrupt, &name, has_bytes),
+                Judged::Foreign => {
+                    let found = self.what_is_foreign(&file, &there, name.path())?;
+                    look.note(found, &name, has_bytes);
+                }
+                Judged::Valid(superblock) => {
+                    let claim = self.claim(&superblock, &there, stat, marker.as_ref());
+                    match claim {
+                        Claim::Ours | Claim::Restored => {
+                            let candidate = (name, file, there, superblock);
+                            self.look_at(candidate, claim, stat, &mut look)?;
+                            return Ok(look);
                         }
-                        Some(_) => {}
+                        Claim::Contested => look.note(Found::Contested, &name, has_bytes),
+                        Claim::Others => look.note(Found::OfAnotherFile, &name, has_bytes),
                     }
                 }
-                look.lengths = lengths;
-                look.superblock = Some(superblock);
-                found
             }
-        };
-        look.file = Some(file);
+        }
+        // What may be this file's, and may not be looked at, is not taken for nothing. A link has been put
+        // there: that is said in any case.
+        let is_trap = |why: &Distrust| !matches!(why, Distrust::IsOwnedBy { .. });
+        if let Some((name, why)) = distrusted.filter(|(_, why)| has_bytes || is_trap(why)) {
+            return Err(self.distrusted(&name, why));
+        }
+        let is_plain = matches!(look.found, Found::Nothing | Found::OfAnotherFile | Found::Foreign);
+        if marker.is_none() && stat.len > 0 && is_plain {
+            self.search(stat, &mut look)?;
+        }
         Ok(look)
+    }
+
+    /// Whether no journal lies beside the free name of a reflection file: one that does is another's.
+    fn has_no_journal(&self, name: &Name, home: &FileStat) -> Result<bool> {
+        let journal = Companions::new(name.clone()).journal;
+        match self.open_trusted(&journal, home) {
+            Ok(Named::Nothing) => Ok(true),
+            Ok(Named::Distrusted(why @ (Distrust::IsLink | Distrust::HasLinks(_)))) => {
+                Err(self.distrusted(&journal, why))
+            }
+            Ok(_) => Ok(false),
+            Err(e) if is_denied(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether the home file's file system keeps marks. Asked where nothing else tells files apart.
+    fn keeps_marks(&self, home: &File, marker: &Option<Vec<u8>>) -> Result<bool> {
+        match marker {
+            Some(_) => Ok(true),
+            None => self
+                .platform
+                .keeps_xattrs(home, marker::NAME)
+                .map_err(self.io("read the attribute", self.path)),
+        }
+    }
+
+    /// Looks at a reflection file that is this home file's.
+    pub(super) fn look_at(
+        &self,
+        (name, file, there, superblock): (Name, File, FileStat, Superblock),
+        claim: Claim,
+        home: &FileStat,
+        look: &mut Look,
+    ) -> Result<()> {
+        look.companions = Companions::new(name.clone());
+        look.is_ours = true;
+        look.is_restored = claim == Claim::Restored;
+        let is_believed = self.cache_is_there(&superblock, look.is_restored);
+        let (mut found, lengths) =
+            self.judge_pair(&file, name.path(), home, &there, &superblock, is_believed)?;
+        if let Found::OfThisFile { state, .. } = &mut found
+            && let (Use::Died | Use::Undone, Some(base)) = (*state, superblock.durable.base())
+        {
+            match self.read_journal(&look.companions.journal, home, &superblock, base)? {
+                durable::Read::Nothing => *state = Use::JournalGone,
+                durable::Read::OfAnother => *state = Use::JournalSwapped,
+                durable::Read::Found(journal) => {
+                    if *state == Use::Died {
+                        found = fits_working_state(&journal, &lengths, &there, found);
+                    }
+                    look.journal = Some(journal);
+                }
+            }
+        }
+        look.found = found;
+        look.lengths = lengths;
+        look.superblock = Some(superblock);
+        look.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether the page cache that held the pair's stores is certainly still there.
+    fn cache_is_there(&self, superblock: &Superblock, is_restored: bool) -> bool {
+        let was = cache_of(superblock);
+        let is_same = was.is_same_as(&self.cache) || planted!(RestartNotNoticed);
+        let trusts_boot = planted!(BootIdAloneBelieved) && was.boot_id == self.cache.boot_id;
+        (is_same || trusts_boot) && !is_restored
     }
 
     /// A file with nothing of ours in it: cut off before its superblock, or somebody else's.
@@ -201,26 +245,11 @@ impl Opening<'_> {
         home: &FileStat,
         reflection: &FileStat,
         superblock: &Superblock,
-        forced: Option<Medium>,
+        same_boot: bool,
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
-        let is_unfinished = superblock.durable == DurablePoints::NotYet;
-        if superblock.state == State::Emptied || is_unfinished {
-            // Of whatever file it was: nothing is in it.
+        if is_unfinished(superblock) {
             return Ok((Found::Emptied, none));
-        }
-        // Where the system does not tell boots apart, every boot is another one.
-        let boot = self.boot_id()?;
-        let same_boot =
-            superblock.boot_id == boot && boot != [0; 16] || planted!(RestartNotNoticed);
-        let was = superblock.identity;
-        let is = identity_of(home);
-        let same_file = was.inode == is.inode
-            && marker::same_birth(was.born, is.born)
-            // Device numbers are given anew at every start of the machine.
-            && (!same_boot || was.device == is.device);
-        if !same_file && !planted!(AnotherFileTaken) {
-            return Ok((Found::OfAnotherFile, none));
         }
         if reflection.len < layout::SUPERCHUNKS {
             return Ok((Found::Truncated, none));
@@ -259,9 +288,10 @@ impl Opening<'_> {
         } else {
             let changed = match superblock.state {
                 State::Clean(closed) => {
-                    home.len != closed.len
-                        || moment(home.mtime) != closed.mtime
-                        || moment(home.ctime) != closed.ctime
+                    // A restored file has its own time, or that of its copy. (The time of its inode
+                    // changes by a rename and by permissions as well, which change no byte.)
+                    let is_restored = superblock.identity.inode != home.ino;
+                    home.len != closed.len || !is_restored && moment(home.mtime) != closed.mtime
                 }
                 // In use: times tell nothing, but nobody but us makes the file longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
@@ -270,16 +300,19 @@ impl Opening<'_> {
         };
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
-            _ if same_boot || self.survives_restart(file, path, forced)? => Use::Died,
+            _ if same_boot || self.survives_restart(file, path)? => Use::Died,
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
     }
 
-    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so.
-    fn survives_restart(&self, file: &File, path: &Path, forced: Option<Medium>) -> Result<bool> {
-        match forced {
+    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the files lie
+    /// in memory, and are there: then it was not.
+    fn survives_restart(&self, file: &File, path: &Path) -> Result<bool> {
+        let in_memory = |file_system| matches!(file_system, FileSystem::Ram(_));
+        match self.forced {
             Some(medium) => Ok(medium == Medium::Dax),
+            None if in_memory(self.home_lies_on) && in_memory(self.dir_lies_on) => Ok(true),
             None => Ok(map_sync(self.platform, file, path, HUGE_PAGE)?.is_some()),
         }
     }
@@ -303,13 +336,4 @@ fn fits_working_state(
     } else {
         found
     }
-}
-
-/// Whether a file cannot be opened because it is not ours, or not there any more.
-fn is_somebody_elses(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
-}
-
-fn is_hex(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit())
 }

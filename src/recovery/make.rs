@@ -1,15 +1,18 @@
 //! How is a pair made, begun anew, or thrown away? Everything that opening writes but recovery.
 
+use super::Opening;
 use super::look::Look;
 use super::pair::Found;
-use super::{EXISTING, Opening, Step, UndoUnlessKept};
-use crate::engine::session::{folder_of, identity_of, write_superblock};
-use crate::error::{Error, Result};
+use super::trust::Named;
+use crate::engine::session::{
+    Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
+};
+use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
-use crate::format::superblock::{DurablePoints, Identity, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{DurablePoints, SUPERBLOCK_LEN, State, Superblock};
 use crate::mutant::{planted, unless};
-use crate::platform::{File, FileId, FileStat, OpenHow, Platform};
+use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;
 use crate::units::PAGE;
@@ -23,26 +26,31 @@ impl Opening<'_> {
         &self,
         home: &File,
         stat: &FileStat,
-        path: &Path,
+        name: &Name,
         len: u64,
         durable: DurablePoints,
-    ) -> Result<(File, Superblock)> {
+    ) -> Result<(File, Superblock, FileStat)> {
         let platform = self.platform;
-        let new = path.with_added_extension("new");
-        match platform.remove_file(&new) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io("remove", &new, e)),
-        }
+        let new_name = name.with_suffix("new");
+        let new = new_name.path().to_owned();
+        self.remove_leftover(&new_name, stat)?;
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let file = platform.open(&new, how).map_err(self.io("create", &new))?;
-        let mut unfinished = UndoUnlessKept::new(platform, Step::Made(new.clone()));
+        let file = platform.open(&new_name, how).map_err(self.io("create", &new))?;
+        let there = self.stat_made(&new_name, &file)?;
+        let mut unfinished = self.undo_making(&new_name, there);
+        // Held until the pair is closed: an opening of another home file takes the file for no leftover.
+        if !platform.try_lock(&file).map_err(self.io("lock", &new))? {
+            return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
+        }
+        self.own_like_home(&file, &new, stat)?;
         let superblock = Superblock {
             session: 1,
             state: State::InUse,
             uuid: platform.new_uuid(),
             identity: identity_of(stat),
-            boot_id: self.boot_id()?,
+            own: identity_of(&there),
+            boot_id: self.cache.boot_id,
+            cache: cache_parts(&self.cache),
             name: self.home_name(),
             durable,
         };
@@ -88,22 +96,40 @@ impl Opening<'_> {
             MadeNotSynced,
             platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?
         );
-        platform.rename(&new, path).map_err(self.io("rename", &new))?;
+        platform.rename(&new_name, name).map_err(self.io("rename", &new))?;
         unfinished.keep();
         let folders = || -> Result<()> {
             platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-            for folder in [folder_of(path), folder_of(self.path)] {
+            for (folder, file) in [(name.folder(), &file), (self.home.folder(), home)] {
                 unless!(
                     MadeFolderNotSynced,
-                    platform.sync_dir(folder).map_err(self.io("sync the folder", folder))?
+                    platform
+                        .sync_dir(folder, file)
+                        .map_err(self.io("sync the folder", folder.path()))?
                 );
             }
             Ok(())
         };
         folders().inspect_err(|_| {
-            let _best_effort = platform.remove_file(path);
+            let _best_effort = remove_if_is(platform, name, &there);
         })?;
-        Ok((file, superblock))
+        Ok((file, superblock, there))
+    }
+
+    /// Removes what an opening has left that died while it made a reflection file of this name.
+    fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<()> {
+        let file = match self.open_trusted(name, home)? {
+            Named::Nothing => return Ok(()),
+            Named::Trusted(file, _) => file,
+            Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
+            Named::Distrusted(why) => return Err(self.distrusted(name, why)),
+        };
+        if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
+            // Another opening makes it just now, for another home file.
+            return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
+        }
+        remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+        Ok(())
     }
 
     /// Has a file that is new and empty written to in place, where the file system lets itself be told so.
@@ -129,9 +155,11 @@ impl Opening<'_> {
             durable,
             session: last.session + if planted!(SessionStands) { 0 } else { 1 },
             state: State::InUse,
-            boot_id: self.boot_id()?,
-            // The device may have another number since the machine was restarted.
-            identity: Identity { device: home.dev, ..last.identity },
+            boot_id: self.cache.boot_id,
+            cache: cache_parts(&self.cache),
+            // Either may have been restored, and the device has another number after each mount.
+            identity: identity_of(home),
+            own: identity_of(&self.stat(reflection.file(), reflection.path())?),
             name: self.home_name(),
             ..last
         };
@@ -177,28 +205,32 @@ impl Opening<'_> {
 
     /// Removes what the caller does not want. The mark first, and durably: a mark without a
     /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
-    pub(super) fn discard(&self, home: &File, found: &Look) -> Result<()> {
-        if planted!(DiscardMarkLast) && found.found != Found::Nothing {
-            self.remove_reflection(&found.path)?;
+    pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
+        // What is not certainly this home file's may be another's, with bytes that are nowhere else.
+        let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
+        if planted!(DiscardMarkLast) && is_ours {
+            self.remove_companions(&found.companions, stat)?;
         }
         self.platform
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-        if found.found != Found::Nothing && !planted!(DiscardMarkLast) {
-            self.remove_reflection(&found.path)?;
+        if is_ours && !planted!(DiscardMarkLast) {
+            self.remove_companions(&found.companions, stat)?;
         }
         Ok(())
     }
 
-    /// Removes a reflection file that nobody has open.
-    pub(super) fn remove_reflection(&self, path: &Path) -> Result<()> {
-        let file = self.platform.open(path, EXISTING).map_err(self.io("open", path))?;
-        if !self.platform.try_lock(&file).map_err(self.io("lock", path))? {
-            return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
+    /// Removes a reflection file and its journal, which no process has open.
+    fn remove_companions(&self, companions: &Companions, home: &FileStat) -> Result<()> {
+        let name = &companions.reflection;
+        let Named::Trusted(file, _) = self.open_trusted(name, home)? else { return Ok(()) };
+        if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
+            return Err(Error::Busy { path: name.path().to_owned(), in_this_process: false });
         }
         // The journal first: it is found by the reflection file.
-        self.remove_journal(path)?;
-        self.platform.remove_file(path).map_err(self.io("remove", path))
+        self.remove_journal(&companions.journal, home)?;
+        remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+        Ok(())
     }
 }

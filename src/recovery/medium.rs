@@ -1,6 +1,7 @@
 //! What does the file lie on? The forced medium, or what the system shows.
 
 use crate::error::{Error, Result};
+use crate::mutant::planted;
 use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
 use crate::terms::Medium;
@@ -44,11 +45,28 @@ pub(crate) fn check_file_system(
     Err(Error::UnsupportedFileSystem { path: path.to_owned(), file_system })
 }
 
+/// Fails where the companions lie in memory and the home file does not: without them a restart of the machine
+/// would leave a home file of which a part is missing.
+pub(crate) fn check_pair(
+    options: &Options,
+    dir: &Path,
+    home: FileSystem,
+    companions: FileSystem,
+) -> Result<()> {
+    let is_ram = |file_system| matches!(file_system, FileSystem::Ram(_));
+    let is_kept = is_ram(home) || !is_ram(companions) || planted!(CompanionsInMemory);
+    if is_kept || options.any_file_system {
+        return Ok(());
+    }
+    let file_system = format!("{companions}, while the home file lies on {home}");
+    Err(Error::UnsupportedFileSystem { path: dir.to_owned(), file_system })
+}
+
 /// Maps both files, and finds the medium by that: DAX if both can be mapped synchronously.
 pub(crate) fn map(
     platform: &Platform,
     forced: Option<Medium>,
-    file_system: FileSystem,
+    lie_on: [FileSystem; 2],
     home: (&File, &Path, u64),
     reflection: (&File, &Path, u64),
 ) -> Result<(Mapping, Mapping, Medium)> {
@@ -76,10 +94,9 @@ pub(crate) fn map(
         return Ok((home, reflection, Medium::Dax));
     }
     let (home, reflection) = plain()?;
-    let medium = match file_system {
-        FileSystem::Ram(_) => Medium::Ram,
-        _ => Medium::PageCache,
-    };
+    // The medium of both: what the one forgets is gone.
+    let in_memory = |file_system: &FileSystem| matches!(file_system, FileSystem::Ram(_));
+    let medium = if lie_on.iter().any(in_memory) { Medium::Ram } else { Medium::PageCache };
     Ok((home, reflection, medium))
 }
 

@@ -2,6 +2,8 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | `candidates` | where may companions lie, and whose are they? (writes nothing) |
+//! | `trust` | may a file be used for a companion? (writes nothing) |
 //! | `look` | what is there, and in which state? (writes nothing) |
 //! | `pair` | do the two files go together? (a pure table) |
 //! | `make` | how is a pair made, begun anew, or thrown away? |
@@ -13,15 +15,17 @@
 //! file, and what this open has made is removed again when opening fails. `docs/recovery.md` goes through
 //! all steps with their crash points. May import `engine` and below.
 
+mod candidates;
 mod durable;
 mod lanes;
 mod look;
 mod make;
 mod medium;
 mod pair;
+mod trust;
 
 use crate::engine::durable::Durable;
-use crate::engine::session::folder_of;
+use crate::engine::session::{Companions, remove_if_is, remove_own};
 use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
@@ -30,21 +34,20 @@ use crate::format::superblock::{DurableBase, DurablePoints};
 use crate::mutant::{planted, unless};
 use crate::options::Options;
 use crate::platform::{
-    File, FileId, FileStat, FileSystem, OpenHow, Persistence, Platform, barrier, fork,
+    CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Name, OpenHow, Persistence,
+    Platform, barrier, fork,
 };
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{Durability, Medium, OnMismatch};
 use look::{Lengths, Look};
 use pair::{Decision, Found};
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-/// Names of reflection files begin with this; the home file's inode number follows, in hex.
-const NAME_PREFIX: &str = ".atomic-mmap.";
 /// Address space that is reserved at least.
 const LEAST_RESERVED: u64 = 64 << 30;
 const HUGE_PAGE: u64 = 2 << 20;
@@ -53,8 +56,19 @@ const HUGE_PAGE: u64 = 2 << 20;
 pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
     fork::arm();
     barrier::prepare();
+    let look_up = |path: &Path| {
+        let path = path.to_owned();
+        move |e| Error::io("look up", &path, e)
+    };
+    // Once: what the names mean from here on depends on no link and on no current directory.
+    let home_name = platform.name(path).map_err(look_up(path))?;
+    let path = home_name.path();
+    let dir = match &options.reflection_dir {
+        Some(dir) => platform.open_folder(dir).map_err(look_up(dir))?,
+        None => Arc::clone(home_name.folder()),
+    };
     let forced = medium::forced(options, path)?;
-    let opening = Opening { platform: &platform, options, path, boot_id: OnceCell::new() };
+    let mut opening = Opening::new(&platform, options, &home_name, dir, forced);
     if forced == Some(Medium::Dax) && !opening.can_flush() {
         return Err(Error::UnsupportedMedium {
             path: path.to_owned(),
@@ -67,14 +81,11 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
     let busy = |in_this_process| Error::Busy { path: path.to_owned(), in_this_process };
     if home.is_new && stat.len == 0 {
-        home.if_it_fails = Some(UndoUnlessKept::new(&platform, Step::Made(path.to_owned())));
+        home.if_it_fails = Some(opening.undo_making(&home_name, stat));
     }
-    let file_system =
-        platform.file_system(&home.file).map_err(|e| Error::io("look up", path, e))?;
-    medium::check_file_system(options, path, file_system)?;
+    opening.find_where_files_lie(&home.file)?;
 
-    let reflection_path = opening.reflection_path(&stat);
-    let mut found = opening.look(&home.file, &stat, &reflection_path, forced)?;
+    let mut found = opening.look(&home.file, &stat)?;
     let mut decision = pair::decide(found.mark, found.found, options.on_mismatch);
     let mut entries = None;
     if decision == Decision::Recover {
@@ -85,7 +96,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         }
     }
     if let Decision::Refuse(why) = decision {
-        return Err(opening.mismatch(&found.path, why));
+        return Err(opening.mismatch(found.companions.reflection.path(), why));
     }
     let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
     let goes_back = decision == Decision::GoBack;
@@ -102,8 +113,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     // A file that is too long is refused before anything is removed for it.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
     if decision == Decision::Discard {
-        opening.discard(&home.file, &found)?;
+        opening.discard(&home.file, &stat, &found)?;
     }
+    let companions = opening.companions_of(&found, is_fresh)?;
+    let reflection_path = companions.reflection.path();
     // Files that must not stay if anything from here on fails. The reflection file goes first: one that
     // is in use and has no journal would be refused, a journal alone is nothing.
     let mut made_journal = None;
@@ -115,36 +128,36 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
                 let step = Step::Lengthened(opening.another(&home.file)?);
                 home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
             }
-            let not_yet = if opening.may_keep_durable_points(forced, file_system) {
+            let not_yet = if opening.may_keep_durable_points() {
                 DurablePoints::NotYet
             } else {
                 DurablePoints::None
             };
-            let (file, superblock) = opening.make_reflection(
+            let (file, superblock, there) = opening.make_reflection(
                 &home.file,
                 &stat,
-                &reflection_path,
+                &companions.reflection,
                 lengths.len,
                 not_yet,
             )?;
-            made = Some(UndoUnlessKept::new(&platform, Step::Made(reflection_path.clone())));
+            made = Some(opening.undo_making(&companions.reflection, there));
             (file, superblock)
         }
     };
     // Nobody opens the reflection file for a home file, here or in another process.
-    let found_stat = opening.stat(&reflection_file, &reflection_path)?;
+    let found_stat = opening.stat(&reflection_file, reflection_path)?;
     let reflection_registration =
         Registration::new(found_stat.dev, found_stat.ino).ok_or_else(|| busy(true))?;
-    if !platform.try_lock(&reflection_file).map_err(|e| Error::io("lock", &reflection_path, e))? {
+    if !platform.try_lock(&reflection_file).map_err(|e| Error::io("lock", reflection_path, e))? {
         return Err(busy(false));
     }
     let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
     let (home_mapping, reflection_mapping, medium) = medium::map(
         &platform,
         forced,
-        file_system,
+        [opening.home_lies_on, opening.dir_lies_on],
         (&home.file, path, max_len),
-        (&reflection_file, &reflection_path, reflection_max),
+        (&reflection_file, reflection_path, reflection_max),
     )?;
     // Where a mapping cannot reach past the end of its file, the file cannot grow while it is open.
     let reaches =
@@ -157,7 +170,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         if keeps { Persistence::Process } else { medium::persistence(&platform, medium) };
     let platform = platform.clone().with_persistence(persistence);
     let home_len = opening.stat(&home.file, path)?.len;
-    let reflection_len = opening.stat(&reflection_file, &reflection_path)?.len;
+    let reflection_len = opening.stat(&reflection_file, reflection_path)?.len;
     let home_file = MappedFile::new(
         platform.clone(),
         FileId::Home,
@@ -169,7 +182,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let reflection = MappedFile::new(
         platform.clone(),
         FileId::Reflection,
-        reflection_path.clone(),
+        reflection_path.to_owned(),
         reflection_file,
         reflection_mapping,
         reflection_len,
@@ -184,24 +197,23 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         durable::Pair { platform: &platform, home: &home_file, reflection: &reflection, medium };
     if let Some(journal) = &found.journal {
         if goes_back {
-            lengths = opening.go_back(&pair, &reflection_path, journal)?;
+            lengths = pair.go_back(journal)?;
         } else if died {
-            opening.roll_forward(&pair, &reflection_path, journal)?;
+            pair.roll_forward(journal)?;
         }
     }
     // Made before the superblock that says that it is there.
     let had_points = superblock.durable.base().is_some();
     let journal = match keeps {
-        true => Some(opening.open_journal(&reflection_path, medium, had_points)?),
+        true => {
+            let name = &companions.journal;
+            Some(opening.open_journal(name, &stat, medium, had_points, &superblock)?)
+        }
         false => None,
     };
-    let journal = journal.map(|(journal, is_new)| {
-        if is_new {
-            let path = durable::path_of(&reflection_path);
-            made_journal = Some(UndoUnlessKept::new(opening.platform, Step::Made(path)));
-        }
-        journal
-    });
+    if let Some(there) = journal.as_ref().and_then(|journal| journal.made) {
+        made_journal = Some(opening.undo_making(&companions.journal, there));
+    }
     if keeps && !is_fresh && superblock.durable.base().is_none() {
         // Of a session that kept none: from here on what is there counts as the first one.
         pair.begin_durable_words(lengths.len)?;
@@ -222,7 +234,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     };
     if !keeps && had_points {
         // Of a session that kept durable points; this one says that it does not.
-        opening.remove_journal(&reflection_path)?;
+        opening.remove_journal(&companions.journal, &stat)?;
     }
     // The process died in the middle of a shrink, before the durable point that a cut is made after.
     let cuts_later = keeps && died && durable_len > lengths.len && !planted!(CutBeforePoint);
@@ -241,7 +253,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         unless!(OpenZeroesNotDrained, platform.drain());
         if medium == Medium::Dax {
             home_file.sync_all().map_err(|e| Error::io("sync", path, e))?;
-            reflection.sync_all().map_err(|e| Error::io("sync", &reflection_path, e))?;
+            reflection.sync_all().map_err(|e| Error::io("sync", reflection_path, e))?;
         }
         reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
         // Orders the mark before what is written past the length after the next growth.
@@ -251,7 +263,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     unless!(OpenNotMarked, opening.set_marker(&home_file, &superblock, medium)?);
     let durable = match journal {
         Some(journal) => {
-            let journal = opening.begin_journal(&reflection_path, journal, &superblock)?;
+            let journal = opening.begin_journal(journal, &superblock)?;
             let durable = Durable::new(journal, durable_len);
             if cuts {
                 durable.must_flush();
@@ -276,6 +288,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         max_len,
         superblock,
         registrations: [registration, reflection_registration],
+        companions,
+        cache_is_shared: opening.cache_is_shared,
         fresh: is_fresh,
         durable,
         durability: options.durability,
@@ -314,8 +328,8 @@ struct UndoUnlessKept<'a> {
 
 /// What is to be undone.
 enum Step {
-    /// The file was made.
-    Made(PathBuf),
+    /// The file was made, and has this name.
+    Made(Name, FileStat),
     /// The empty home file was given a length.
     Lengthened(File),
 }
@@ -334,7 +348,7 @@ impl Drop for UndoUnlessKept<'_> {
     fn drop(&mut self) {
         // The error that led here is the one to report.
         let _best_effort = match &self.step {
-            Some(Step::Made(path)) => self.platform.remove_file(path),
+            Some(Step::Made(name, there)) => remove_if_is(self.platform, name, there).map(drop),
             Some(Step::Lengthened(file)) => self.platform.set_file_len(file, FileId::Home, 0),
             None => Ok(()),
         };
@@ -368,12 +382,103 @@ impl Drop for HomeFile<'_> {
 struct Opening<'a> {
     platform: &'a Platform,
     options: &'a Options,
+    home: &'a Name,
+    /// Of the home file.
     path: &'a Path,
-    /// The boot's identity, once it was read. (Not for longer: a process may be taken from one boot to the next.)
-    boot_id: OnceCell<[u8; 16]>,
+    /// The folder of the companions.
+    dir: Arc<Folder>,
+    /// The medium that the caller or the environment forces.
+    forced: Option<Medium>,
+    home_lies_on: FileSystem,
+    dir_lies_on: FileSystem,
+    /// The page cache that holds what is stored from here on. (Asked at each opening: a process may be
+    /// taken from one boot to the next.)
+    cache: CacheIdentity,
+    /// Whether every mount of the file systems shares it.
+    cache_is_shared: bool,
+    home_keeps_marks: Cell<bool>,
 }
 
 impl<'a> Opening<'a> {
+    fn new(
+        platform: &'a Platform,
+        options: &'a Options,
+        home: &'a Name,
+        dir: Arc<Folder>,
+        forced: Option<Medium>,
+    ) -> Self {
+        let unknown = FileSystem::Unknown(0);
+        Opening {
+            platform,
+            options,
+            home,
+            path: home.path(),
+            dir,
+            forced,
+            home_lies_on: unknown,
+            dir_lies_on: unknown,
+            cache: CacheIdentity::default(),
+            cache_is_shared: false,
+            home_keeps_marks: Cell::new(false),
+        }
+    }
+
+    /// Finds out which file systems hold the home file and its companions, and whether they do.
+    fn find_where_files_lie(&mut self, home: &File) -> Result<()> {
+        let dir = self.dir.path().to_owned();
+        let platform = self.platform;
+        let is_alone = platform.is_mounted_alone(self.home.folder(), home);
+        let is_alone = is_alone.map_err(self.io("look up", self.path))?;
+        if is_alone && self.options.reflection_dir.is_none() && !planted!(MountedAloneTaken) {
+            return Err(Error::MountedAlone { path: self.path.to_owned() });
+        }
+        self.home_lies_on = platform.file_system(home).map_err(self.io("look up", self.path))?;
+        self.dir_lies_on = platform.file_system_of(&self.dir).map_err(self.io("look up", &dir))?;
+        medium::check_file_system(self.options, self.path, self.home_lies_on)?;
+        medium::check_file_system(self.options, &dir, self.dir_lies_on)?;
+        if self.forced.is_none() {
+            medium::check_pair(self.options, &dir, self.home_lies_on, self.dir_lies_on)?;
+        }
+        let told = platform
+            .cache_identity((home, self.home_lies_on), (&self.dir, self.dir_lies_on))
+            .map_err(self.io("read the boot's identity", self.path))?;
+        (self.cache, self.cache_is_shared) = told;
+        Ok(())
+    }
+
+    /// Where the companions are, or are to be made.
+    fn companions_of(&self, found: &Look, is_fresh: bool) -> Result<Companions> {
+        if !is_fresh || found.is_ours {
+            return Ok(found.companions.clone());
+        }
+        match &found.free {
+            Some(name) => Ok(Companions::new(name.clone())),
+            // Other files have both names.
+            None => Err(self.mismatch(found.companions.reflection.path(), Mismatch::Foreign)),
+        }
+    }
+
+    fn undo_making(&self, name: &Name, there: FileStat) -> UndoUnlessKept<'a> {
+        UndoUnlessKept::new(self.platform, Step::Made(name.clone(), there))
+    }
+
+    /// What a file is that was just made under a name. The name goes again if that cannot be found out.
+    fn stat_made(&self, name: &Name, file: &File) -> Result<FileStat> {
+        self.stat(file, name.path()).inspect_err(|_| {
+            let _best_effort = self.platform.remove(name);
+        })
+    }
+
+    /// Gives a companion the home file's owner, group and permissions. A tool that an administrator runs
+    /// once on a service's file leaves nothing that the service may not open.
+    fn own_like_home(&self, file: &File, path: &Path, home: &FileStat) -> Result<()> {
+        unless!(
+            CompanionNotOwned,
+            self.platform.own(file, home).map_err(self.io("set the owner of", path))?
+        );
+        Ok(())
+    }
+
     fn can_flush(&self) -> bool {
         self.platform.can_flush()
     }
@@ -389,15 +494,6 @@ impl<'a> Opening<'a> {
 
     fn another(&self, file: &File) -> Result<File> {
         self.platform.duplicate(file).map_err(self.io("open", self.path))
-    }
-
-    fn boot_id(&self) -> Result<[u8; 16]> {
-        if let Some(known) = self.boot_id.get() {
-            return Ok(*known);
-        }
-        let told = self.platform.boot_id();
-        let told = told.map_err(self.io("read the boot's identity", self.path))?;
-        Ok(*self.boot_id.get_or_init(|| told))
     }
 
     /// Registers and locks the home file.
@@ -424,7 +520,7 @@ impl<'a> Opening<'a> {
         let is_ours = self.platform.try_lock(&home.file).is_ok_and(|locked| locked)
             && self.platform.stat(&home.file).is_ok_and(|stat| stat.len == 0);
         if is_ours {
-            let _best_effort = self.platform.remove_file(self.path);
+            let _best_effort = remove_own(self.platform, self.home, &home.file);
         }
     }
 
@@ -434,7 +530,7 @@ impl<'a> Opening<'a> {
             return Ok(None);
         };
         let seed = Seed::new(&superblock.uuid, superblock.session);
-        lanes::scan(self.platform, file, &found.path, seed)
+        lanes::scan(self.platform, file, found.companions.reflection.path(), seed)
     }
 
     fn mismatch(&self, reflection: &Path, why: Mismatch) -> Error {
@@ -444,24 +540,18 @@ impl<'a> Opening<'a> {
 
     /// Opens or creates the home file.
     fn home_file(&self) -> Result<HomeFile<'a>> {
-        let stat = self.platform.stat_path(self.path).map_err(self.io("look up", self.path))?;
+        let stat = self.platform.stat_name(self.home).map_err(self.io("look up", self.path))?;
         let exists = stat.is_some();
         if stat.is_some_and(|stat| !stat.is_regular) {
             return Err(Error::NotRegular { path: self.path.to_owned() });
         }
-        if !exists && let Some(orphan) = self.find_orphan(None)? {
-            if self.options.on_mismatch != OnMismatch::Discard || !self.options.create {
-                return Err(self.mismatch(&orphan, Mismatch::HomeGone));
-            }
-            self.remove_reflection(&orphan)?;
-        }
         let mut is_new = !exists && self.options.create;
         let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
-        let file = match self.platform.open(self.path, how) {
+        let file = match self.platform.open(self.home, how) {
             // Somebody else was faster, and may be done with it or not: the lock will tell.
             Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
                 is_new = false;
-                self.platform.open(self.path, OpenHow { create_new: false, ..how })
+                self.platform.open(self.home, OpenHow { create_new: false, ..how })
             }
             other => other,
         }
@@ -470,23 +560,13 @@ impl<'a> Opening<'a> {
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
 
-    fn reflection_dir(&self) -> &Path {
-        self.options.reflection_dir.as_deref().unwrap_or_else(|| folder_of(self.path))
-    }
-
-    /// Beside the home file, or in the chosen folder: hidden, named by the inode number (Acumen
-    /// IV-B).
-    fn reflection_path(&self, home: &FileStat) -> PathBuf {
-        self.reflection_dir().join(format!("{NAME_PREFIX}{:x}", home.ino))
-    }
-
     /// What the superblock calls the home file: its name, or its whole path where the reflection
     /// files of several folders lie in one.
     fn home_name(&self) -> Vec<u8> {
         let name: OsString = if self.options.reflection_dir.is_some() {
-            std::path::absolute(self.path).unwrap_or_else(|_| self.path.to_owned()).into()
+            self.path.as_os_str().to_owned()
         } else {
-            self.path.file_name().unwrap_or_default().to_owned()
+            self.home.name().to_owned()
         };
         let mut name = name.into_encoded_bytes();
         // The end of a long path tells more than its beginning.
@@ -501,12 +581,13 @@ impl<'a> Opening<'a> {
     }
 
     /// The same before the medium is known.
-    fn may_keep_durable_points(&self, forced: Option<Medium>, file_system: FileSystem) -> bool {
-        match forced {
+    fn may_keep_durable_points(&self) -> bool {
+        match self.forced {
             Some(medium) => self.keeps_durable_points(medium),
             None => {
-                let is_ram = matches!(file_system, FileSystem::Ram(_));
-                !is_ram || self.keeps_durable_points(Medium::Ram)
+                let is_ram = |file_system| matches!(file_system, FileSystem::Ram(_));
+                !is_ram(self.home_lies_on) && !is_ram(self.dir_lies_on)
+                    || self.keeps_durable_points(Medium::Ram)
             }
         }
     }
@@ -541,5 +622,3 @@ impl<'a> Opening<'a> {
         }
     }
 }
-
-const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };

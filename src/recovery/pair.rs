@@ -10,8 +10,8 @@ use crate::terms::OnMismatch;
 pub(crate) enum Mark {
     /// No attribute: a plain file, or a file system without attributes.
     None,
-    /// A reflection file belongs to this very file; `matches`: and it is the one that was found.
-    OfThisFile { matches: bool },
+    /// A reflection file belongs to this very file.
+    OfThisFile,
     /// The attribute was made for another file, of which this is a copy.
     OfAnotherFile,
 }
@@ -26,8 +26,11 @@ pub(crate) enum Found {
     Truncated,
     /// A reflection file of this home file that a spatial close has emptied and not removed yet.
     Emptied,
-    /// A whole reflection file of another home file.
+    /// What is there is another home file's, or lies in the way of one that has no bytes yet.
     OfAnotherFile,
+    /// A whole reflection file that says that it is this home file's, and the mark or its own identity says
+    /// that it is not.
+    Contested,
     /// No reflection file in its place, but one that names a home file of this name.
     OfEarlierFile,
     /// A whole reflection file of this home file.
@@ -58,6 +61,8 @@ pub(crate) enum Use {
     Undone,
     /// The same or the death of the process, and the journal is gone that durable points need.
     JournalGone,
+    /// The same, and another journal is in its place.
+    JournalSwapped,
 }
 
 /// What is done.
@@ -81,11 +86,13 @@ pub(crate) enum Decision {
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
     match (mark, found) {
-        (Mark::None, Found::Nothing) => Fresh,
-        (Mark::OfThisFile { .. }, Found::Nothing | Found::OfEarlierFile) => {
+        // What is another's stays where it is: the new reflection file gets another name.
+        (Mark::None, Found::Nothing | Found::OfAnotherFile | Found::Foreign) => Fresh,
+        (Mark::OfThisFile, Found::Nothing | Found::OfEarlierFile) => {
             mismatch(Mismatch::ReflectionGone, wish, None)
         }
-        (Mark::OfAnotherFile, Found::Nothing | Found::OfEarlierFile) => {
+        (Mark::OfThisFile, Found::OfAnotherFile) => mismatch(Mismatch::Swapped, wish, None),
+        (Mark::OfAnotherFile, Found::Nothing | Found::OfEarlierFile | Found::OfAnotherFile) => {
             mismatch(Mismatch::HomeIsCopy, wish, None)
         }
         (Mark::None, Found::OfEarlierFile) => mismatch(Mismatch::HomeReplaced, wish, None),
@@ -96,15 +103,14 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
         (_, Found::Emptied) => Decision::Discard,
         (_, Found::Corrupt) => mismatch(Mismatch::Corrupt, wish, None),
         (_, Found::Truncated) => mismatch(Mismatch::ReflectionTruncated, wish, None),
-        (_, Found::OfAnotherFile)
-        | (Mark::OfThisFile { matches: false } | Mark::OfAnotherFile, Found::OfThisFile { .. }) => {
-            mismatch(Mismatch::Swapped, wish, None)
-        }
-        (Mark::None | Mark::OfThisFile { matches: true }, Found::OfThisFile { home, state }) => {
+        (_, Found::Contested) => mismatch(Mismatch::Swapped, wish, None),
+        // Whose it is was found out before: by uuid and mark, wherever both were moved to.
+        (_, Found::OfThisFile { home, state }) => {
             match (home, state) {
                 // What the files' lengths and times say is older than the durable point, or newer.
                 (_, Use::Undone) => GoBack,
                 (_, Use::JournalGone) => mismatch(Mismatch::JournalGone, wish, None),
+                (_, Use::JournalSwapped) => mismatch(Mismatch::JournalSwapped, wish, None),
                 (Home::TooShort, _) => mismatch(Mismatch::HomeTruncated, wish, None),
                 (Home::AsItWas, Use::Closed) => Reuse,
                 (Home::AsItWas, Use::Died) => Recover,
@@ -132,13 +138,8 @@ fn mismatch(why: Mismatch, wish: OnMismatch, trusted: Option<Decision>) -> Decis
 mod tests {
     use super::*;
 
-    fn marks() -> [Mark; 4] {
-        [
-            Mark::None,
-            Mark::OfThisFile { matches: true },
-            Mark::OfThisFile { matches: false },
-            Mark::OfAnotherFile,
-        ]
+    fn marks() -> [Mark; 3] {
+        [Mark::None, Mark::OfThisFile, Mark::OfAnotherFile]
     }
 
     fn findings() -> Vec<Found> {
@@ -150,10 +151,18 @@ mod tests {
             Found::Truncated,
             Found::Emptied,
             Found::OfAnotherFile,
+            Found::Contested,
             Found::OfEarlierFile,
         ];
         for home in [Home::AsItWas, Home::Changed, Home::TooShort] {
-            for state in [Use::Closed, Use::Died, Use::Undone, Use::JournalGone, Use::Restarted] {
+            for state in [
+                Use::Closed,
+                Use::Died,
+                Use::Undone,
+                Use::JournalGone,
+                Use::JournalSwapped,
+                Use::Restarted,
+            ] {
                 all.push(Found::OfThisFile { home, state });
             }
         }
@@ -169,93 +178,85 @@ mod tests {
         use Mismatch as M;
         const NO: fn(M) -> Decision = Decision::Refuse;
         let rows: Vec<Row> = vec![
-            ("plain file", |m, f| m == Mark::None && f == Found::Nothing, Decision::Fresh),
+            ("plain file", |m, f| m == Mark::None && is_anothers(f), Decision::Fresh),
             (
                 "gone",
-                |m, f| {
-                    matches!(m, Mark::OfThisFile { .. })
-                        && matches!(f, Found::Nothing | Found::OfEarlierFile)
-                },
+                |m, f| m == Mark::OfThisFile && matches!(f, Found::Nothing | Found::OfEarlierFile),
                 NO(M::ReflectionGone),
             ),
             (
                 "copy",
                 |m, f| {
-                    m == Mark::OfAnotherFile && matches!(f, Found::Nothing | Found::OfEarlierFile)
+                    m == Mark::OfAnotherFile
+                        && f != Found::Foreign
+                        && (is_anothers(f) || f == Found::OfEarlierFile)
                 },
                 NO(M::HomeIsCopy),
             ),
             ("replaced", |m, f| m == Mark::None && f == Found::OfEarlierFile, NO(M::HomeReplaced)),
-            ("foreign", |_, f| f == Found::Foreign, NO(M::Foreign)),
+            ("foreign", |m, f| m != Mark::None && f == Found::Foreign, NO(M::Foreign)),
             ("newer", |_, f| f == Found::Newer(2), NO(M::Newer { version: 2 })),
             ("corrupt", |_, f| f == Found::Corrupt, NO(M::Corrupt)),
             ("truncated", |_, f| f == Found::Truncated, NO(M::ReflectionTruncated)),
             ("emptied", |_, f| f == Found::Emptied, Decision::Discard),
-            ("of another", |_, f| f == Found::OfAnotherFile, NO(M::Swapped)),
+            ("contested", |_, f| f == Found::Contested, NO(M::Swapped)),
             (
-                "marked for another",
-                |m, f| {
-                    matches!(m, Mark::OfThisFile { matches: false } | Mark::OfAnotherFile)
-                        && matches!(f, Found::OfThisFile { .. })
-                },
+                "marked, and another's in its place",
+                |m, f| m == Mark::OfThisFile && f == Found::OfAnotherFile,
                 NO(M::Swapped),
             ),
             (
                 "goes back",
-                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { state: Use::Undone, .. }),
+                |_, f| matches!(f, Found::OfThisFile { state: Use::Undone, .. }),
                 Decision::GoBack,
             ),
             (
                 "journal gone",
-                |m, f| is_pair(m) && matches!(f, Found::OfThisFile { state: Use::JournalGone, .. }),
+                |_, f| matches!(f, Found::OfThisFile { state: Use::JournalGone, .. }),
                 NO(M::JournalGone),
             ),
             (
+                "journal swapped",
+                |_, f| matches!(f, Found::OfThisFile { state: Use::JournalSwapped, .. }),
+                NO(M::JournalSwapped),
+            ),
+            (
                 "short",
-                |m, f| {
-                    is_pair(m)
-                        && !is_undone(f)
-                        && matches!(f, Found::OfThisFile { home: Home::TooShort, .. })
-                },
+                |_, f| !is_undone(f) && matches!(f, Found::OfThisFile { home: Home::TooShort, .. }),
                 NO(M::HomeTruncated),
             ),
             (
                 "changed",
-                |m, f| {
-                    is_pair(m)
-                        && !is_undone(f)
-                        && matches!(f, Found::OfThisFile { home: Home::Changed, .. })
-                },
+                |_, f| !is_undone(f) && matches!(f, Found::OfThisFile { home: Home::Changed, .. }),
                 NO(M::HomeChanged),
             ),
             (
                 "closed",
-                |m, f| {
-                    is_pair(m) && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Closed }
-                },
+                |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Closed },
                 Decision::Reuse,
             ),
             (
                 "died",
-                |m, f| {
-                    is_pair(m) && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Died }
-                },
+                |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Died },
                 Decision::Recover,
             ),
             (
                 "restarted",
-                |m, f| {
-                    is_pair(m)
-                        && f == Found::OfThisFile { home: Home::AsItWas, state: Use::Restarted }
-                },
+                |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Restarted },
                 NO(M::Restarted),
             ),
         ];
-        fn is_pair(m: Mark) -> bool {
-            matches!(m, Mark::None | Mark::OfThisFile { matches: true })
+        fn is_anothers(f: Found) -> bool {
+            matches!(f, Found::Nothing | Found::OfAnotherFile | Found::Foreign)
         }
         fn is_undone(f: Found) -> bool {
-            matches!(f, Found::OfThisFile { state: Use::Undone | Use::JournalGone, .. })
+            matches!(
+                f,
+                Found::OfThisFile {
+                    state: Use::Undone | Use::JournalGone | Use::JournalSwapped,
+                    ..
+                }
+            )
         }
         for mark in marks() {
             for found in findings() {

@@ -112,6 +112,7 @@ pub fn materialize(folder: &Folder, image: &Image, rng: &mut Rng) -> Pair {
     let stat = home.metadata().expect("a file");
     for (at, mut superblock) in copies {
         superblock.identity = identity;
+        superblock.own.inode = 0;
         if restarted {
             superblock.boot_id = [0x5a; 16];
             superblock.identity.device += 1;

@@ -272,6 +272,7 @@ impl Image {
                 let copy = Superblock::decode(&contents.bytes::<SUPERBLOCK_LEN>(at));
                 let Copy::Valid(mut superblock) = copy else { continue };
                 superblock.identity = identity;
+                superblock.own.inode = 0;
                 change(&mut superblock);
                 if let State::Clean(closed) = &mut superblock.state {
                     closed.mtime =

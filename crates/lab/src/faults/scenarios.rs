@@ -1081,12 +1081,8 @@ fn mismatches(medium: Medium, all: &mut Vec<Scenario>) {
             push(quirk, kind, Opening { wish, ..opening(expected) }, then);
         }
     }
-    for (wish, expected) in [
-        (OnMismatch::Refuse, Opened::Refused(M::HomeGone)),
-        (OnMismatch::Trust, Opened::Refused(M::HomeGone)),
-        (OnMismatch::Discard, Opened::New(777)),
-    ] {
-        let how = Opening { create: Some(777), wish, ..opening(expected) };
+    for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
+        let how = Opening { create: Some(777), wish, ..opening(Opened::New(777)) };
         push(Quirk::NoHome, Kind::Closed, how, Vec::new());
     }
     for wish in [OnMismatch::Refuse, OnMismatch::Discard] {

@@ -17,7 +17,7 @@ use atomic_mmap::testing::entry::{
 use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
 use atomic_mmap::testing::marker::Marker;
 use atomic_mmap::testing::superblock::{
-    self, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
+    self, Cache, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
 };
 use atomic_mmap::testing::vouch::{self, Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
@@ -371,7 +371,14 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
         state,
         uuid: array(input.take(16)),
         identity: Identity { device: input.number(8), inode: input.number(8), born },
+        own: Identity { device: 0, inode: input.number(8), born },
         boot_id: array(input.take(16)),
+        cache: Cache {
+            volume: input.number(8),
+            uptime: input.number(8),
+            started: input.number(8) as i64,
+            devices_born: input.number(8),
+        },
         name: input.take(255).to_vec(),
         durable: match input.byte() & 3 {
             0 => DurablePoints::None,

@@ -175,10 +175,8 @@ fn open_without_home(ground: &Ground, scene: &Scene, how: &How) {
     let before = ground.names();
     let result = life::options(how, scene.life).open(&slot.home);
     match result {
-        Err(Error::Mismatch { why: Mismatch::HomeGone, .. }) if is_orphan => {}
-        Err(Error::Io { source, .. })
-            if !is_orphan && source.kind() == std::io::ErrorKind::NotFound => {}
-        other => panic!("no home file, {is_orphan}: {other:?}"),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+        other => panic!("no home file: {other:?}"),
     }
     assert_eq!(ground.names(), before, "no home file, and the folder was changed");
     fs::rename(&to, &slot.home).expect("to move it back");

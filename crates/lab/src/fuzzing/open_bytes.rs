@@ -17,7 +17,7 @@ use super::reading::How;
 use super::sums;
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::superblock::{
-    ClosedAs, DurableBase, DurablePoints, Identity, State, Superblock,
+    Cache, ClosedAs, DurableBase, DurablePoints, Identity, State, Superblock,
 };
 use atomic_mmap::{Durability, Medium, OnMismatch};
 
@@ -97,7 +97,9 @@ pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, poi
             state,
             uuid: UUID,
             identity,
+            own: identity,
             boot_id: [0; 16],
+            cache: Cache::default(),
             name,
             durable: match points & 3 {
                 0 => DurablePoints::None,

@@ -189,6 +189,22 @@ impl Machine for Simulation {
         false
     }
 
+    fn own(&self, file: FileNumber, like: &FileStat) -> io::Result<()> {
+        self.world().own(file, like)
+    }
+
+    fn is_mounted_alone(&self, _: &Path, _: FileNumber) -> bool {
+        false
+    }
+
+    fn user(&self) -> u32 {
+        0
+    }
+
+    fn volume(&self, _: FileNumber) -> u64 {
+        self.world().volume()
+    }
+
     fn boot_id(&self) -> [u8; 16] {
         self.world().boot_id()
     }

@@ -133,6 +133,8 @@ struct Inode {
     attributes: BTreeMap<String, Vec<u8>>,
     born: u64,
     changed: u64,
+    /// User, group and permissions.
+    owner: (u32, u32, u32),
     is_reflection: bool,
     is_journal: bool,
 }
@@ -150,6 +152,8 @@ pub struct World {
     next_file: u64,
     uuids: u64,
     boot: u8,
+    /// How often the file system was mounted anew while the machine was up.
+    mounts: u8,
     device: u64,
     is_dead: bool,
     /// Which values loads find where several are possible.
@@ -217,6 +221,7 @@ impl World {
             next_file: 1,
             uuids: 0,
             boot: 1,
+            mounts: 0,
             device,
             is_dead: false,
             trail: Trail::default(),
@@ -646,6 +651,7 @@ impl World {
             changed: self.seq + 1,
             is_reflection: name.starts_with(REFLECTION) && !name.ends_with(JOURNAL),
             is_journal: name.ends_with(JOURNAL),
+            owner: (0, 0, how.mode),
             memory: Memory::new(file),
             len: 0,
             spans: Spans::default(),
@@ -884,6 +890,11 @@ impl World {
             ctime: (inode.changed as i64, 0),
             btime: Some((inode.born as i64, 0)),
             is_regular: true,
+            is_link: false,
+            links: 1,
+            uid: inode.owner.0,
+            gid: inode.owner.1,
+            mode: inode.owner.2,
             blocks: inode.spans.0.iter().map(|(start, end)| (end - start) / 512).sum(),
         })
     }
@@ -941,6 +952,17 @@ impl World {
             self.note(Change::Attribute { file, name: name.to_owned(), before });
         }
         Ok(())
+    }
+
+    pub(super) fn own(&mut self, file: FileNumber, like: &FileStat) -> io::Result<()> {
+        self.alive()?;
+        self.inode(file).owner = (like.uid, like.gid, like.mode);
+        Ok(())
+    }
+
+    /// The file system that all files lie on, as long as it stays mounted.
+    pub(super) fn volume(&self) -> u64 {
+        u64::from(self.mounts) + 1
     }
 
     pub(super) fn boot_id(&self) -> [u8; 16] {

@@ -1,0 +1,225 @@
+//! How is a name looked up in an open folder? One attempt at each call.
+//!
+//! Owns: the calls on a [`Name`]. On Linux they go through the open folder, elsewhere by the path that
+//! the folder had. No call follows a link that lies at the name itself.
+//!
+//! May import: `name`, `stat`, libc, std.
+
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+pub use by_folder::*;
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
+pub use by_path::*;
+
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod by_folder {
+    use super::super::OpenHow;
+    use super::super::name::{Folder, Name};
+    use super::super::stat::{self, FileStat};
+    use super::super::{FileSystem, linux};
+    use std::ffi::{CString, OsStr};
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::mem::MaybeUninit;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::path::Path;
+
+    /// Opens a folder for looking names up, which needs no permission to list it.
+    pub fn open_folder(path: &Path) -> io::Result<Folder> {
+        let path = std::fs::canonicalize(path)?;
+        let mut how = OpenOptions::new();
+        let open = how.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&path)?;
+        Ok(Folder::new(path, Some(open)))
+    }
+
+    /// What kind of file system it is on.
+    pub fn file_system(folder: &Folder) -> io::Result<FileSystem> {
+        let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        linux::file_system(open)
+    }
+
+    /// Calls `ask` with the folder, open for more than looking names up where that is permitted.
+    pub fn with_open<T>(folder: &Folder, ask: impl FnOnce(&File) -> Option<T>) -> Option<T> {
+        match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+            Ok(open) => ask(&open),
+            Err(_) => ask(folder.open.as_ref()?),
+        }
+    }
+
+    /// Whether the file, whose name is in the folder, belongs to another mount than the folder.
+    pub fn is_mounted_alone(folder: &Folder, file: &File) -> io::Result<bool> {
+        let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(match (mount_of(open), mount_of(file)) {
+            (Some(folder), Some(file)) => folder != file,
+            // Of an older kernel: by the devices, which tell most of them.
+            _ => open.metadata()?.dev() != file.metadata()?.dev(),
+        })
+    }
+
+    /// The mount that the file was opened by (Linux 5.8 and later).
+    fn mount_of(file: &File) -> Option<u64> {
+        /// STATX_MNT_ID of linux/stat.h.
+        const MOUNT: u32 = 0x1000;
+        let mut told = MaybeUninit::<libc::statx>::zeroed();
+        let (fd, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
+        // SAFETY: the descriptor is open, the empty path is a C string, and the structure is writable.
+        let asked = unsafe { libc::statx(fd, c"".as_ptr(), flags, MOUNT, told.as_mut_ptr()) };
+        // SAFETY: zeros are valid for its integers, and the call has filled in more of them.
+        let told = unsafe { told.assume_init() };
+        (asked == 0 && told.stx_mask & MOUNT != 0).then_some(told.stx_mnt_id)
+    }
+
+    fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    }
+
+    fn c_string(name: &OsStr) -> io::Result<CString> {
+        CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+    }
+
+    fn descriptor(folder: &Folder) -> libc::c_int {
+        folder.open.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    fn open_at(folder: &Folder, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<File> {
+        let name = c_string(name)?;
+        let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        // SAFETY: the folder's descriptor is open while it is borrowed, and the name is a C string.
+        let opened = unsafe { libc::openat(descriptor(folder), name.as_ptr(), flags, mode) };
+        let opened = checked(opened)?;
+        // SAFETY: the call has just returned the descriptor, and nothing else owns it.
+        Ok(File::from(unsafe { OwnedFd::from_raw_fd(opened) }))
+    }
+
+    /// Opens for reading and writing.
+    pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
+        let create = match how {
+            OpenHow { create_new: true, .. } => libc::O_CREAT | libc::O_EXCL,
+            OpenHow { create: true, .. } => libc::O_CREAT,
+            OpenHow { .. } => 0,
+        };
+        open_at(name.folder(), name.name(), libc::O_RDWR | create, how.mode)
+    }
+
+    /// Opens for reading and writing past the page cache.
+    pub fn open_past_cache(name: &Name) -> io::Result<File> {
+        open_at(name.folder(), name.name(), libc::O_RDWR | libc::O_DIRECT, 0)
+    }
+
+    /// What is at the name, which may be a link. `None`: nothing.
+    pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
+        // Of a descriptor that only names it: no device is touched, and no FIFO waited for.
+        let named = open_at(name.folder(), name.name(), libc::O_PATH, 0);
+        stat::present(named.and_then(|file| stat::of_file(&file)))
+    }
+
+    /// Removes the name.
+    pub fn remove(name: &Name) -> io::Result<()> {
+        let file = c_string(name.name())?;
+        // SAFETY: the folder's descriptor is open while it is borrowed, and the name is a C string.
+        checked(unsafe { libc::unlinkat(descriptor(name.folder()), file.as_ptr(), 0) }).map(drop)
+    }
+
+    /// Renames, and replaces what is at the new name.
+    pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
+        let (old, new) = (c_string(from.name())?, c_string(to.name())?);
+        let (source, target) = (descriptor(from.folder()), descriptor(to.folder()));
+        // SAFETY: both descriptors are open while they are borrowed, and both names are C strings.
+        checked(unsafe { libc::renameat(source, old.as_ptr(), target, new.as_ptr()) }).map(drop)
+    }
+
+    /// Makes the folder's names durable. A folder that may not be read cannot be synced by itself: then
+    /// the file system of `file`, which lies in it, is synced as a whole.
+    pub fn sync(folder: &Folder, file: &File) -> io::Result<()> {
+        match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+            Ok(open) => open.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // SAFETY: the descriptor is open; the call takes nothing else of ours.
+                checked(unsafe { libc::syncfs(file.as_raw_fd()) }).map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
+mod by_path {
+    use super::super::name::{Folder, Name};
+    use super::super::stat::{self, FileStat};
+    use super::super::{FileSystem, OpenHow};
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::path::Path;
+
+    /// Names are looked up by the folder's path.
+    pub fn open_folder(path: &Path) -> io::Result<Folder> {
+        let path = std::fs::canonicalize(path)?;
+        if std::fs::metadata(&path)?.is_dir() {
+            Ok(Folder::new(path, None))
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
+        }
+    }
+
+    /// Not told.
+    pub fn file_system(_: &Folder) -> io::Result<FileSystem> {
+        Ok(FileSystem::from_magic(0))
+    }
+
+    /// Not asked.
+    pub fn with_open<T>(_: &Folder, _: impl FnOnce(&File) -> Option<T>) -> Option<T> {
+        None
+    }
+
+    /// By the devices, where there are such.
+    pub fn is_mounted_alone(folder: &Folder, file: &File) -> io::Result<bool> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            return Ok(std::fs::metadata(folder.path())?.dev() != file.metadata()?.dev());
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = (folder, file);
+            Ok(false)
+        }
+    }
+
+    /// Opens for reading and writing.
+    pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(how.create).create_new(how.create_new);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(how.mode).custom_flags(libc::O_NOFOLLOW);
+        }
+        options.open(name.path())
+    }
+
+    /// Not known how.
+    pub fn open_past_cache(_: &Name) -> io::Result<File> {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// What is at the name, which may be a link. `None`: nothing.
+    pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
+        stat::of_path(name.path())
+    }
+
+    /// Removes the name.
+    pub fn remove(name: &Name) -> io::Result<()> {
+        std::fs::remove_file(name.path())
+    }
+
+    /// Renames, and replaces what is at the new name.
+    pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
+        std::fs::rename(from.path(), to.path())
+    }
+
+    /// Makes the folder's names durable, where there is such a call.
+    pub fn sync(folder: &Folder, _: &File) -> io::Result<()> {
+        if cfg!(unix) { File::open(folder.path())?.sync_all() } else { Ok(()) }
+    }
+}

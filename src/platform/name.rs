@@ -1,0 +1,137 @@
+//! Names of files in an open folder.
+//!
+//! Owns: [`Folder`] and [`Name`]. A path is resolved once: links in it are followed, and what it names
+//! from then on does not depend on the current directory. On Linux the folder stays open, so that a
+//! name in it means the same file after the folder was renamed or moved.
+//!
+//! Invariant: a [`Name`] has one component; it never leads out of its folder.
+//!
+//! May import: std only.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Links that are followed one after the other, as in the Linux kernel.
+const MOST_LINKS: usize = 40;
+
+/// A folder whose names are used.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// The open folder. `None` where names are looked up by their paths.
+    #[cfg_attr(
+        not(all(target_os = "linux", not(atomic_mmap_portable))),
+        expect(dead_code, reason = "always `None` here")
+    )]
+    pub(super) open: Option<File>,
+}
+
+impl Folder {
+    /// The folder at `path`, open where the system looks names up in open folders.
+    pub(super) fn new(path: PathBuf, open: Option<File>) -> Folder {
+        Folder { path, open }
+    }
+
+    /// Its path when it was opened, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The name of a file in a folder.
+#[derive(Clone, Debug)]
+pub struct Name {
+    folder: Arc<Folder>,
+    name: OsString,
+    path: PathBuf,
+}
+
+impl Name {
+    /// The file `name`, one component, in `folder`.
+    pub fn new(folder: &Arc<Folder>, name: impl Into<OsString>) -> Name {
+        let name = name.into();
+        let path = folder.path.join(&name);
+        Name { folder: Arc::clone(folder), name, path }
+    }
+
+    /// The folder that holds it.
+    pub fn folder(&self) -> &Arc<Folder> {
+        &self.folder
+    }
+
+    /// Its path when the folder was opened: for messages, and for systems without open folders.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last component.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name with `.` and `suffix` behind it, in the same folder.
+    pub fn with_suffix(&self, suffix: &str) -> Name {
+        let mut name = self.name.clone();
+        name.push(".");
+        name.push(suffix);
+        Name::new(&self.folder, name)
+    }
+}
+
+/// The absolute path of the file that `path` leads to, whether it is there or not. Links are followed,
+/// a dangling one to where it points, as opening does that creates a file.
+///
+/// # Errors
+/// `NotFound` if the folder is not there, `FilesystemLoop` for links that lead nowhere.
+pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Some(name) = path.file_name().map(OsStr::to_owned) else {
+            // `..` or the root: no file, and the caller's stat says so.
+            return std::fs::canonicalize(&path);
+        };
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => std::fs::canonicalize(folder)?,
+            _ => std::fs::canonicalize(".")?,
+        };
+        path = folder.join(name);
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => path = folder.join(std::fs::read_link(&path)?),
+            Ok(_) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(path),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("too many levels of symbolic links"))
+}
+
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_are_resolved_to_the_file_that_they_lead_to() {
+        let dir = std::env::temp_dir().join(format!("resolve-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir_all(dir.join("real")).expect("a folder");
+        let dir = std::fs::canonicalize(dir).expect("its path");
+        symlink("real", dir.join("folder")).expect("a link");
+        symlink("folder/file", dir.join("link")).expect("a link");
+        symlink("link", dir.join("again")).expect("a link");
+        symlink("loop", dir.join("loop")).expect("a link");
+        let file = dir.join("real/file");
+        // Dangling, as long as the file is not there.
+        assert_eq!(resolve(&dir.join("again")).expect("resolved"), file);
+        std::fs::write(&file, b"x").expect("a file");
+        for name in ["again", "link", "folder/file", "real/file", "real/../link"] {
+            assert_eq!(resolve(&dir.join(name)).expect("resolved"), file, "{name}");
+        }
+        assert!(resolve(&dir.join("loop")).is_err());
+        let gone = resolve(&dir.join("none/file")).expect_err("no folder");
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+}

@@ -1,0 +1,231 @@
+//! Where may the companions of a home file lie, and which are its own?
+//!
+//! Names are looked up, and a folder is listed only where a plain file may have lost its companions:
+//! then at most [`MOST_LISTED`] names are read and [`MOST_LOOKED_AT`] files opened, so that opening
+//! takes as long in a folder of a million files.
+//!
+//! | name | of |
+//! |---|---|
+//! | `.atomic-mmap.<inode>` | the home file of that inode number |
+//! | `.atomic-mmap.<inode>-<birth>` | the same, where the first name was taken |
+//! | both, of the inode that the mark names | a home file that was copied with its mark |
+//!
+//! A pair is known by its uuid, which the mark on the home file repeats. [`Opening::claim`] says what a
+//! whole superblock proves about this home file. May import `look`'s findings, `format`, and `platform`.
+
+use super::Opening;
+use super::look::Look;
+use super::pair::Found;
+use super::trust::Named;
+use crate::engine::session::{Companions, identity_of, moment};
+use crate::error::Result;
+use crate::format::marker::{self, Marker};
+use crate::format::superblock::{DurablePoints, Identity, Judged, Moment, State, Superblock};
+use crate::mutant::planted;
+use crate::platform::{FileStat, NO_TIME, Name};
+use std::ffi::{OsStr, OsString};
+
+/// Names of companions begin with this; the inode number of the home file follows, in hex.
+pub(super) const NAME_PREFIX: &str = ".atomic-mmap.";
+/// Names of a folder that are read at most.
+const MOST_LISTED: usize = 1024;
+/// Reflection files of a folder that are looked into at most.
+const MOST_LOOKED_AT: usize = 64;
+
+/// What a whole superblock proves about the home file that is being opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claim {
+    /// It is this home file's.
+    Ours,
+    /// It is this home file's, and every file of the pair was copied or restored: no page cache holds
+    /// stores of it.
+    Restored,
+    /// It says that it is this home file's, and the mark says another one's.
+    Contested,
+    /// It is another home file's.
+    Others,
+}
+
+impl Opening<'_> {
+    /// The names under which a companion of this home file may lie. The first two are free for a new
+    /// one, if nothing lies there.
+    pub(super) fn candidates(&self, home: &FileStat, mark: Option<&Marker>) -> Vec<Name> {
+        let mut names = self.own_names(&identity_of(home)).to_vec();
+        if let Some(mark) = mark {
+            let marked = Identity { device: 0, inode: mark.inode, born: mark.born };
+            for name in self.own_names(&marked) {
+                if !names.iter().any(|known| known.name() == name.name()) {
+                    names.push(name);
+                }
+            }
+        }
+        names
+    }
+
+    /// The two names that a home file has for its reflection file.
+    pub(super) fn own_names(&self, home: &Identity) -> [Name; 2] {
+        let usual = format!("{NAME_PREFIX}{:x}", home.inode);
+        let Moment { seconds, nanos } = home.born.unwrap_or_default();
+        let other = format!("{usual}-{seconds:x}.{nanos:x}");
+        [Name::new(&self.dir, usual), Name::new(&self.dir, other)]
+    }
+
+    /// What the superblock of a candidate proves. `file` is the candidate.
+    pub(super) fn claim(
+        &self,
+        superblock: &Superblock,
+        file: &FileStat,
+        home: &FileStat,
+        mark: Option<&Marker>,
+    ) -> Claim {
+        let is = identity_of(home);
+        let is_home = is_same_file(&superblock.identity, &is);
+        let own = &superblock.own;
+        let was_copied = own.inode != 0 && !is_same_file(own, &identity_of(file));
+        let is_used = superblock.state == State::InUse;
+        match mark {
+            Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
+                // A copy of the companion alone may be of any time.
+                (true, true) if was_copied && is_used => Claim::Contested,
+                (true, true) if self.may_be_anothers(superblock, home) => Claim::Contested,
+                (_, true) => Claim::Ours,
+                (false, false) if was_copied => Claim::Restored,
+                // The home file is the copy, and the companion the original's.
+                (_, false) => Claim::Others,
+            },
+            Some(_) if is_home => Claim::Contested,
+            Some(_) => Claim::Others,
+            None if is_home && self.lacks_its_mark(superblock, home) => Claim::Contested,
+            None if is_home && was_copied && is_used => Claim::Contested,
+            None if is_home && self.may_be_anothers(superblock, home) => Claim::Contested,
+            None if is_home => Claim::Ours,
+            None if was_copied && self.is_named(superblock) && !is_unfinished(superblock) => {
+                Claim::Restored
+            }
+            None => Claim::Others,
+        }
+    }
+
+    /// Whether the superblock names a home file of this name.
+    fn is_named(&self, superblock: &Superblock) -> bool {
+        let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
+        let name = &name[name.len().saturating_sub(255)..];
+        superblock.name == name
+            || superblock.name.ends_with(name)
+                && superblock.name[..superblock.name.len() - name.len()].ends_with(b"/")
+    }
+
+    /// In a folder for several volumes: whether the superblock may be about a file of another volume,
+    /// with an inode and a birth like this one's. A snapshot of a volume has those.
+    fn may_be_anothers(&self, superblock: &Superblock, home: &FileStat) -> bool {
+        self.options.reflection_dir.is_some()
+            && superblock.identity.device != home.dev
+            && superblock.name != self.home_name()
+    }
+
+    /// Whether an inode number alone connects the two, of a file system that keeps marks: the number may
+    /// have been given to another file since.
+    fn lacks_its_mark(&self, superblock: &Superblock, home: &FileStat) -> bool {
+        let is_born = superblock.identity.born.is_some() && home.btime.is_some();
+        !is_born && self.home_keeps_marks.get() && !planted!(InodeAloneBelieved)
+    }
+
+    /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its place.
+    /// They may have been restored under another number, without attributes. Or the file took the place
+    /// of one whose companion is still there.
+    pub(super) fn search(&self, home: &FileStat, look: &mut Look) -> Result<()> {
+        let listed = match self.platform.list_dir(&self.dir, MOST_LISTED) {
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
+            other => other.map_err(self.io("list", self.dir.path()))?,
+        };
+        let companions = listed.iter().filter(|name| is_companion(name)).take(MOST_LOOKED_AT);
+        let known = self.candidates(home, None);
+        for name in companions.filter(|name| known.iter().all(|known| known.name() != *name)) {
+            let name = Name::new(&self.dir, name.clone());
+            let Named::Trusted(file, stat) = self.open_trusted_if_open_to_us(&name, home)? else {
+                continue;
+            };
+            let Judged::Valid(superblock) = self.judge(&file, name.path())? else { continue };
+            if !self.is_named(&superblock) || is_unfinished(&superblock) {
+                continue;
+            }
+            match self.claim(&superblock, &stat, home, None) {
+                Claim::Restored => {
+                    let candidate = (name, file, stat, superblock);
+                    return self.look_at(candidate, Claim::Restored, home, look);
+                }
+                Claim::Others if !self.lies_here(&superblock, &listed)? => {
+                    look.found = Found::OfEarlierFile;
+                    look.companions = Companions::new(name);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As `open_trusted`, for a file that need not be ours: what may not be opened is another user's.
+    fn open_trusted_if_open_to_us(&self, name: &Name, home: &FileStat) -> Result<Named> {
+        match self.open_trusted(name, home) {
+            Err(e) if is_denied(&e) => Ok(Named::Irregular),
+            other => other,
+        }
+    }
+
+    /// Whether the home file of a reflection file lies in the folder under another name: it was renamed,
+    /// and is no business of ours. `listed`: names of the folder, as far as they were read.
+    fn lies_here(&self, superblock: &Superblock, listed: &[OsString]) -> Result<bool> {
+        if listed.len() == MOST_LISTED || self.options.reflection_dir.is_some() {
+            let folder = self.home.folder();
+            let listed = self.platform.list_dir(folder, MOST_LISTED);
+            let listed = listed.map_err(self.io("list", folder.path()))?;
+            // Of a longer folder not all is known: then nothing is said of this file.
+            return Ok(listed.len() == MOST_LISTED || self.is_among(superblock, &listed)?);
+        }
+        self.is_among(superblock, listed)
+    }
+
+    fn is_among(&self, superblock: &Superblock, names: &[OsString]) -> Result<bool> {
+        for name in names {
+            let name = Name::new(self.home.folder(), name.clone());
+            let stat = self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
+            // A birth that is no time is asked of open files only.
+            let is_it = |stat: FileStat| {
+                let born = superblock.identity.born.filter(|born| born.nanos != NO_TIME);
+                stat.ino == superblock.identity.inode
+                    && marker::same_birth(stat.btime.map(moment), born)
+            };
+            if stat.is_some_and(is_it) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether nothing that the file holds counts: the pair was being made, or its spatial close did not end.
+pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
+    superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
+}
+
+/// By inode and birth. Devices have other numbers after each mount.
+fn is_same_file(was: &Identity, is: &Identity) -> bool {
+    was.inode == is.inode && marker::same_birth(was.born, is.born) || planted!(AnotherFileTaken)
+}
+
+/// Whether the name is one of a reflection file.
+fn is_companion(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.strip_prefix(NAME_PREFIX).is_some_and(|rest| {
+        let is_part = |c: u8| c.is_ascii_hexdigit() || c == b'-' || c == b'.';
+        !rest.is_empty()
+            && rest.bytes().all(is_part)
+            && rest.bytes().next().is_some_and(|c| c.is_ascii_hexdigit())
+    })
+}
+
+/// Whether the system did not let us look.
+pub(super) fn is_denied(error: &crate::Error) -> bool {
+    matches!(error, crate::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
+}

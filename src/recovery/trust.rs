@@ -1,0 +1,74 @@
+//! May a companion file be used? Its kind, its links, its owner, and where it lies.
+//!
+//! In a folder that others may write to, a name proves nothing: another user may have put a link or a
+//! file of their own there. What is refused here is neither written to nor believed.
+//! `docs/soundness.md` has the table of threats. May import `platform` and below.
+
+use super::Opening;
+use crate::error::{Distrust, Error, Result};
+use crate::mutant::planted;
+use crate::platform::{File, FileStat, Name, OpenHow};
+use std::io::ErrorKind;
+
+/// What a name in the folder of companions turned out to be.
+pub(super) enum Named {
+    Nothing,
+    /// Not a regular file: a folder, a device, a pipe.
+    Irregular,
+    /// It may not be used, for this reason.
+    Distrusted(Distrust),
+    /// An open regular file that may be used.
+    Trusted(File, FileStat),
+}
+
+const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
+
+impl Opening<'_> {
+    /// Opens a companion, if there is one that may be used. Writes nothing.
+    pub(super) fn open_trusted(&self, name: &Name, home: &FileStat) -> Result<Named> {
+        let io = |call| self.io(call, name.path());
+        let Some(named) = self.platform.stat_name(name).map_err(io("look up"))? else {
+            return Ok(Named::Nothing);
+        };
+        if named.is_link && !planted!(LinkFollowed) {
+            return Ok(Named::Distrusted(Distrust::IsLink));
+        }
+        if !named.is_regular {
+            return Ok(Named::Irregular);
+        }
+        if let Some(why) = self.distrusts(&named, home) {
+            return Ok(Named::Distrusted(why));
+        }
+        let file = match self.platform.open(name, EXISTING) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Named::Nothing),
+            other => other.map_err(io("open"))?,
+        };
+        // Of what was opened: the name may have become another file's meanwhile.
+        let stat = self.stat(&file, name.path())?;
+        if !stat.is_regular {
+            return Ok(Named::Irregular);
+        }
+        if let Some(why) = self.distrusts(&stat, home) {
+            return Ok(Named::Distrusted(why));
+        }
+        let is_alone = self.platform.is_mounted_alone(name.folder(), &file);
+        if is_alone.map_err(io("look up"))? {
+            return Ok(Named::Distrusted(Distrust::IsMountedAlone));
+        }
+        Ok(Named::Trusted(file, stat))
+    }
+
+    fn distrusts(&self, stat: &FileStat, home: &FileStat) -> Option<Distrust> {
+        if stat.links > 1 && !planted!(HardLinkTaken) {
+            return Some(Distrust::HasLinks(stat.links));
+        }
+        let ours = self.platform.user();
+        let is_known = stat.uid == home.uid || stat.uid == ours || planted!(OwnerNotCompared);
+        (!is_known).then_some(Distrust::IsOwnedBy { owner: stat.uid, home_owner: home.uid })
+    }
+
+    /// The error for a companion that may not be used.
+    pub(super) fn distrusted(&self, name: &Name, why: Distrust) -> Error {
+        Error::Untrusted { home: self.path.to_owned(), path: name.path().to_owned(), why }
+    }
+}
