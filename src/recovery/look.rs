@@ -4,7 +4,7 @@ use super::candidates::{Claim, is_denied, is_unfinished};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
-use super::{HUGE_PAGE, Opening, durable};
+use super::{HUGE_PAGE, Opening, UNFINISHED, durable};
 use crate::engine::session::{Companions, cache_of, identity_of, moment};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
@@ -107,7 +107,7 @@ impl Opening<'_> {
             };
             let (file, there) = match named {
                 Named::Nothing => {
-                    if n < 2 && look.free.is_none() && self.has_no_journal(&name, stat)? {
+                    if n < 2 && look.free.is_none() && self.is_free(&name, stat)? {
                         look.free = Some(name);
                     }
                     continue;
@@ -159,18 +159,24 @@ impl Opening<'_> {
         Ok(look)
     }
 
-    /// Whether no journal lies beside the free name of a reflection file: one that does is another's.
-    fn has_no_journal(&self, name: &Name, home: &FileStat) -> Result<bool> {
-        let journal = Companions::new(name.clone()).journal;
-        match self.open_trusted(&journal, home) {
-            Ok(Named::Nothing) => Ok(true),
-            Ok(Named::Distrusted(why @ (Distrust::IsLink | Distrust::HasLinks(_)))) => {
-                Err(self.distrusted(&journal, why))
+    /// Whether a new reflection file may have the name: no journal lies beside it, which would be another's,
+    /// and no trap in the place of what is to be made.
+    fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
+        for (name, may_lie_there) in
+            [(Companions::new(name.clone()).journal, false), (name.with_suffix(UNFINISHED), true)]
+        {
+            match self.open_trusted(&name, home) {
+                Ok(Named::Nothing) => {}
+                Ok(Named::Trusted(..)) if may_lie_there => {}
+                Ok(Named::Distrusted(why @ (Distrust::IsLink | Distrust::HasLinks(_)))) => {
+                    return Err(self.distrusted(&name, why));
+                }
+                Ok(_) => return Ok(false),
+                Err(e) if is_denied(&e) => return Ok(false),
+                Err(e) => return Err(e),
             }
-            Ok(_) => Ok(false),
-            Err(e) if is_denied(&e) => Ok(false),
-            Err(e) => Err(e),
         }
+        Ok(true)
     }
 
     /// Whether the home file's file system keeps marks. Asked where nothing else tells files apart.
@@ -195,9 +201,9 @@ impl Opening<'_> {
         look.companions = Companions::new(name.clone());
         look.is_ours = true;
         look.is_restored = claim == Claim::Restored;
-        let is_believed = self.cache_is_there(&superblock, look.is_restored);
+        let how = (self.cache_is_there(&superblock, look.is_restored), look.is_restored);
         let (mut found, lengths) =
-            self.judge_pair(&file, name.path(), home, &there, &superblock, is_believed)?;
+            self.judge_pair(&file, name.path(), home, &there, &superblock, how)?;
         if let Found::OfThisFile { state, .. } = &mut found
             && let (Use::Died | Use::Undone, Some(base)) = (*state, superblock.durable.base())
         {
@@ -245,7 +251,7 @@ impl Opening<'_> {
         home: &FileStat,
         reflection: &FileStat,
         superblock: &Superblock,
-        same_boot: bool,
+        (same_boot, is_restored): (bool, bool),
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
         if is_unfinished(superblock) {
@@ -290,7 +296,6 @@ impl Opening<'_> {
                 State::Clean(closed) => {
                     // A restored file has its own time, or that of its copy. (The time of its inode
                     // changes by a rename and by permissions as well, which change no byte.)
-                    let is_restored = superblock.identity.inode != home.ino;
                     home.len != closed.len || !is_restored && moment(home.mtime) != closed.mtime
                 }
                 // In use: times tell nothing, but nobody but us makes the file longer.

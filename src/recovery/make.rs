@@ -1,9 +1,9 @@
 //! How is a pair made, begun anew, or thrown away? Everything that opening writes but recovery.
 
-use super::Opening;
 use super::look::Look;
 use super::pair::Found;
 use super::trust::Named;
+use super::{Opening, UNFINISHED};
 use crate::engine::session::{
     Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
 };
@@ -31,7 +31,7 @@ impl Opening<'_> {
         durable: DurablePoints,
     ) -> Result<(File, Superblock, FileStat)> {
         let platform = self.platform;
-        let new_name = name.with_suffix("new");
+        let new_name = name.with_suffix(UNFINISHED);
         let new = new_name.path().to_owned();
         self.remove_leftover(&new_name, stat)?;
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };

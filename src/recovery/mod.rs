@@ -48,6 +48,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+/// What a reflection file's name ends with while it is being made.
+const UNFINISHED: &str = "new";
 /// Address space that is reserved at least.
 const LEAST_RESERVED: u64 = 64 << 30;
 const HUGE_PAGE: u64 = 2 << 20;

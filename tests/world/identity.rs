@@ -1,0 +1,280 @@
+//! Which files belong together: copies, backups, leftovers, journals of another time.
+
+use super::*;
+use atomic_mmap::testing::layout;
+use atomic_mmap::testing::superblock::{Copy, Superblock};
+use atomic_mmap::{Error, Mismatch, OnMismatch};
+use common::{Ground, Snapshot};
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
+
+fn disk() -> Ground {
+    common::page_cache().unwrap_or_else(common::ram)
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::metadata(path).expect("stat").ino()
+}
+
+/// Copies everything in a folder, as a backup does.
+fn copy_all(from: &Path, to: &Path, keeps_attributes: bool) {
+    fs::create_dir(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("list") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name");
+        if keeps_attributes {
+            common::run(Command::new("cp").arg("-a").arg(&path).arg(to));
+        } else {
+            fs::copy(&path, to.join(name)).expect("copy");
+        }
+    }
+}
+
+/// After a restore no page cache holds stores of the copies. So a pair that was in use goes back to its
+/// last durable point.
+#[track_caller]
+fn opens_restored(path: &Path, what: &str) {
+    let file = options().open(path).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(state_of(&file), "paid", "{what}");
+    write_more(&file);
+    file.close(CloseMode::Spatial).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(&fs::read(path).expect("read")[100..104], b"more", "{what}");
+    let left = companions_in(folder_of(path));
+    assert!(left.is_empty(), "{what}: {left:?}");
+}
+
+#[test]
+fn a_pair_that_was_restored_together_opens_under_new_inode_numbers() {
+    for (end, leave) in ENDS {
+        for keeps_attributes in [true, false] {
+            let what = format!("{end}, with attributes: {keeps_attributes}");
+            let scratch = disk().scratch();
+            let data = scratch.file("data");
+            fs::create_dir(&data).expect("a folder");
+            leave(&data.join("state.dat"));
+            copy_all(&data, &scratch.file("backup"), keeps_attributes);
+            // While the original is there, and after it is gone.
+            copy_all(&scratch.file("backup"), &scratch.file("beside"), keeps_attributes);
+            opens_restored(&scratch.file("beside").join("state.dat"), &what);
+            fs::remove_dir_all(&data).expect("remove");
+            copy_all(&scratch.file("backup"), &data, keeps_attributes);
+            opens_restored(&data.join("state.dat"), &what);
+        }
+    }
+}
+
+#[test]
+fn a_pair_that_was_restored_under_the_names_of_its_new_inode_opens() {
+    for (end, leave) in ENDS {
+        let scratch = disk().scratch();
+        let (data, new) = (scratch.file("data"), scratch.file("new"));
+        fs::create_dir(&data).expect("a folder");
+        leave(&data.join("state.dat"));
+        copy_all(&data, &new, false);
+        let old_name = format!(".atomic-mmap.{:x}", inode(&data.join("state.dat")));
+        let new_name = format!(".atomic-mmap.{:x}", inode(&new.join("state.dat")));
+        for suffix in ["", ".journal"] {
+            let from = new.join(format!("{old_name}{suffix}"));
+            fs::rename(from, new.join(format!("{new_name}{suffix}"))).expect("rename");
+        }
+        opens_restored(&new.join("state.dat"), end);
+    }
+}
+
+#[test]
+fn a_pair_in_an_archive_opens_after_it_was_unpacked() {
+    for (end, leave) in ENDS {
+        let scratch = disk().scratch();
+        let (data, new) = (scratch.file("data"), scratch.file("new"));
+        fs::create_dir(&data).expect("a folder");
+        fs::create_dir(&new).expect("a folder");
+        leave(&data.join("state.dat"));
+        let archive = scratch.file("backup.tar");
+        common::run(Command::new("tar").arg("-cSf").arg(&archive).arg("-C").arg(&data).arg("."));
+        common::run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&new));
+        opens_restored(&new.join("state.dat"), end);
+    }
+}
+
+#[test]
+fn a_pair_that_was_moved_opens_with_everything() {
+    for (end, leave) in ENDS {
+        let scratch = disk().scratch();
+        let (data, other) = (scratch.file("data"), scratch.file("other"));
+        fs::create_dir(&data).expect("a folder");
+        leave(&data.join("state.dat"));
+        // The folder is renamed, and then each file moved to another one.
+        fs::rename(&data, scratch.file("renamed")).expect("rename");
+        fs::create_dir(&other).expect("a folder");
+        for entry in fs::read_dir(scratch.file("renamed")).expect("list") {
+            let path = entry.expect("an entry").path();
+            fs::rename(&path, other.join(path.file_name().expect("a name"))).expect("move");
+        }
+        // Its permissions are changed as well, as at each mount in some clusters.
+        common::run(Command::new("chmod").arg("600").arg(other.join("state.dat")));
+        let file = options().open(other.join("state.dat")).expect("open");
+        let expected = if end == "died" { "more" } else { "paid" };
+        assert_eq!(state_of(&file), expected, "{end}");
+    }
+}
+
+#[test]
+fn a_plain_copy_that_took_the_place_of_an_incomplete_file_is_recognised() {
+    for (end, leave) in ENDS {
+        let scratch = disk().scratch();
+        let path = scratch.file("state.dat");
+        leave(&path);
+        // Kept, so that the copy gets another inode number.
+        fs::hard_link(&path, scratch.file("kept")).expect("link");
+        let elsewhere = disk().scratch();
+        fs::copy(&path, elsewhere.file("copy")).expect("copy");
+        fs::remove_file(&path).expect("remove");
+        fs::rename(scratch.file("kept"), elsewhere.file("kept")).expect("move");
+        fs::copy(elsewhere.file("copy"), &path).expect("copy");
+        let before = Snapshot::of(scratch.path());
+        let error = options().open(&path).expect_err("a copy without companions");
+        let is_told = matches!(error, Error::Mismatch { why: Mismatch::HomeReplaced, .. });
+        assert!(is_told, "{end}: {error:?}");
+        before.assert_unchanged(scratch.path(), end);
+    }
+}
+
+/// A killed process's files were deleted but for the hidden ones. A file system may give the inode number
+/// to the next file.
+#[test]
+fn a_new_file_with_the_inode_number_of_a_removed_one_opens() {
+    let scratch = disk().scratch();
+    died(&scratch.file("old.dat"));
+    let old = inode(&scratch.file("old.dat"));
+    fs::remove_file(scratch.file("old.dat")).expect("remove");
+    let before: Vec<PathBuf> = companions_in(scratch.path());
+    let mut open = Vec::new();
+    for n in 0..60 {
+        let path = scratch.file(&format!("new-{n}.dat"));
+        let file = options().open(&path).unwrap_or_else(|e| panic!("file {n}: {e}"));
+        let mut bytes = [1; 4];
+        file.read_at(&mut bytes, 100).expect("read");
+        assert_eq!(bytes, [0; 4], "slices of the removed file");
+        let is_again = inode(&path) == old;
+        open.push(file);
+        if is_again {
+            break;
+        }
+    }
+    drop(open);
+    assert_eq!(companions_in(scratch.path()), before, "the leftover is not ours to remove");
+}
+
+/// Without a birth time and without a mark only the inode number connects the two.
+#[test]
+fn an_inode_number_alone_proves_nothing_where_marks_are_kept() {
+    let scratch = disk().scratch();
+    let path = scratch.file("state.dat");
+    died(&path);
+    let home = fs::File::open(&path).expect("open").into();
+    let platform = atomic_mmap::testing::recorder::Recorder::new().platform();
+    if platform.get_xattr(&home, "user.atomic_mmap").expect("read the mark").is_none() {
+        eprintln!("no attributes here: skipped");
+        return;
+    }
+    platform.remove_xattr(&home, "user.atomic_mmap").expect("take the mark off");
+    change_superblocks(&companions_in(scratch.path())[0], |superblock| {
+        superblock.identity.born = None;
+    });
+    let before = Snapshot::of(scratch.path());
+    let error = options().open(&path).expect_err("perhaps another file");
+    assert!(matches!(error, Error::Mismatch { why: Mismatch::Swapped, .. }), "{error:?}");
+    before.assert_unchanged(scratch.path(), "an inode number");
+}
+
+fn change_superblocks(reflection: &Path, change: impl Fn(&mut Superblock)) {
+    let file = fs::File::options().read(true).write(true).open(reflection).expect("open");
+    for at in layout::SUPERBLOCKS {
+        let mut bytes = [0; 512];
+        file.read_exact_at(&mut bytes, at).expect("read");
+        let Copy::Valid(mut superblock) = Superblock::decode(&bytes) else { continue };
+        change(&mut superblock);
+        file.write_all_at(&superblock.encode(), at).expect("write");
+    }
+}
+
+#[test]
+fn discard_leaves_what_may_be_anothers() {
+    let scratch = disk().scratch();
+    let (one, other) = (scratch.file("one.dat"), scratch.file("other.dat"));
+    closed_fast(&one);
+    closed_fast(&other);
+    // Another file's companion lies in the place of the first one's, which is gone.
+    let place = scratch.file(&format!(".atomic-mmap.{:x}", inode(&one)));
+    let theirs = scratch.file(&format!(".atomic-mmap.{:x}", inode(&other)));
+    fs::rename(&theirs, &place).expect("rename");
+    fs::rename(theirs.with_added_extension("journal"), place.with_added_extension("journal"))
+        .expect("rename");
+    let error = options().open(&one).expect_err("another's");
+    assert!(matches!(error, Error::Mismatch { why: Mismatch::Swapped, .. }), "{error:?}");
+    let discard = options().on_mismatch(OnMismatch::Discard);
+    drop(discard.open(&one).expect("its bytes as they are"));
+    fs::rename(&place, &theirs).expect("put it back");
+    fs::rename(place.with_added_extension("journal"), theirs.with_added_extension("journal"))
+        .expect("put it back");
+    assert_eq!(state_of(&options().open(&other).expect("open")), "paid");
+}
+
+/// A journal that is older than its pair has no record of what was synced since. It was taken for one
+/// without a record yet.
+#[test]
+fn a_journal_of_another_pair_or_time_is_refused() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let journal_of =
+        |path: &Path| folder_of(path).join(format!(".atomic-mmap.{:x}.journal", inode(path)));
+    died(&path);
+    let journal = journal_of(&path);
+    let right = fs::read(&journal).expect("read");
+    let older = {
+        let earlier = scratch.file("earlier");
+        fs::create_dir(&earlier).expect("a folder");
+        died(&earlier.join("state.dat"));
+        fs::read(journal_of(&earlier.join("state.dat"))).expect("read")
+    };
+    // In use, of another boot: the last durable point counts, and the journal has it.
+    let reflection = journal.with_extension("");
+    let boot = |superblock: &mut Superblock| superblock.boot_id = [0xb0; 16];
+    change_superblocks(&reflection, boot);
+    let refused = |bytes: &[u8], what: &str| {
+        fs::write(&journal, bytes).expect("write");
+        let before = Snapshot::of(scratch.path());
+        let error = options().open(&path).expect_err(what);
+        let is_told = matches!(error, Error::Mismatch { why: Mismatch::JournalSwapped, .. });
+        assert!(is_told, "{what}: {error:?}");
+        before.assert_unchanged(scratch.path(), what);
+    };
+    refused(&older, "of another pair");
+    refused(&vec![0; right.len()], "of nothing");
+    // The next session writes records as well; then its reflection file is put back to the one before.
+    fs::write(&journal, &right).expect("write");
+    let kept = fs::read(&reflection).expect("read");
+    let file = options().open(&path).expect("goes back");
+    assert_eq!(state_of(&file), "paid");
+    write_more(&file);
+    file.sync().expect("sync");
+    std::mem::forget(file);
+    let later = fs::read(&journal).expect("read");
+    let copy = scratch.file("copy");
+    fs::create_dir(&copy).expect("a folder");
+    // An older journal with the newer reflection file, and the newer journal with the older one.
+    for (reflection_bytes, journal_bytes, what) in
+        [(fs::read(&reflection).expect("read"), &right, "older"), (kept, &later, "newer")]
+    {
+        let home = copy.join("state.dat");
+        fs::copy(&path, &home).expect("copy");
+        let name = format!(".atomic-mmap.{:x}", inode(&home));
+        fs::write(copy.join(&name), &reflection_bytes).expect("write");
+        fs::write(copy.join(format!("{name}.journal")), journal_bytes).expect("write");
+        let error = options().open(&home).expect_err(what);
+        let is_told = matches!(error, Error::Mismatch { why: Mismatch::JournalSwapped, .. });
+        assert!(is_told, "a journal that is {what}: {error:?}");
+    }
+}
