@@ -232,6 +232,34 @@ impl AtomicMappedFile {
         self.engine().sync()
     }
 
+    /// Writes a consistent copy of the file to a new file at `path`, while this one is open and in use: one
+    /// state, in which every operation is whole or absent. The copy is a plain file without companions, has
+    /// the owner and permissions of the home file where the process may give them, and is durable when this
+    /// returns. What was written before the call is in it, synced or not.
+    ///
+    /// Writers and `set_len` wait until it returns, readers go on. It takes the time that copying the bytes
+    /// takes, and DRAM of 1 % of them. A crash leaves no file at `path`, and perhaps an unfinished one
+    /// beside it whose name ends with `.atomic-mmap-copy`.
+    ///
+    /// A file that is open must not be copied by other means (`cp`): a part of its bytes is in the reflection
+    /// file.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("state.dat"), 1 << 20)?;
+    /// f.write_at(b"all of it", 4090)?;
+    /// f.copy_to(dir.path().join("backup.dat"))?;
+    /// assert_eq!(&std::fs::read(dir.path().join("backup.dat"))?[4090..4099], b"all of it");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`] of kind `AlreadyExists` if something is at `path`, which stays; [`Error::NoSpace`],
+    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says. Nothing is left at `path` then.
+    pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<()> {
+        crate::copy::copy_to(self.engine(), path.as_ref())
+    }
+
     /// Changes the file's length in bytes, in use and without moving the mapping: the length is
     /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good. Where durable
     /// points are kept, making the file shorter makes one; and the one after that, or after the first growth since

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 mod bitmap;
+mod copy;
 mod engine;
 mod error;
 mod file;

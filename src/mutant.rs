@@ -136,6 +136,10 @@ mutants! {
         FlushHomeNotSynced "flush-home-not-synced": "the home file is not synced for a base or checkpoint",
         FlushReflectionNotSynced "flush-reflection-not-synced": "nor the reflection file",
     }
+    "engine/copy.rs" {
+        CopyNotLocked "copy-not-locked": "writers go on while a consistent copy is made",
+        CopyMissesRegions "copy-misses-regions": "a copy lacks what was written to a region that held nothing",
+    }
     "engine/journal.rs" {
         JournalHeaderNotRenewed "journal-header-not-renewed": "an older superblock finds a journal whose records of its session are written over",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",

@@ -50,6 +50,7 @@ pub(crate) mod clean_up;
 mod close;
 mod come_home;
 pub(crate) mod commit;
+mod copy;
 mod deploy;
 pub(crate) mod durable;
 mod free_slots;

@@ -401,6 +401,8 @@ fn fate(mutant: Mutant) -> Fate {
         | SessionNotSynced => by(test("steps", "opening_cleans_up")),
         RestartNotNoticed => by(test("errors", "a_crash_before_the_machine_was_restarted")),
         AnotherFileTaken => by(test("errors", "a_reflection_file_of_another_file")),
+        CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
+        CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
         InodeAloneBelieved => by(test("world", "an_inode_number_alone_proves_nothing")),
         DiscardedAnyones => by(test("world", "discard_leaves_what_may_be_anothers")),
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),

@@ -1,0 +1,85 @@
+//! A consistent copy of an open file.
+//!
+//! Owns: the file that is written: under a name of its own until it is whole and durable. May import the
+//! engine and the platform.
+
+use crate::engine::Engine;
+use crate::engine::session::remove_if_is;
+use crate::error::{Error, Result};
+use crate::platform::{FileId, Name, OpenHow};
+use crate::units::PAGE;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// What is appended to the name of a copy that is not whole yet.
+const UNFINISHED: &str = "atomic-mmap-copy";
+
+/// Writes one state of the file to a new file at `path`: plain, complete and durable.
+pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
+    let platform = &engine.platform;
+    let name = platform.name(path).map_err(|e| Error::io("look up", path, e))?;
+    let there = platform.stat_name(&name).map_err(|e| Error::io("look up", name.path(), e))?;
+    if there.is_some() {
+        return Err(Error::io("create", name.path(), ErrorKind::AlreadyExists.into()));
+    }
+    let new = name.with_suffix(UNFINISHED);
+    let how = OpenHow { create: false, create_new: true, mode: 0o600 };
+    let file = platform.open(&new, how).map_err(|e| Error::io("create", new.path(), e))?;
+    let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;
+    let write = || {
+        let len = engine.read_all(|at, bytes| write_pages(engine, &file, &new, at, bytes))?;
+        let unfinished = new.path();
+        let io = |call: &'static str| move |e| Error::io(call, unfinished, e);
+        platform.set_file_len(&file, FileId::Home, len).map_err(no_space(&new, len))?;
+        let home = platform
+            .stat(engine.home.file())
+            .map_err(|e| Error::io("look up", engine.home.path(), e))?;
+        platform.own(&file, &home).map_err(io("set the owner of"))?;
+        // Whole and durable before it has its name.
+        platform.sync_all(&file, FileId::Home).map_err(no_space(&new, len))?;
+        platform.rename(&new, &name).map_err(io("rename"))?;
+        let folder = name.folder();
+        platform.sync_dir(folder, &file).map_err(|e| Error::io("sync the folder", folder.path(), e))
+    };
+    write().inspect_err(|_| {
+        let _best_effort = remove_if_is(platform, &new, &made);
+    })
+}
+
+/// Writes the pages that are not zero: the copy has holes where the file has.
+fn write_pages(
+    engine: &Engine,
+    file: &crate::platform::File,
+    name: &Name,
+    start: u64,
+    bytes: &[u8],
+) -> Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = |from: usize| (from + PAGE).min(bytes.len());
+        let is_zero = |from: usize| bytes[from..end(from)].iter().all(|byte| *byte == 0);
+        let from = at;
+        while at < bytes.len() && !is_zero(at) {
+            at = end(at);
+        }
+        let offset = start + from as u64;
+        engine
+            .platform
+            .write_at(file, FileId::Home, &bytes[from..at], offset)
+            .map_err(no_space(name, offset))?;
+        while at < bytes.len() && is_zero(at) {
+            at = end(at);
+        }
+    }
+    Ok(())
+}
+
+fn no_space(name: &Name, offset: u64) -> impl FnOnce(io::Error) -> Error {
+    let path = name.path().to_owned();
+    move |source| match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Error::NoSpace { path, offset, len: PAGE as u64, source }
+        }
+        _ => Error::io_at("write", &path, offset, source),
+    }
+}
