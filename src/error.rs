@@ -313,8 +313,8 @@ pub enum Mismatch {
     /// The home file was changed since it was closed.
     HomeChanged,
     /// The machine was restarted while the file was in use without durable points, on a medium that promised
-    /// to survive the death of the process only. Or the process died, where the system does not tell its
-    /// boots apart.
+    /// to survive the death of the process only. Or the process died, and nothing tells that the page cache is
+    /// still there.
     Restarted,
     /// The file was in use when the process died or the machine was restarted, and the journal of its
     /// durable points is gone.

@@ -301,8 +301,9 @@ impl AtomicMappedFile {
 
     /// What an operation survives once it has returned.
     ///
-    /// [`Survives::Nothing`] on [`Medium::PageCache`] where the system does not tell its boots apart, unless
-    /// every write is durable: after any end but a closing the file goes back to the last durable point.
+    /// [`Survives::Nothing`] on [`Medium::PageCache`] where the system does not tell whether the page cache is
+    /// still the one that was stored to (no `/proc` or `/sys`, a boot id of a container's own), unless every
+    /// write is durable: after any end but a closing the file goes back to the last durable point.
     pub fn survives(&self) -> Survives {
         match self.medium().after_write(self.durability()) {
             Survives::ProcessDeath if self.engine().goes_back_after_death() => Survives::Nothing,
@@ -315,7 +316,7 @@ impl AtomicMappedFile {
         self.medium().after_sync()
     }
 
-    /// The home file's path, as it was given to `open`.
+    /// The home file's absolute path when it was opened, with every link followed.
     pub fn path(&self) -> &Path {
         self.engine().home.path()
     }

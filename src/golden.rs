@@ -61,6 +61,7 @@ fn the_document_and_the_constants_agree() {
         ("slice_words_offset", layout::slice_word(page) - start),
         ("durable_words_offset", layout::durable_word(page) - start),
         ("journal_block", journal::BLOCK as u64),
+        ("journal_headers", journal::HEADERS as u64),
         ("journal_len", crate::engine::journal::JOURNAL_LEN),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
@@ -126,7 +127,9 @@ fn the_document_and_the_encoders_agree() {
         slices: vec![0xCD; units::SLICE],
     };
     let record = record.encode(journal::JournalSeed::new(b"0123456789abcdef", 3));
+    let header = journal::Header { uuid: *b"0123456789abcdef", from: 3, to: 4 };
     let encoded = BTreeMap::from([
+        ("journal_header", hex(&header.encode()[..48])),
         ("in_place_entry", hex(&in_place.encode(seed.undo(LaneIndex(1))))),
         ("journal_record", hex(&record[..64 + 2 * 24 + 8])),
         ("superblock", hex(&superblock)),

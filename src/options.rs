@@ -88,7 +88,8 @@ impl Options {
         self
     }
 
-    /// The folder for the reflection file. Default: the home file's own.
+    /// The folder for the reflection file and the journal. Default: the home file's own. One folder serves the
+    /// files of several volumes. It must not lie in memory (tmpfs) unless the home file does.
     pub fn reflection_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.reflection_dir = Some(dir.into());
         self
@@ -145,6 +146,9 @@ impl Options {
     /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace), or
     /// what the system says. Neither file was changed then, but for what
     /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.
+    /// [`Error::Untrusted`](crate::Error::Untrusted) if another user's file or a link lies where a companion
+    /// is to be, [`Error::MountedAlone`](crate::Error::MountedAlone) for a single file that is mounted into
+    /// another file system's folder.
     pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
         AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
     }

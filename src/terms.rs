@@ -152,8 +152,10 @@ pub enum OnMismatch {
     /// Return [`Error::Mismatch`](crate::Error::Mismatch) and touch nothing.
     #[default]
     Refuse,
-    /// Take the home file's bytes as they are and remove the reflection file, whatever is in it.
-    /// A file that is not ours, or of a newer version, is never removed.
+    /// Take the home file's bytes as they are. The reflection file is removed, whatever is in it, if it is
+    /// certainly this home file's; one that may be another's stays, and so does a file that is not ours.
+    /// Refused where a mark tells of a reflection file and another file has its name, or one of a newer
+    /// version.
     Discard,
     /// Use the reflection file although the home file was changed since it was closed, or the
     /// machine was restarted while it was in use. Other mismatches are refused.
