@@ -133,7 +133,8 @@ impl Opening<'_> {
             Err(e) => return Err(Error::io("open", path, e)),
         }
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let file = self.platform.open(path, how).map_err(self.io("create", path))?;
+        let refused = |e| Error::of_companion(self.path, path, "create", e);
+        let file = self.platform.open(path, how).map_err(refused)?;
         let len = journal_len(self.options.journal_len);
         self.fill_journal(&file, path, len, medium).inspect_err(|_| {
             let _best_effort = self.platform.remove_file(path);

@@ -280,7 +280,7 @@ impl Opening<'_> {
     fn survives_restart(&self, file: &File, path: &Path, forced: Option<Medium>) -> Result<bool> {
         match forced {
             Some(medium) => Ok(medium == Medium::Dax),
-            None => Ok(map_sync(self.platform, file, path, HUGE_PAGE)?.is_some()),
+            None => Ok(map_sync(self.platform, file, path, HUGE_PAGE, HUGE_PAGE)?.is_some()),
         }
     }
 }

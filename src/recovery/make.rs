@@ -32,10 +32,11 @@ impl Opening<'_> {
         match platform.remove_file(&new) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io("remove", &new, e)),
+            Err(e) => return Err(Error::of_companion(self.path, &new, "remove", e)),
         }
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let file = platform.open(&new, how).map_err(self.io("create", &new))?;
+        let refused = |e| Error::of_companion(self.path, &new, "create", e);
+        let file = platform.open(&new, how).map_err(refused)?;
         let mut unfinished = UndoUnlessKept::new(platform, Step::Made(new.clone()));
         let superblock = Superblock {
             session: 1,

@@ -5,6 +5,7 @@
 //! | `look` | what is there, and in which state? (writes nothing) |
 //! | `pair` | do the two files go together? (a pure table) |
 //! | `make` | how is a pair made, begun anew, or thrown away? |
+//! | `reservation` | how much address space does a file take by default? |
 //! | `medium` | what do they lie on? |
 //! | `durable` | which durable point does it go back to, and how? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
@@ -19,6 +20,7 @@ mod look;
 mod make;
 mod medium;
 mod pair;
+mod reservation;
 
 use crate::engine::durable::Durable;
 use crate::engine::session::folder_of;
@@ -45,8 +47,6 @@ use std::sync::Arc;
 
 /// Names of reflection files begin with this; the home file's inode number follows, in hex.
 const NAME_PREFIX: &str = ".atomic-mmap.";
-/// Address space that is reserved at least.
-const LEAST_RESERVED: u64 = 64 << 30;
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// Opens the pair of files of `path`.
@@ -143,6 +143,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         &platform,
         forced,
         file_system,
+        max_len,
         (&home.file, path, max_len),
         (&reflection_file, &reflection_path, reflection_max),
     )?;
@@ -465,7 +466,7 @@ impl<'a> Opening<'a> {
             }
             other => other,
         }
-        .map_err(self.io("open", self.path))?;
+        .map_err(|e| Error::of_opening(self.path, e))?;
         let platform = self.platform;
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
@@ -534,10 +535,7 @@ impl<'a> Opening<'a> {
                 max_len: layout::MAX_LEN,
             }),
             Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
-            None => {
-                let twice = (len * 2).clamp(LEAST_RESERVED, layout::MAX_LEN);
-                Ok(twice.next_multiple_of(HUGE_PAGE))
-            }
+            None => Ok(reservation::default_len(len, |bytes| self.platform.has_addresses(bytes))),
         }
     }
 }
