@@ -37,7 +37,7 @@ pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64
     };
     // Home and reflection file take a quarter of the piece at most.
     let twice = (len * 2).min(left / 8);
-    share.max(twice).max(len).max(1).min(MAX_LEN).next_multiple_of(HUGE_PAGE)
+    share.max(twice).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
 }
 
 #[cfg(test)]
