@@ -182,11 +182,11 @@ pub enum Error {
 
     /// The system has no address space for the file's mappings. Neither file was changed.
     ///
-    /// The limit is the process's (`ulimit -v`, and `ulimit -l` after `mlockall`), the kernel's count
-    /// of mappings (`vm.max_map_count`), or the processor's range of addresses.
+    /// The limit is the process's (`ulimit -v`, and `ulimit -l` after `mlockall`), the kernel's
+    /// count of mappings (`vm.max_map_count`), or the processor's range of addresses.
     #[error(
-        "{}: no address space for a mapping of {bytes} bytes ({source}); the file was opened for up \
-         to {max_len} bytes, so open it with a smaller Options::max_len, {}",
+        "{}: no address space for a mapping of {bytes} bytes ({source}); the file was opened for \
+         up to {max_len} bytes, so open it with a smaller Options::max_len, {}",
         path.display(), address_space_advice(source)
     )]
     NoAddressSpace {
@@ -215,11 +215,12 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The folder takes no new file, so no reflection file or journal can be made in it. Nothing was
-    /// changed.
+    /// The folder takes no new file, so no reflection file or journal can be made in it. Nothing
+    /// was changed.
     #[error(
         "{}: its reflection file and journal cannot be made in the folder {}: {source}; make that \
-         folder writable, or choose another one on the same file system with Options::reflection_dir",
+         folder writable, or choose another one on the same file system with \
+         Options::reflection_dir",
         home.display(), folder.display()
     )]
     FolderNotWritable {

@@ -177,8 +177,8 @@ impl AtomicMappedFile {
     /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it is a private copy.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`], or what the
-    /// system says.
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`], or what
+    /// the system says.
     #[inline]
     pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
         View::new(self, range)
@@ -191,9 +191,9 @@ impl AtomicMappedFile {
     /// one after.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::NoSpace`] (what was brought home stays so),
-    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of [`sync`](Self::sync) where
-    /// it makes durable points.
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::NoSpace`] (what was brought home stays
+    /// so), [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of
+    /// [`sync`](Self::sync) where it makes durable points.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
         engine.check_usable()?;
@@ -337,10 +337,10 @@ impl AtomicMappedFile {
     }
 }
 
-// A panic that is caught leaves no operation in the middle. Code of the caller runs within a call in
-// `transact` and `update` only, where no lock is held and nothing is stored: the transaction is dropped,
-// which rolls it back. A panic in the middle of a durable point poisons the handle, so that every later
-// call is an error. Nothing else in the engine panics after its first store.
+// A panic that is caught leaves no operation in the middle. Code of the caller runs within a call
+// in `transact` and `update` only, where no page is locked and nothing is stored: the transaction is
+// dropped, which rolls it back. A panic in the middle of a durable point poisons the handle, so
+// that every later call is an error. Nothing else in the engine panics after its first store.
 impl UnwindSafe for AtomicMappedFile {}
 impl RefUnwindSafe for AtomicMappedFile {}
 

@@ -67,11 +67,12 @@ impl Options {
     }
 
     /// The most that `set_len` may grow the file to while it is open: so much address space is
-    /// reserved (twice: home and reflection file), and no memory. At most [`MAX_LEN`](crate::MAX_LEN).
+    /// reserved (twice: home and reflection file), and no memory. At most
+    /// [`MAX_LEN`](crate::MAX_LEN).
     ///
-    /// Default: 64 GiB, or twice the length where that is more. It is less where the process has less
-    /// than 64 TiB of address space left in one piece: 8 GiB, below 16 TiB 1 GiB, below 32 GiB a 32nd of
-    /// the piece (under `ulimit -v`), and never less than the length.
+    /// Default: 64 GiB, or twice the length where that is more. It is less where the process has
+    /// less than 64 TiB of address space left in one piece: 8 GiB, below 16 TiB 1 GiB, below 32 GiB
+    /// a 32nd of the piece (under `ulimit -v`), and never less than the length.
     /// [`AtomicMappedFile::max_len`] tells what it is. What was chosen here is reserved or refused
     /// ([`Error::NoAddressSpace`](crate::Error::NoAddressSpace)).
     pub fn max_len(mut self, max_len: u64) -> Self {

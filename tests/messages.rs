@@ -1,5 +1,5 @@
-//! Does a limited, filtered or hidden system end in words that a user understands, or in no error at
-//! all?
+//! Does a limited, filtered or hidden system end in words that a user understands, or in no error
+//! at all?
 //!
 //! How: a child process gives itself a limit (`setrlimit`), a filter (seccomp), another user or no
 //! `/proc`, and then uses a file. What needs root says so and is skipped without it. Each refusal
@@ -377,8 +377,8 @@ fn use_without_proc(folder: &Path) {
     assert_eq!(read_all(&file), expected_after_use());
 }
 
-/// Docker's filter said EPERM to calls that it did not know, others say ENOSYS. A container begins with
-/// its filter; a process may set one before it opens a file, or later.
+/// Docker's filter said EPERM to calls that it did not know, others say ENOSYS. A container begins
+/// with its filter; a process may set one before it opens a file, or later.
 #[test]
 fn calls_that_a_filter_refuses_have_another_way() {
     for ground in media() {

@@ -2,11 +2,11 @@
 //!
 //! Owns: an asymmetric pair of fences. Many threads run the light one often, one runs the heavy one
 //! seldom; together they order like two sequentially consistent fences. On Linux the light one is a
-//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a full
-//! fence on every processor that runs a thread of this process. A filter that is set later (seccomp) may
-//! refuse the call then: the thread visits every processor instead. Elsewhere, and where the call is
-//! refused at first, both are full fences; so they are under a model checker (`--cfg loom`, `--cfg shuttle`),
-//! which knows no asymmetric ones.
+//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a
+//! full fence on every processor that runs a thread of this process. A filter that is set later
+//! (seccomp) may refuse the call then: the thread visits every processor instead. Elsewhere, and
+//! where the call is refused at first, both are full fences; so they are under a model checker
+//! (`--cfg loom`, `--cfg shuttle`), which knows no asymmetric ones.
 //!
 //! Why it matters: a full fence (or any locked instruction, as in the pin of an epoch collector) ends
 //! the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with one and 80
@@ -65,8 +65,8 @@ pub fn heavy() {
             fence_everybody() || !planted!(RefusedFenceNotReplaced) && visit_every_processor();
         assert!(
             done,
-            "a filter (seccomp) refuses membarrier and sched_setaffinity, which were allowed when the \
-             process opened its first file; allow one of them, or set the filter before that"
+            "a filter (seccomp) refuses membarrier and sched_setaffinity, which were allowed when \
+             the process opened its first file; allow one of them, or set the filter before that"
         );
     }
     fence(Ordering::SeqCst);
@@ -95,10 +95,10 @@ mod call {
     /// Runs the calling thread on every processor that the process may use, one after the other.
     /// `false`: the system refuses that.
     ///
-    /// Another thread that ran on a processor has left it when this thread runs there, and the kernel
-    /// runs a full fence where it switches. A thread that did not run, or moved on, was switched, too.
-    /// The processors are those of this thread's cpuset: a process whose threads have different ones is
-    /// not served.
+    /// Another thread that ran on a processor has left it when this thread runs there, and the
+    /// kernel runs a full fence where it switches. A thread that did not run, or moved on, was
+    /// switched, too. The processors are those of this thread's cpuset: a process whose threads
+    /// have different ones is not served.
     pub fn visit_every_processor() -> bool {
         // The kernel's own mask: up to 8192 processors.
         type Mask = [u64; 128];
@@ -109,7 +109,8 @@ mod call {
         };
         let Ok(len) = usize::try_from(len) else { return false };
         let set = |mask: &Mask| {
-            // SAFETY: the call reads `len` bytes, which the mask has: the kernel has filled as many.
+            // SAFETY: the call reads `len` bytes, which the mask has: the kernel has filled as
+            // many.
             let refused =
                 unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask.as_ptr()) } != 0;
             if refused { std::io::Error::last_os_error().raw_os_error() } else { None }

@@ -77,8 +77,8 @@ fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Whether the call is not to be had here: the system does not know it, or a filter refuses it
-/// (seccomp, in containers: EPERM mostly). For calls with another way that asks for as many rights, so
-/// that a file which may not be written to is an error there, too.
+/// (seccomp, in containers: EPERM mostly). For calls with another way that asks for as many rights,
+/// so that a file which may not be written to is an error there, too.
 fn is_refused(error: &io::Error) -> bool {
     is_unsupported(error)
         || error.kind() == ErrorKind::PermissionDenied && !planted!(FilterNotExpected)
@@ -189,8 +189,8 @@ impl Platform {
     /// page cache keeps single pages. A large folio with a hole in it is one whose first store fails
     /// where the disk is full.
     ///
-    /// The advice is a hint. A system that refuses it has none to give, or a filter is set. Storage is
-    /// allocated either way: `docs/soundness.md` says what large folios mean on a full disk.
+    /// The advice is a hint. A system that refuses it has none to give, or a filter is set. Storage
+    /// is allocated either way: `docs/soundness.md` says what large folios mean on a full disk.
     pub fn expect_random(&self, file: &File, mapping: &Mapping) {
         let advised = attempt!(
             self,

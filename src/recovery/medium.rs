@@ -83,8 +83,9 @@ pub(crate) fn map(
     Ok((home, reflection, medium))
 }
 
-/// Maps `len` bytes of a file synchronously, for up to `max_len` bytes of home file. `None`: what it lies on cannot be mapped so. What merely failed (for want
-/// of memory, say) is an error: a file on persistent memory would be taken for less.
+/// Maps `len` bytes of a file synchronously, for up to `max_len` bytes of home file. `None`: what
+/// it lies on cannot be mapped so. What merely failed (for want of memory, say) is an error: a file
+/// on persistent memory would be taken for less.
 pub(crate) fn map_sync(
     platform: &Platform,
     file: &File,

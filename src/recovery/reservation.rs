@@ -1,8 +1,8 @@
 //! How much address space does a file take by default?
 //!
-//! A mapping never moves, so a file grows only as far as addresses were reserved at open. One file is
-//! served best by much, thousands of files in a process need little each. The default is a share of
-//! what the process has left, so that both hold and later mappings of the process find room.
+//! A mapping never moves, so a file grows only as far as addresses were reserved at open. One file
+//! is served best by much, thousands of files in a process need little each. The default is a share
+//! of what the process has left, so that both hold and later mappings of the process find room.
 //!
 //! | largest free piece of address space | default `max_len` |
 //! |---|---|
@@ -11,8 +11,9 @@
 //! | 32 GiB or more | 1 GiB |
 //! | less (`ulimit -v`, small processors) | a 32nd of it |
 //!
-//! It is twice the length where that is more and an eighth of the piece holds it, and never less than
-//! the length. A piece is looked for in powers of two. On x86-64 (128 TiB) over ten thousand files open.
+//! It is twice the length where that is more and an eighth of the piece holds it, and never less
+//! than the length. A piece is looked for in powers of two. On x86-64 (128 TiB) over ten thousand
+//! files open.
 //!
 //! A pure rule: the caller says what is free.
 
@@ -23,8 +24,8 @@ use crate::mutant::planted;
 /// The largest piece that is looked for.
 const LARGEST: u64 = 64 << 40;
 
-/// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB. `is_free`
-/// says whether that many bytes of address space could be reserved in one piece.
+/// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB.
+/// `is_free` says whether that many bytes of address space could be reserved in one piece.
 pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64 {
     let mut left = LARGEST;
     while left > HUGE_PAGE && !planted!(ReservationNotAdapted) && !is_free(left) {

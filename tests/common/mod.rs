@@ -366,8 +366,8 @@ pub fn run(command: &mut Command) -> String {
     text
 }
 
-/// After which a wait is taken for one without end. Far more than anything takes on a machine that has
-/// much else to do: a test that only looks at the clock to see this fails for no other reason.
+/// After which a wait is taken for one without end. Far more than anything takes on a machine that
+/// has much else to do: a test that only looks at the clock to see this fails for no other reason.
 pub const HANGS: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Ends the process if a test does not end by itself: threads that wait for each other would

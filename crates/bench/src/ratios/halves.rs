@@ -210,12 +210,12 @@ mod tests {
         let found = InTwoHalves { one: series(&[2.0, 4.0, 40.0]), two: series(&[1.0, 2.0, 40.0]) };
         assert_eq!(found.gain(), 2.0);
         let in_turn = InTwoHalves { one: series(&[3.0]), two: series(&[3.0]) };
-        assert_eq!(in_turn.gain(), 1.0, "who waits for the other gains nothing");
+        assert_eq!(in_turn.gain(), 1.0, "a writer that waits for the other gains nothing");
         assert!(InTwoHalves::default().gain().is_nan(), "no round counts");
     }
 
-    /// How many rounds count depends on what else the machine does, and how fast they are as well: neither
-    /// is looked at here.
+    /// How many rounds count depends on what else the machine does, and how fast they are as well:
+    /// neither is looked at here.
     #[test]
     fn each_thread_stays_in_its_half_and_every_round_is_accounted_for() {
         let effort = Effort { rounds: 5, warm_up: 1, turn: Duration::from_millis(2) };

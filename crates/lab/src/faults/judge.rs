@@ -4,10 +4,10 @@
 //! calls, `Error`, docs/recovery.md), not from its code, and `sweep` asks them about every run.
 //!
 //! **The error.** An interruption and a short read or write are never seen. Any other failure is
-//! returned as [`Error::Io`] or, where the system says that there is no space, as [`Error::NoSpace`], or
-//! for a mapping that has no memory as [`Error::NoAddressSpace`];
-//! its path is that of the file or folder that the call was about, its source is what the system said,
-//! it has the offset where the call has one, and its text names the path. A call that would have been
+//! returned as [`Error::Io`] or, where the system says that there is no space, as
+//! [`Error::NoSpace`], or for a mapping that has no memory as [`Error::NoAddressSpace`]; its path
+//! is that of the file or folder that the call was about, its source is what the system said, it
+//! has the offset where the call has one, and its text names the path. A call that would have been
 //! refused is refused for the same reason, or with the failure. Nothing panics, nothing hangs.
 //!
 //! **What may go unheard of** ([`may_be_absorbed`]): only failures whose call was on nobody's behalf,
