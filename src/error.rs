@@ -30,6 +30,17 @@ pub enum Error {
         file_len: u64,
     },
 
+    /// The range ends before it begins. Nothing was changed.
+    #[error("{}: the range {start}..{end} ends before it begins", path.display())]
+    Reversed {
+        /// The home file.
+        path: PathBuf,
+        /// Where the range begins, in bytes.
+        start: u64,
+        /// Where it ends, in bytes.
+        end: u64,
+    },
+
     /// Offset, count and size multiply or add up to more than a `u64` holds. Nothing was written.
     #[error("{}: {count} elements of {size} bytes at offset {offset} overflow", path.display())]
     Overflow {
@@ -98,8 +109,8 @@ pub enum Error {
 
     /// The file may not grow to this length while it is open. Nothing was changed.
     #[error(
-        "{}: {len} bytes is more than this handle's reservation of {max_len}; open the file with \
-         a larger Options::max_len (at most {})",
+        "{}: {len} bytes is more than the {max_len} bytes that this handle has reserved address \
+         space for; open the file with a larger Options::max_len (at most {})",
         path.display(), crate::MAX_LEN
     )]
     TooLong {
@@ -128,11 +139,16 @@ pub enum Error {
         len: u64,
     },
 
-    /// The file is open already, here or in another process.
+    /// The file is open already, in this process or in another one.
     #[error(
-        "{}: already open in {}; share the handle with try_clone, or close the other one",
+        "{}: already open in {}",
         path.display(),
-        if *in_this_process { "this process" } else { "another process" }
+        if *in_this_process {
+            "this process; share the handle with try_clone, or close it first"
+        } else {
+            "another process; only one process at a time may have it open, so that process has to \
+             close it first, or end"
+        }
     )]
     Busy {
         /// The home file.
@@ -162,6 +178,70 @@ pub enum Error {
         path: PathBuf,
         /// The failure.
         cause: String,
+    },
+
+    /// The system has no address space for the file's mappings. Neither file was changed.
+    ///
+    /// The limit is the process's (`ulimit -v`, and `ulimit -l` after `mlockall`), the kernel's
+    /// count of mappings (`vm.max_map_count`), or the processor's range of addresses.
+    #[error(
+        "{}: no address space for a mapping of {bytes} bytes ({source}); the file was opened for \
+         up to {max_len} bytes, so open it with a smaller Options::max_len, {}",
+        path.display(), address_space_advice(source)
+    )]
+    NoAddressSpace {
+        /// The file that could not be mapped: home file or reflection file.
+        path: PathBuf,
+        /// Bytes of address space that were asked for.
+        bytes: u64,
+        /// The length that the reservation was for: [`Options::max_len`](crate::Options::max_len),
+        /// or the default.
+        max_len: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// The home file may not be opened for reading and writing, or not be created. There is no
+    /// read-only mode. Nothing was changed.
+    #[error(
+        "{}: cannot be opened for reading and writing: {source}; the file and its folder need \
+         write permission, and the file system must not be mounted read-only",
+        path.display()
+    )]
+    NotWritable {
+        /// The home file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// The folder takes no new file, so no reflection file or journal can be made in it. Nothing
+    /// was changed.
+    #[error(
+        "{}: its reflection file and journal cannot be made in the folder {}: {source}; make that \
+         folder writable, or choose another one on the same file system with \
+         Options::reflection_dir",
+        home.display(), folder.display()
+    )]
+    FolderNotWritable {
+        /// The home file.
+        home: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// The path is a symbolic link, and nothing is where it points. Nothing was changed.
+    #[error(
+        "{}: is a link to {}, which does not exist; create that file first, or remove the link",
+        path.display(), target.display()
+    )]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// Where it points.
+        target: PathBuf,
     },
 
     /// Not a regular file.
@@ -234,7 +314,10 @@ pub enum Error {
     /// A system call failed. If it was to make a durable point (in `sync`, or under
     /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) in a write), what was written is in memory,
     /// nobody knows whether it is durable, and the handle is poisoned: open the file again.
-    #[error("{}: {call} failed{}: {source}{}", path.display(), at(offset), advice_after(call))]
+    #[error(
+        "{}: {call} failed{}: {source}{}",
+        path.display(), at(offset), advice_after(call, source)
+    )]
     Io {
         /// What was being done.
         call: &'static str,
@@ -395,8 +478,35 @@ pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
 
 const ADVICE: &str = "; drop every handle and open the file again to recover";
 
-fn advice_after(call: &str) -> &'static str {
-    if [SYNC_FOR_A_POINT, WRITE_A_POINT, SYNC_OF_LENGTH].contains(&call) { ADVICE } else { "" }
+fn advice_after(call: &str, source: &io::Error) -> &'static str {
+    if [SYNC_FOR_A_POINT, WRITE_A_POINT, SYNC_OF_LENGTH].contains(&call) {
+        ADVICE
+    } else if is_out_of_descriptors(source) {
+        "; a file that is open takes up to four descriptors: raise the limit (ulimit -n), or close \
+         other files"
+    } else {
+        ""
+    }
+}
+
+#[cfg(unix)]
+fn is_out_of_descriptors(source: &io::Error) -> bool {
+    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+#[cfg(not(unix))]
+fn is_out_of_descriptors(_source: &io::Error) -> bool {
+    false
+}
+
+/// Names the limit that the call has met. After `mlockall` the kernel says EAGAIN, not ENOMEM.
+fn address_space_advice(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::WouldBlock {
+        "or raise the limit of locked memory (ulimit -l), which counts every mapping of a process \
+         that has called mlockall(MCL_FUTURE)"
+    } else {
+        "or raise what limits it: ulimit -v, or vm.max_map_count where very many files are open"
+    }
 }
 
 fn at(offset: &Option<u64>) -> String {
@@ -423,6 +533,48 @@ impl Error {
         said
     }
 
+    /// The error of a mapping that was refused. `max_len` is the length that it was made for.
+    pub(crate) fn of_mapping(path: &Path, bytes: u64, max_len: u64, source: io::Error) -> Self {
+        match source.kind() {
+            // WouldBlock is EAGAIN: the limit of locked memory.
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
+                Error::NoAddressSpace { path: path.to_owned(), bytes, max_len, source }
+            }
+            _ => Error::io("map", path, source),
+        }
+    }
+
+    /// The error of a home file that was not opened.
+    pub(crate) fn of_opening(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::NotWritable { path: path.to_owned(), source }
+            }
+            io::ErrorKind::NotFound => match std::fs::read_link(path) {
+                Ok(target) => Error::DanglingLink { path: path.to_owned(), target },
+                Err(_) => Error::io("open", path, source),
+            },
+            _ => Error::io("open", path, source),
+        }
+    }
+
+    /// The error of a companion of `home` that was not made.
+    pub(crate) fn of_companion(
+        home: &Path,
+        companion: &Path,
+        call: &'static str,
+        source: io::Error,
+    ) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                let folder = companion.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = folder.unwrap_or(Path::new(".")).to_owned();
+                Error::FolderNotWritable { home: home.to_owned(), folder, source }
+            }
+            _ => Error::io(call, companion, source),
+        }
+    }
+
     /// Whether repeating the transaction may succeed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Conflict { .. })
@@ -432,9 +584,11 @@ impl Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
-            Error::OutOfRange { .. } | Error::Overflow { .. } | Error::Misfit { .. } => {
-                io::ErrorKind::InvalidInput
-            }
+            Error::OutOfRange { .. }
+            | Error::Reversed { .. }
+            | Error::Overflow { .. }
+            | Error::Misfit { .. }
+            | Error::NotRegular { .. } => io::ErrorKind::InvalidInput,
             Error::NoSpace { .. } => io::ErrorKind::StorageFull,
             Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,
             Error::Conflict { .. } => io::ErrorKind::WouldBlock,
@@ -445,7 +599,11 @@ impl From<Error> for io::Error {
             Error::Mismatch { .. } => io::ErrorKind::InvalidData,
             Error::Untrusted { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
-            Error::Io { source, .. } => source.kind(),
+            Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
+            Error::DanglingLink { .. } => io::ErrorKind::NotFound,
+            Error::Io { source, .. }
+            | Error::NotWritable { source, .. }
+            | Error::FolderNotWritable { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

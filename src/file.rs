@@ -13,6 +13,7 @@ use crate::transaction::Transaction;
 use crate::view::View;
 use std::fmt;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// ranges. A crash at any instruction leaves each operation whole or absent; readers never see a
 /// part of one; operations are linearizable. What a completed operation survives depends on the
 /// medium, which the handle reports: [`medium`](Self::medium), [`survives`](Self::survives).
+///
+/// The handle is [`UnwindSafe`]: a panic in a closure of [`transact`](Self::transact) rolls that
+/// transaction back, and the handle goes on to be usable.
 ///
 /// All methods take `&self`, from any number of threads. [`try_clone`](Self::try_clone) gives more
 /// handles to the same mapping; the file is closed with the last one.
@@ -173,7 +177,8 @@ impl AtomicMappedFile {
     /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it is a private copy.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Poisoned`], [`Error::Forked`], or what the system says.
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`], or what
+    /// the system says.
     #[inline]
     pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
         View::new(self, range)
@@ -186,14 +191,13 @@ impl AtomicMappedFile {
     /// one after.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::NoSpace`] (what was brought home stays so),
-    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of [`sync`](Self::sync) where
-    /// it makes durable points.
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::NoSpace`] (what was brought home stays
+    /// so), [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of
+    /// [`sync`](Self::sync) where it makes durable points.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
         engine.check_usable()?;
-        let len = range.end.checked_sub(range.start);
-        let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
+        let range = engine.check_bounds(range)?;
         let pages = engine.deploy(range.clone())?;
         engine.punch_deployed(range)?;
         Ok(pages)
@@ -361,6 +365,13 @@ impl AtomicMappedFile {
         }
     }
 }
+
+// A panic that is caught leaves no operation in the middle. Code of the caller runs within a call
+// in `transact` and `update` only, where no page is locked and nothing is stored: the transaction is
+// dropped, which rolls it back. A panic in the middle of a durable point poisons the handle, so
+// that every later call is an error. Nothing else in the engine panics after its first store.
+impl UnwindSafe for AtomicMappedFile {}
+impl RefUnwindSafe for AtomicMappedFile {}
 
 impl fmt::Debug for AtomicMappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -462,6 +462,15 @@ mutants! {
     "bitmap/mod.rs" {
         RunsJoined "runs-joined": "a run of slices goes on to the end of the page",
     }
+    "recovery/reservation.rs" {
+        ReservationNotAdapted "reservation-not-adapted": "the default reservation does not look at what address space is left",
+    }
+    "platform/barrier.rs" {
+        RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
+    }
+    "platform/os.rs" {
+        FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
+    }
     "writes.rs" {
         CutPieceForgotten "cut-piece-forgotten": "what a piece still has that a transaction writes over in part is forgotten",
     }

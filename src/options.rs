@@ -67,8 +67,14 @@ impl Options {
     }
 
     /// The most that `set_len` may grow the file to while it is open: so much address space is
-    /// reserved (twice: home and reflection file), and no memory. Default: twice the length, at
-    /// least 64 GiB. At most [`MAX_LEN`](crate::MAX_LEN).
+    /// reserved (twice: home and reflection file), and no memory. At most
+    /// [`MAX_LEN`](crate::MAX_LEN).
+    ///
+    /// Default: 64 GiB, or twice the length where that is more. It is less where the process has
+    /// less than 64 TiB of address space left in one piece: 8 GiB, below 16 TiB 1 GiB, below 32 GiB
+    /// a 32nd of the piece (under `ulimit -v`), and never less than the length.
+    /// [`AtomicMappedFile::max_len`] tells what it is. What was chosen here is reserved or refused
+    /// ([`Error::NoAddressSpace`](crate::Error::NoAddressSpace)).
     pub fn max_len(mut self, max_len: u64) -> Self {
         self.max_len = Some(max_len);
         self
@@ -143,6 +149,9 @@ impl Options {
     /// [`Error::Busy`](crate::Error::Busy) if it is open already,
     /// [`Error::Mismatch`](crate::Error::Mismatch) if the two files do not go together,
     /// [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
+    /// [`Error::NotWritable`](crate::Error::NotWritable),
+    /// [`Error::FolderNotWritable`](crate::Error::FolderNotWritable),
+    /// [`Error::NoAddressSpace`](crate::Error::NoAddressSpace),
     /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace), or
     /// what the system says. Neither file was changed then, but for what
     /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.

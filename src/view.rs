@@ -41,8 +41,7 @@ impl<'a> View<'a> {
         let engine = file.engine();
         // Before the range is looked at: of a poisoned handle nothing is to be believed.
         engine.check_usable()?;
-        let len = range.end.checked_sub(range.start);
-        let range = engine.check_range(range.start, len.unwrap_or(u64::MAX))?;
+        let range = engine.check_bounds(range)?;
         // An empty view pins nothing, so the file may be cut off before it.
         if !range.is_empty() && engine.pin(range.clone())? {
             return Ok(View { file, range, bytes: Bytes::Mapped });

@@ -698,9 +698,9 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
         #[expect(clippy::reversed_empty_ranges, reason = "this is what is refused")]
         for backwards in [8..4, u64::MAX..0] {
             let view = file.view(backwards.clone()).map(drop);
-            assert!(matches!(view, Err(Error::OutOfRange { .. })), "{view:?}");
+            assert!(matches!(view, Err(Error::Reversed { .. })), "{view:?}");
             let deployed = file.deploy(backwards).map(drop);
-            assert!(matches!(deployed, Err(Error::OutOfRange { .. })), "{deployed:?}");
+            assert!(matches!(deployed, Err(Error::Reversed { .. })), "{deployed:?}");
         }
         let array = file.array::<u64>(8, 3).expect("array");
         for result in [

@@ -287,7 +287,7 @@ fn kill_a_child(path: &Path, medium: Medium, plan: &Plan) {
         .stderr(File::create(path.with_extension("err")).expect("a file for messages"))
         .spawn()
         .expect("start a child");
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + common::HANGS;
     let mut ended = false;
     while !ended && records() == before {
         ended = victim.try_wait().expect("look at the child").is_some();

@@ -172,10 +172,12 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
     for ground in grounds() {
         let (_scratch, file) = new_file(&ground, LEN);
         let end = Instant::now() + 2 * A_WHILE;
-        let goes_on = || Instant::now() < end;
         let done = [const { AtomicU64::new(0) }; 4];
+        // Until each has got somewhere, however loaded the machine is. The watch ends what hangs.
+        let goes_on =
+            || Instant::now() < end || done.iter().any(|done| done.load(Ordering::Relaxed) == 0);
         std::thread::scope(|scope| {
-            let (file, done) = (&file, &done);
+            let (file, done, goes_on) = (&file, &done, &goes_on);
             // Two pages, in one write.
             scope.spawn(move || {
                 while goes_on() {
@@ -369,7 +371,7 @@ fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u
             let (mut largest_a, mut last_b) = (0, 0);
             let mut looked = 0u64;
             let mut wrong = None;
-            while goes_on() {
+            while looked == 0 || goes_on() {
                 let (a, b) = look(&file);
                 looked += 1;
                 if last_b < b && b < largest_a {
@@ -523,7 +525,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
                 let _even_if_it_panics = Bell(&over);
                 let data = vec![5; PAGES * PAGE as usize];
                 let mut written = 0;
-                while Instant::now() < end {
+                while written == 0 || Instant::now() < end {
                     match file.write_at(&data, 0) {
                         Ok(()) => written += 1,
                         Err(Error::OutOfRange { .. }) => {}
@@ -850,7 +852,7 @@ fn a_mapping_that_merely_fails_is_no_reason_to_promise_less() {
         recorder.fail_next(call::MAP, nth, libc::ENOMEM);
         let options = AtomicMappedFile::options().create(true).len(PAGE);
         let error = options.open_recorded(&recorder, &path).expect_err("injected");
-        assert!(matches!(&error, Error::Io { call: "map", .. }), "{error:?}");
+        assert!(matches!(&error, Error::NoAddressSpace { .. }), "{error:?}");
         assert!(!path.exists() && scratch.reflections().is_empty(), "nothing was made");
     }
 }

@@ -47,6 +47,11 @@ impl Clock {
         Instant::now() < self.end && !self.failed.load(Ordering::Relaxed)
     }
 
+    /// As [`goes_on`](Self::goes_on), and until something was done, however loaded the machine is.
+    fn goes_on_until(&self, done: &AtomicU64) -> bool {
+        self.goes_on() || done.load(Ordering::Relaxed) == 0 && !self.failed.load(Ordering::Relaxed)
+    }
+
     /// Runs `body`, and stops the others when it panics.
     fn run<R>(&self, body: impl FnOnce() -> R) -> R {
         struct Alarm<'a>(&'a Clock);
@@ -218,7 +223,7 @@ fn money_is_neither_made_nor_lost_by_transfers_and_no_transaction_sees_a_wrong_s
                 scope.spawn(move || {
                     clock.run(|| {
                         let mut rng = Rng(thread);
-                        while clock.goes_on() {
+                        while clock.goes_on_until(transfers) {
                             let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
                             let amount = rng.below(50);
                             file.transact(|tx| {
@@ -461,7 +466,7 @@ fn the_length_changes_while_others_read_and_write() {
             Err(e) => panic!("{e}"),
         };
         std::thread::scope(|scope| {
-            let (file, clock, expect) = (&file, &clock, &expect);
+            let (file, clock, expect, worked) = (&file, &clock, &expect, &worked);
             scope.spawn(move || {
                 clock.run(|| {
                     let mut rng = Rng(1);
@@ -480,7 +485,7 @@ fn the_length_changes_while_others_read_and_write() {
                     clock.run(|| {
                         let mut rng = Rng(10 + thread);
                         let mut n = 0;
-                        while clock.goes_on() {
+                        while clock.goes_on_until(worked) {
                             n += 1;
                             let at = rng.below(MOST) * BLOB;
                             let data = stamp(n, BLOB as usize);

@@ -344,6 +344,15 @@ impl Engine {
         }
     }
 
+    /// Returns the range if it does not end before it begins, and lies within the file.
+    pub fn check_bounds(&self, range: Range<u64>) -> Result<Range<u64>> {
+        let Range { start, end } = range;
+        match end.checked_sub(start) {
+            Some(len) => self.check_range(start, len),
+            None => Err(Error::Reversed { path: self.path(), start, end }),
+        }
+    }
+
     /// That a range does not fit is something that the caller reads of the file.
     #[cold]
     fn check_range_again(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {

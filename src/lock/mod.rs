@@ -586,7 +586,10 @@ mod tests {
         let page = lock_page(&r.word, &r.pages[2]);
         std::thread::scope(|s| {
             let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
-            std::thread::sleep(Duration::from_millis(10));
+            // It has the region, and waits for the page.
+            while !r.word.is_held() {
+                std::thread::yield_now();
+            }
             assert!(!region.is_finished());
             drop(page);
         });

@@ -2,10 +2,11 @@
 //!
 //! Owns: an asymmetric pair of fences. Many threads run the light one often, one runs the heavy one
 //! seldom; together they order like two sequentially consistent fences. On Linux the light one is a
-//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a full
-//! fence on every processor that runs a thread of this process. Elsewhere, and where the call is
-//! refused, both are full fences; so they are under a model checker (`--cfg loom`, `--cfg shuttle`),
-//! which knows no asymmetric ones.
+//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a
+//! full fence on every processor that runs a thread of this process. A filter that is set later
+//! (seccomp) may refuse the call then: the thread visits every processor instead. Elsewhere, and
+//! where the call is refused at first, both are full fences; so they are under a model checker
+//! (`--cfg loom`, `--cfg shuttle`), which knows no asymmetric ones.
 //!
 //! Why it matters: a full fence (or any locked instruction, as in the pin of an epoch collector) ends
 //! the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with one and 80
@@ -14,8 +15,9 @@
 //! Invariant: which of the two kinds is in use is settled before the first light fence, by [`prepare`],
 //! and never changes.
 //!
-//! May import: libc, std, and the fence of `primitive`.
+//! May import: libc, std, the fence of `primitive`, and the planted bugs.
 
+use crate::mutant::planted;
 use crate::primitive::fence;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
@@ -59,7 +61,13 @@ pub fn usual() {
 pub fn heavy() {
     fence(Ordering::SeqCst);
     if ASYMMETRIC.load(Ordering::Relaxed) {
-        fence_everybody();
+        let done =
+            fence_everybody() || !planted!(RefusedFenceNotReplaced) && visit_every_processor();
+        assert!(
+            done,
+            "a filter (seccomp) refuses membarrier and sched_setaffinity, which were allowed when \
+             the process opened its first file; allow one of them, or set the filter before that"
+        );
     }
     fence(Ordering::SeqCst);
 }
@@ -77,11 +85,50 @@ mod call {
         membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     }
 
-    pub fn fence_everybody() {
-        // Refused only where this process is not registered: a child of `fork` may have to anew.
-        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-            || register() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        assert!(done, "membarrier was accepted before and is refused now");
+    /// `false`: the call is refused.
+    pub fn fence_everybody() -> bool {
+        // A child of `fork` may have to register anew. A filter may refuse both.
+        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+            || register() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    }
+
+    /// Runs the calling thread on every processor that the process may use, one after the other.
+    /// `false`: the system refuses that.
+    ///
+    /// Another thread that ran on a processor has left it when this thread runs there, and the
+    /// kernel runs a full fence where it switches. A thread that did not run, or moved on, was
+    /// switched, too. The processors are those of this thread's cpuset: a process whose threads
+    /// have different ones is not served.
+    pub fn visit_every_processor() -> bool {
+        // The kernel's own mask: up to 8192 processors.
+        type Mask = [u64; 128];
+        let mut before: Mask = [0; 128];
+        // SAFETY: the call writes at most as many bytes as it is told the mask has.
+        let len = unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), before.as_mut_ptr())
+        };
+        let Ok(len) = usize::try_from(len) else { return false };
+        let set = |mask: &Mask| {
+            // SAFETY: the call reads `len` bytes, which the mask has: the kernel has filled as
+            // many.
+            let refused =
+                unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask.as_ptr()) } != 0;
+            if refused { std::io::Error::last_os_error().raw_os_error() } else { None }
+        };
+        let mut visited = 0;
+        for processor in 0..len * 8 {
+            let mut only: Mask = [0; 128];
+            only[processor / 64] = 1 << (processor % 64);
+            // On return the thread runs there.
+            match set(&only) {
+                None => visited += 1,
+                // There is none of this number, or it is not ours.
+                Some(libc::EINVAL) => {}
+                Some(_) => break,
+            }
+        }
+        let _stays_on_the_last_one_else = set(&before);
+        visited > 0
     }
 }
 
@@ -93,21 +140,38 @@ mod call {
         false
     }
 
-    pub fn fence_everybody() {}
+    pub fn fence_everybody() -> bool {
+        true
+    }
+
+    pub fn visit_every_processor() -> bool {
+        true
+    }
 }
 
-use call::{MAY_BE_ASYMMETRIC, fence_everybody, register};
+use call::{MAY_BE_ASYMMETRIC, fence_everybody, register, visit_every_processor};
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// Dekker's mutual exclusion with one light and one heavy side: never both.
     #[test]
     fn light_and_heavy_order_like_full_fences() {
         prepare();
-        let rounds = 2_000;
+        dekker(2_000, heavy);
+    }
+
+    /// What replaces a call that is refused.
+    #[test]
+    #[cfg(all(target_os = "linux", not(any(atomic_mmap_portable, miri))))]
+    fn a_thread_that_visits_every_processor_fences_the_others() {
+        prepare();
+        dekker(500, || assert!(visit_every_processor()));
+    }
+
+    /// Dekker's mutual exclusion with one light and one heavy side: never both.
+    fn dekker(rounds: usize, heavy: impl Fn()) {
         for _ in 0..rounds {
             let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
             let (a, b) = std::thread::scope(|s| {

@@ -71,6 +71,11 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
 }
 
 /// The system reads ahead as it likes.
+/// The mapping reaches to the end of the file only.
+pub fn has_addresses(_: usize) -> bool {
+    true
+}
+
 pub fn will_need(_: &File, _: &Mapping, _: u64, _: u64) {}
 
 /// Not here.

@@ -116,15 +116,14 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
+/// Both are told, the file also where the mapping is not.
 pub fn expect_random(file: &File, mapping: &Mapping) -> io::Result<()> {
     // SAFETY: the range is the mapping's own, and the advice changes nothing of what it holds.
-    let advised = unsafe { libc::madvise(mapping.base().cast(), mapping.len(), libc::MADV_RANDOM) };
-    if advised != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let advised =
+        checked(unsafe { libc::madvise(mapping.base().cast(), mapping.len(), libc::MADV_RANDOM) });
     // SAFETY: the descriptor is open; the call takes nothing else of ours.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) } {
-        0 => Ok(()),
+        0 => advised,
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
@@ -188,14 +187,25 @@ fn has_ram_for(file: &File) -> bool {
     is_tmpfs && (is_unlimited || free >= HUGE_PAGE as u64)
 }
 
-/// An aligned range of addresses that nobody uses, a moment ago.
+/// Returns an aligned range of addresses that was free a moment ago.
 fn free_range(len: usize) -> io::Result<*mut u8> {
-    let reserved = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;
+    let start =
+        reserved_for_a_moment(len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?)?;
+    Ok(start.wrapping_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr()))
+}
+
+/// Returns `true` if that many bytes of address space were free in one piece a moment ago.
+pub fn has_addresses(len: usize) -> bool {
+    reserved_for_a_moment(len).is_ok()
+}
+
+/// Reserves addresses, gives them up, and returns where they began.
+fn reserved_for_a_moment(len: usize) -> io::Result<*mut u8> {
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            reserved,
+            len,
             libc::PROT_NONE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
@@ -207,8 +217,8 @@ fn free_range(len: usize) -> io::Result<*mut u8> {
     }
     let start = start.cast::<u8>();
     // SAFETY: the whole reservation is ours, page-aligned, and known to nobody.
-    unsafe { unmap(start, reserved) };
-    Ok(start.wrapping_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr()))
+    unsafe { unmap(start, len) };
+    Ok(start)
 }
 
 /// Maps the file at `hint`, or elsewhere if that is not free any more. `None`: at an address that is

@@ -9,7 +9,8 @@
 //! - An error means that the call did nothing of which the caller could make use; no call is repeated
 //!   after an error other than an interruption.
 //!
-//! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, and the recorder.
+//! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, the recorder, and the planted
+//! bugs.
 
 #[cfg(feature = "recorder")]
 use super::recorder::What;
@@ -17,6 +18,7 @@ use super::{
     CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Mapping, Name, Platform, allocate,
     at, cache, call, name, positioned, stat, sys,
 };
+use crate::mutant::planted;
 use std::ffi::OsString;
 use std::fs::TryLockError;
 use std::io::{self, ErrorKind, Read};
@@ -76,6 +78,23 @@ fn are_blocks(bytes: &[u8], offset: u64) -> bool {
 /// Whether the file system merely does not know how.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
+}
+
+/// Whether the call is not to be had here: the system does not know it, or a filter refuses it
+/// (seccomp, in containers: EPERM mostly). For calls with another way that asks for as many rights,
+/// so that a file which may not be written to is an error there, too.
+fn is_refused(error: &io::Error) -> bool {
+    is_unsupported(error)
+        || error.kind() == ErrorKind::PermissionDenied && !planted!(FilterNotExpected)
+}
+
+/// `None` where the call is not to be had.
+fn unless_refused<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_refused(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// `None` where the call is not supported.
@@ -209,14 +228,29 @@ impl Platform {
     /// Says that the file and its mapping will be used here and there: nothing is read ahead, so the
     /// page cache keeps single pages. A large folio with a hole in it is one whose first store fails
     /// where the disk is full.
-    pub fn expect_random(&self, file: &File, mapping: &Mapping) -> io::Result<()> {
-        attempt!(
+    ///
+    /// The advice is a hint. A system that refuses it has none to give, or a filter is set. Storage
+    /// is allocated either way: `docs/soundness.md` says what large folios mean on a full disk.
+    pub fn expect_random(&self, file: &File, mapping: &Mapping) {
+        let advised = attempt!(
             self,
             call::ADVISE,
             |_| sys::expect_random(file.system(), mapping),
             // No pages, no folios.
             [_simulated => { let _ = (file, mapping); Ok(()) }]
-        )
+        );
+        let _a_hint: io::Result<()> = advised;
+    }
+
+    /// Returns `true` if the process could reserve `bytes` of address space at once, a moment ago.
+    /// The question passes no gate: an answer only chooses how much is asked for.
+    pub fn has_addresses(&self, bytes: u64) -> bool {
+        match self {
+            // Nothing is mapped there, and every run is to be like the last one.
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => true,
+            _ => usize::try_from(bytes).is_ok_and(sys::has_addresses),
+        }
     }
 
     /// Brings the range of the file to the page cache, since it is about to be read in order. A hint that
@@ -275,7 +309,7 @@ impl Platform {
             [simulated => simulated.machine.allocate(file.number(), offset, len)],
             [id] |_: &()| What::Allocate { file: id, offset, len }
         );
-        match if_supported(reserved)? {
+        match unless_refused(reserved)? {
             Some(()) => Ok(()),
             None => allocate::by_writing(self, file, id, offset, len),
         }
@@ -294,7 +328,7 @@ impl Platform {
             [simulated => simulated.machine.punch(file.number(), offset, len)],
             [id] |_: &()| What::Punch { file: id, offset, len }
         );
-        Ok(if_supported(punched)?.is_some())
+        Ok(unless_refused(punched)?.is_some())
     }
 
     /// Changes the file's length.
@@ -434,7 +468,7 @@ impl Platform {
                     direct = None;
                 }
                 // In two calls then, and of the whole file.
-                Err(error) if is_unsupported(&error) => {
+                Err(error) if is_refused(&error) => {
                     self.write_at(file, id, rest, at)?;
                     return self.sync_data(file, id);
                 }

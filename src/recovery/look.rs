@@ -318,7 +318,7 @@ impl Opening<'_> {
         match self.forced {
             Some(medium) => Ok(medium == Medium::Dax),
             None if in_memory(self.home_lies_on) && in_memory(self.dir_lies_on) => Ok(true),
-            None => Ok(map_sync(self.platform, file, path, HUGE_PAGE)?.is_some()),
+            None => Ok(map_sync(self.platform, file, path, HUGE_PAGE, HUGE_PAGE)?.is_some()),
         }
     }
 }

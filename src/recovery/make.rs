@@ -35,7 +35,8 @@ impl Opening<'_> {
         let new = new_name.path().to_owned();
         self.remove_leftover(&new_name, stat)?;
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let file = platform.open(&new_name, how).map_err(self.io("create", &new))?;
+        let refused = |e| Error::of_companion(self.path, &new, "create", e);
+        let file = platform.open(&new_name, how).map_err(refused)?;
         let there = self.stat_made(&new_name, &file)?;
         let mut unfinished = self.undo_making(&new_name, there);
         // Held until the pair is closed: an opening of another home file takes the file for no leftover.
@@ -128,7 +129,8 @@ impl Opening<'_> {
             // Another opening makes it just now, for another home file.
             return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
         }
-        remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+        remove_own(self.platform, name, &file)
+            .map_err(|e| Error::of_companion(self.path, name.path(), "remove", e))?;
         Ok(())
     }
 

@@ -67,22 +67,22 @@ pub(crate) fn map(
     platform: &Platform,
     forced: Option<Medium>,
     lie_on: [FileSystem; 2],
+    max_len: u64,
     home: (&File, &Path, u64),
     reflection: (&File, &Path, u64),
 ) -> Result<(Mapping, Mapping, Medium)> {
     let map = |(file, path, len): (&File, &Path, u64)| {
-        platform.map(file, len, false).map_err(|e| Error::io("map", path, e))
+        platform.map(file, len, false).map_err(|e| Error::of_mapping(path, len, max_len, e))
     };
-    let synchronous = |(file, path, len): (&File, &Path, u64)| map_sync(platform, file, path, len);
+    let synchronous =
+        |(file, path, len): (&File, &Path, u64)| map_sync(platform, file, path, len, max_len);
     let plain = || {
-        let (file, path, _) = reflection;
         let mapping = map(reflection)?;
         // Much of it is holes for good, and words lie among them, allocated by the page.
-        platform.expect_random(file, &mapping).map_err(|e| Error::io("advise", path, e))?;
-        let (file, path, _) = home;
-        let home = map(home)?;
-        platform.expect_random(file, &home).map_err(|e| Error::io("advise", path, e))?;
-        Ok::<_, Error>((home, mapping))
+        platform.expect_random(reflection.0, &mapping);
+        let home_mapping = map(home)?;
+        platform.expect_random(home.0, &home_mapping);
+        Ok::<_, Error>((home_mapping, mapping))
     };
     if let Some(medium) = forced {
         let (home, reflection) = plain()?;
@@ -100,19 +100,21 @@ pub(crate) fn map(
     Ok((home, reflection, medium))
 }
 
-/// Maps a file synchronously. `None`: what it lies on cannot be mapped so. What merely failed (for want
-/// of memory, say) is an error: a file on persistent memory would be taken for less.
+/// Maps `len` bytes of a file synchronously, for up to `max_len` bytes of home file. `None`: what
+/// it lies on cannot be mapped so. What merely failed (for want of memory, say) is an error: a file
+/// on persistent memory would be taken for less.
 pub(crate) fn map_sync(
     platform: &Platform,
     file: &File,
     path: &Path,
     len: u64,
+    max_len: u64,
 ) -> Result<Option<Mapping>> {
     match platform.map(file, len, true) {
         Ok(mapping) => Ok(Some(mapping)),
         // The latter by kernels that do not know the flag.
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => Ok(None),
-        Err(e) => Err(Error::io("map", path, e)),
+        Err(e) => Err(Error::of_mapping(path, len, max_len, e)),
     }
 }
 

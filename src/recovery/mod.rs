@@ -7,6 +7,7 @@
 //! | `look` | what is there, and in which state? (writes nothing) |
 //! | `pair` | do the two files go together? (a pure table) |
 //! | `make` | how is a pair made, begun anew, or thrown away? |
+//! | `reservation` | how much address space does a file take by default? |
 //! | `medium` | what do they lie on? |
 //! | `durable` | which durable point does it go back to, and how? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
@@ -22,6 +23,7 @@ mod look;
 mod make;
 mod medium;
 mod pair;
+mod reservation;
 mod trust;
 
 use crate::engine::durable::Durable;
@@ -50,8 +52,6 @@ use std::sync::Arc;
 
 /// What a reflection file's name ends with while it is being made.
 const UNFINISHED: &str = "new";
-/// Address space that is reserved at least.
-const LEAST_RESERVED: u64 = 64 << 30;
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// Opens the pair of files of `path`.
@@ -63,14 +63,15 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         move |e| Error::io("look up", &path, e)
     };
     // Once: what the names mean from here on depends on no link and on no current directory.
-    let home_name = platform.name(path).map_err(look_up(path))?;
+    let given = path;
+    let home_name = platform.name(given).map_err(|e| Error::of_opening(given, e))?;
     let path = home_name.path();
     let dir = match &options.reflection_dir {
         Some(dir) => platform.open_folder(dir).map_err(look_up(dir))?,
         None => Arc::clone(home_name.folder()),
     };
     let forced = medium::forced(options, path)?;
-    let mut opening = Opening::new(&platform, options, &home_name, dir, forced);
+    let mut opening = Opening::new(&platform, options, (given, &home_name), dir, forced);
     if forced == Some(Medium::Dax) && !opening.can_flush() {
         return Err(Error::UnsupportedMedium {
             path: path.to_owned(),
@@ -158,6 +159,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         &platform,
         forced,
         [opening.home_lies_on, opening.dir_lies_on],
+        max_len,
         (&home.file, path, max_len),
         (&reflection_file, reflection_path, reflection_max),
     )?;
@@ -384,6 +386,8 @@ impl Drop for HomeFile<'_> {
 struct Opening<'a> {
     platform: &'a Platform,
     options: &'a Options,
+    /// The path that the caller gave, which may lead over links.
+    given: &'a Path,
     home: &'a Name,
     /// Of the home file.
     path: &'a Path,
@@ -405,7 +409,7 @@ impl<'a> Opening<'a> {
     fn new(
         platform: &'a Platform,
         options: &'a Options,
-        home: &'a Name,
+        (given, home): (&'a Path, &'a Name),
         dir: Arc<Folder>,
         forced: Option<Medium>,
     ) -> Self {
@@ -413,6 +417,7 @@ impl<'a> Opening<'a> {
         Opening {
             platform,
             options,
+            given,
             home,
             path: home.path(),
             dir,
@@ -557,7 +562,7 @@ impl<'a> Opening<'a> {
             }
             other => other,
         }
-        .map_err(self.io("open", self.path))?;
+        .map_err(|e| Error::of_opening(self.given, e))?;
         let platform = self.platform;
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
@@ -617,10 +622,7 @@ impl<'a> Opening<'a> {
                 max_len: layout::MAX_LEN,
             }),
             Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
-            None => {
-                let twice = (len * 2).clamp(LEAST_RESERVED, layout::MAX_LEN);
-                Ok(twice.next_multiple_of(HUGE_PAGE))
-            }
+            None => Ok(reservation::default_len(len, |bytes| self.platform.has_addresses(bytes))),
         }
     }
 }

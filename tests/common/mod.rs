@@ -366,14 +366,15 @@ pub fn run(command: &mut Command) -> String {
     text
 }
 
+/// After which a wait is taken for one without end. Far more than anything takes on a machine that
+/// has much else to do: a test that only looks at the clock to see this fails for no other reason.
+pub const HANGS: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// Ends the process if a test does not end by itself: threads that wait for each other would
 /// otherwise do so for ever. Dropped when the test is over.
 pub struct Watch(std::sync::Arc<std::sync::atomic::AtomicBool>);
 
 impl Watch {
-    /// After which a test hangs.
-    const LIMIT: std::time::Duration = std::time::Duration::from_secs(25);
-
     pub fn start() -> Watch {
         let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = std::sync::Arc::clone(&over);
@@ -381,7 +382,7 @@ impl Watch {
         std::thread::spawn(move || {
             let start = std::time::Instant::now();
             while !seen.load(Ordering::Relaxed) {
-                if start.elapsed() > Watch::LIMIT {
+                if start.elapsed() > HANGS {
                     eprintln!("{test}: hangs");
                     std::process::abort();
                 }

@@ -86,7 +86,9 @@ pub fn by_links(folder: &Path) {
     fs::create_dir(&data).expect("a folder");
     symlink("../data/state.dat", etc.join("link.dat")).expect("a link");
     symlink("etc", folder.join("folder")).expect("a link");
-    // The first open makes the file that the link points to.
+    // A dangling link is said to be one; the first open that creates makes the file that it points to.
+    let error = AtomicMappedFile::open(etc.join("link.dat")).expect_err("nothing there");
+    assert!(matches!(error, Error::DanglingLink { .. }), "{error:?}");
     let file = options().open(etc.join("link.dat")).expect("open by a dangling link");
     write_and_sync(&file);
     assert_eq!(file.path(), fs::canonicalize(data.join("state.dat")).expect("its path"));

@@ -71,6 +71,17 @@ const MOST: usize = 1 << 22;
 /// Lets everybody take turns. All do the same number of operations: as many as the slowest can do in the
 /// time of a turn, but at least `least`.
 pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<Series> {
+    let began = Instant::now();
+    take_turns_by(effort, least, turns, &|| began.elapsed())
+}
+
+/// As [`take_turns`], by a clock that says how long it has been running.
+fn take_turns_by(
+    effort: &Effort,
+    least: usize,
+    turns: &mut [Turn<'_>],
+    clock: &dyn Fn() -> Duration,
+) -> Vec<Series> {
     let mut count = least;
     // How many? Doubled until the slowest takes long enough, also when it does the same once more. What is touched for
     // the first time may take a hundred times as long, and the turns would be that much too short; that the caches hold
@@ -79,9 +90,9 @@ pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<
         let mut slowest = Duration::ZERO;
         for turn in turns.iter_mut() {
             let mut took = || {
-                let begin = Instant::now();
+                let begin = clock();
                 turn(usize::MAX, count);
-                begin.elapsed()
+                clock() - begin
             };
             slowest = slowest.max(took().min(took()));
         }
@@ -95,9 +106,9 @@ pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<
         // Who is first in a round is last in the next: nobody is always behind the same one.
         for n in 0..turns.len() {
             let n = (n + round) % turns.len();
-            let begin = Instant::now();
+            let begin = clock();
             turns[n](round, count);
-            let took = begin.elapsed().as_nanos() as f64 / count as f64;
+            let took = (clock() - begin).as_nanos() as f64 / count as f64;
             if round >= effort.warm_up {
                 series[n].0.push(took);
             }
@@ -109,6 +120,7 @@ pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn the_middle_is_in_the_middle() {
@@ -128,14 +140,16 @@ mod tests {
     fn what_is_slow_once_makes_no_turn_short() {
         let effort = Effort { rounds: 1, warm_up: 0, turn: Duration::from_millis(50) };
         let (mut is_first, mut last) = (true, 0);
+        let now = Cell::new(Duration::ZERO);
         let mut turns: Vec<Turn<'_>> = vec![Box::new(|_, count| {
             let slow = if is_first { Duration::from_millis(200) } else { Duration::ZERO };
-            std::thread::sleep(slow + Duration::from_millis(1) * count as u32);
+            now.set(now.get() + slow + Duration::from_millis(1) * count as u32);
             (is_first, last) = (false, count);
         })];
-        take_turns(&effort, 1, &mut turns);
+        let series = take_turns_by(&effort, 1, &mut turns, &|| now.get());
         drop(turns);
-        assert!(last > 1, "{last}");
+        assert_eq!(last, 64, "the first power of two that takes 50 ms");
+        assert_eq!(series[0].0, [1e6], "nanoseconds an operation");
     }
 
     #[test]

@@ -304,6 +304,13 @@ fn fate(mutant: Mutant) -> Fate {
         | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "whatever_way_a_write_goes"))
         }
+        ReservationNotAdapted => by_any(&[
+            test("messages", "a_limit_of_address_space"),
+            test("messages", "more_than_a_thousand_files"),
+        ]),
+        FilterNotExpected | RefusedFenceNotReplaced => {
+            by(test("messages", "calls_that_a_filter_refuses"))
+        }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),

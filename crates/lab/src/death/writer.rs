@@ -88,8 +88,8 @@ pub struct Orders {
     pub fault: Option<Fault>,
 }
 
-/// Whoever lives so long hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A process that lives longer hangs, however loaded the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Options by which all open the file.
 pub fn options(medium: Medium) -> Options {

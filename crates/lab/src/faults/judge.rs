@@ -4,13 +4,14 @@
 //! calls, `Error`, docs/recovery.md), not from its code, and `sweep` asks them about every run.
 //!
 //! **The error.** An interruption and a short read or write are never seen. Any other failure is
-//! returned as [`Error::Io`] or, where the system says that there is no space, as [`Error::NoSpace`];
-//! its path is that of the file or folder that the call was about, its source is what the system said,
-//! it has the offset where the call has one, and its text names the path. A call that would have been
+//! returned as [`Error::Io`] or, where the system says that there is no space, as
+//! [`Error::NoSpace`], or for a mapping that has no memory as [`Error::NoAddressSpace`]; its path
+//! is that of the file or folder that the call was about, its source is what the system said, it
+//! has the offset where the call has one, and its text names the path. A call that would have been
 //! refused is refused for the same reason, or with the failure. Nothing panics, nothing hangs.
 //!
 //! **What may go unheard of** ([`may_be_absorbed`]): only failures whose call was on nobody's behalf,
-//! or which are caught up with later.
+//! or which are caught up with later. Advice about a mapping is a hint.
 //!
 //! **The state.** Whoever got an error finds everything that was acknowledged before and nothing of
 //! what has failed: by the same handle, by opening what the death of the process would leave at that
@@ -152,6 +153,12 @@ pub fn is_right(
             }
             (path, Some(*offset), source)
         }
+        Error::NoAddressSpace { path, source, .. } => {
+            if code != libc::ENOMEM && code != libc::EAGAIN {
+                return Err(format!("no addresses, though that was not what was said: {text}"));
+            }
+            (path, None, source)
+        }
         other => return Err(format!("another error than that of the call: {other:?}")),
     };
     if source.raw_os_error() != Some(code) {
@@ -241,6 +248,10 @@ pub fn may_be_absorbed(
     ]
     .contains(&failed);
     if code == libc::EOPNOTSUPP && (has_fallback || failed == call::MAP) {
+        return true;
+    }
+    // A hint: nothing depends on it.
+    if failed == call::ADVISE {
         return true;
     }
     match op {

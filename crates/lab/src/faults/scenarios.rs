@@ -575,7 +575,7 @@ fn wait_for(file: &AtomicMappedFile, done: impl Fn() -> bool) -> Result<(), Fail
     let begin = Instant::now();
     // Of no byte: nothing is touched by it.
     while !done() && file.read_at(&mut [], 0).is_ok() {
-        if begin.elapsed() > Duration::from_secs(6) {
+        if begin.elapsed() > super::HANGS / 2 {
             return Err(Failure::Wrong("nothing happens in the background".into()));
         }
         std::thread::sleep(Duration::from_micros(200));

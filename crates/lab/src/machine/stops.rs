@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread is held at most.
 pub const PATIENCE: Duration = Duration::from_millis(400);
+/// After which a thread is taken for one that never comes: more than any load of the machine costs.
+const NEVER_COMES: Duration = Duration::from_secs(600);
 
 /// What a thread is about to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +26,7 @@ enum Step {
     Armed,
     Reached,
     LetGo,
+    Passed,
 }
 
 #[derive(Debug)]
@@ -47,14 +50,19 @@ impl Stops {
 
     /// Holds the thread (see `world::be_thread`) before the next access of this kind.
     pub fn arm(&self, thread: u64, access: Access) {
-        self.lock().push(Stop { thread, access, step: Step::Armed });
+        let mut all = self.lock();
+        all.retain(|stop| stop.thread != thread || stop.step != Step::Passed);
+        all.push(Stop { thread, access, step: Step::Armed });
     }
 
-    /// Waits until the thread is there. False: it did not come.
+    /// Waits until the thread is there, or was. False: it did not come.
     pub fn wait_for(&self, thread: u64) -> bool {
-        let end = Instant::now() + 20 * PATIENCE;
+        let end = Instant::now() + NEVER_COMES;
+        let has_come = |stop: &Stop| {
+            stop.thread == thread && matches!(stop.step, Step::Reached | Step::Passed)
+        };
         let mut all = self.lock();
-        while !all.iter().any(|stop| stop.thread == thread && stop.step == Step::Reached) {
+        while !all.iter().any(has_come) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -67,7 +75,8 @@ impl Stops {
     /// Lets the thread go.
     pub fn let_go(&self, thread: u64) {
         let mut all = self.lock();
-        all.iter_mut().filter(|stop| stop.thread == thread).for_each(|s| s.step = Step::LetGo);
+        let is_held = |stop: &&mut Stop| stop.thread == thread && stop.step != Step::Passed;
+        all.iter_mut().filter(is_held).for_each(|stop| stop.step = Step::LetGo);
         self.changed.notify_all();
     }
 
@@ -88,6 +97,7 @@ impl Stops {
             }
             all = self.changed.wait_timeout(all, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        all.retain(|stop| !mine(stop));
+        let has_passed = |stop: &&mut Stop| mine(stop) && stop.step != Step::Armed;
+        all.iter_mut().filter(has_passed).for_each(|stop| stop.step = Step::Passed);
     }
 }

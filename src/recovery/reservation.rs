@@ -1,0 +1,88 @@
+//! How much address space does a file take by default?
+//!
+//! A mapping never moves, so a file grows only as far as addresses were reserved at open. One file
+//! is served best by much, thousands of files in a process need little each. The default is a share
+//! of what the process has left, so that both hold and later mappings of the process find room.
+//!
+//! | largest free piece of address space | default `max_len` |
+//! |---|---|
+//! | 64 TiB or more | 64 GiB |
+//! | 16 TiB or more | 8 GiB |
+//! | 32 GiB or more | 1 GiB |
+//! | less (`ulimit -v`, small processors) | a 32nd of it |
+//!
+//! It is twice the length where that is more and an eighth of the piece holds it, and never less
+//! than the length. A piece is looked for in powers of two. On x86-64 (128 TiB) over ten thousand
+//! files open.
+//!
+//! A pure rule: the caller says what is free.
+
+use super::HUGE_PAGE;
+use crate::format::layout::MAX_LEN;
+use crate::mutant::planted;
+
+/// The largest piece that is looked for.
+const LARGEST: u64 = 64 << 40;
+
+/// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB.
+/// `is_free` says whether that many bytes of address space could be reserved in one piece.
+pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64 {
+    let mut left = LARGEST;
+    while left > HUGE_PAGE && !planted!(ReservationNotAdapted) && !is_free(left) {
+        left /= 2;
+    }
+    let share = match left {
+        LARGEST.. => 64 << 30,
+        left if left >= 16 << 40 => 8 << 30,
+        left => (left / 32).min(1 << 30),
+    };
+    // Home and reflection file take a quarter of the piece at most.
+    let twice = (len * 2).min(left / 8);
+    share.max(twice).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const TIB: u64 = 1 << 40;
+
+    fn with_free(free: u64, len: u64) -> u64 {
+        default_len(len, |bytes| bytes <= free)
+    }
+
+    #[test]
+    fn one_file_has_room_for_64_gib_or_twice_its_length() {
+        assert_eq!(with_free(85 * TIB, 0), 64 * GIB);
+        assert_eq!(with_free(85 * TIB, 4096), 64 * GIB);
+        assert_eq!(with_free(85 * TIB, 300 * GIB), 600 * GIB);
+        assert_eq!(with_free(85 * TIB, MAX_LEN - 1), MAX_LEN);
+    }
+
+    #[test]
+    fn a_file_never_gets_less_than_its_length_and_takes_a_quarter_of_what_is_left() {
+        for free in [0, 1 << 20, 1 << 30, 3 * GIB, 100 * GIB, 5 * TIB, 20 * TIB, 127 * TIB] {
+            for len in [0, 1, 4096, 5 << 20, GIB, 200 * GIB, MAX_LEN] {
+                let found = with_free(free, len);
+                assert!(found >= len && found > 0 && found <= MAX_LEN, "{free} {len}");
+                assert!(found.is_multiple_of(HUGE_PAGE), "{free} {len}");
+                let is_modest =
+                    found * 8 <= free || found <= len.max(1).next_multiple_of(HUGE_PAGE);
+                assert!(is_modest, "{found} of {free} for {len}");
+            }
+        }
+    }
+
+    /// 1,018 files were all that 128 TiB held, at twice 64 GiB each.
+    #[test]
+    fn ten_thousand_short_files_fit_the_address_space_of_x86_64() {
+        let mut free = 127 * TIB;
+        for n in 0..10_000 {
+            // The reflection file has its log area and words besides.
+            let takes = 2 * with_free(free, 4096) + (274 << 20);
+            free = free.checked_sub(takes).unwrap_or_else(|| panic!("file {n} finds no room"));
+        }
+        assert!(free >= TIB, "the process itself needs some");
+    }
+}
