@@ -159,6 +159,17 @@ impl Opening<'_> {
         Ok(look)
     }
 
+    /// A name for a new reflection file, under which nothing lies, nor a journal beside it.
+    pub(super) fn free_name(&self, home: &FileStat) -> Result<Option<Name>> {
+        for name in self.own_names(&identity_of(home)) {
+            let there = self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
+            if there.is_none() && self.has_no_journal(&name, home)? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether no journal lies beside the free name of a reflection file: one that does is another's.
     fn has_no_journal(&self, name: &Name, home: &FileStat) -> Result<bool> {
         let journal = Companions::new(name.clone()).journal;
