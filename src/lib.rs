@@ -50,7 +50,9 @@ pub use raw::Raw;
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
     pub use crate::format::{entry, journal, layout, marker, superblock, vouch};
-    pub use crate::platform::{File, FileId, FileStat, OpenHow, call, machine, recorder};
+    pub use crate::platform::{
+        CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,
+    };
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
     /// The bugs that can be planted, see `src/mutant.rs`.

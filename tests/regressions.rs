@@ -1207,3 +1207,61 @@ fn a_file_is_looked_through_for_holes_once() {
     // What lies before is asked for once.
     file.read_at(&mut byte, 0).expect("read");
 }
+
+/// Found by the fuzzer's second reading. A discard that found no name for the new companions was refused
+/// after the mark was removed, and the refusal promises that nothing is.
+#[test]
+fn a_discard_that_has_no_name_for_companions_removes_no_mark() {
+    for ground in media() {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        let [first, second] = companions_of(&path).map(|name| scratch.file(&name));
+        let reflection = OpenOptions::new().write(true).open(&first).expect("open");
+        for block in layout::SUPERBLOCKS {
+            reflection.write_all_at(&[0xEE; 24], block + 200).expect("damage");
+        }
+        fs::write(&second, b"another's").expect("write");
+        let before = Snapshot::of(scratch.path());
+        let options = ground.options().on_mismatch(OnMismatch::Discard);
+        let error = options.open(&path).expect_err("both names are taken");
+        assert!(matches!(error, Error::Mismatch { why: Mismatch::Foreign, .. }), "{error:?}");
+        before.assert_unchanged(scratch.path(), "refused");
+    }
+}
+
+/// Found by writing the second reading. A discard removed the journal beside its reflection file whosever
+/// it was: another pair's synced bytes, which were nowhere else.
+#[test]
+fn another_pairs_journal_stays_when_the_reflection_file_beside_it_is_discarded() {
+    let Some(ground) = common::page_cache() else { return };
+    let (scratch, theirs) = (closed_pair(&ground, LEN), closed_pair(&ground, LEN));
+    let path = scratch.file("state.dat");
+    let journal = |scratch: &Scratch| {
+        let [name, _] = companions_of(&scratch.file("state.dat"));
+        scratch.file(&format!("{name}.journal"))
+    };
+    let (ours, theirs) = (journal(&scratch), journal(&theirs));
+    fs::copy(&theirs, &ours).expect("copy");
+    let was = fs::read(&ours).expect("read");
+    // Changed since it was closed: the caller goes on with the home file alone.
+    fs::write(&path, [5; 9000]).expect("write");
+    let options = ground.options().on_mismatch(OnMismatch::Discard);
+    let file = options.open(&path).expect("open");
+    assert_same(&read_all(&file), &[5; 9000], "what the home file holds");
+    file.write_at(&[6; 100], 50).expect("write");
+    file.sync().expect("sync");
+    file.close(CloseMode::Spatial).expect("close");
+    assert!(fs::read(&ours).expect("it is there") == was, "another's journal was written to");
+}
+
+/// The names that the companion of a home file may have.
+fn companions_of(path: &Path) -> [String; 2] {
+    let stat = fs::metadata(path).expect("stat");
+    let born = stat.created().ok().map(|born| {
+        let born = born.duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        (born.as_secs(), born.subsec_nanos())
+    });
+    let (seconds, nanos) = born.unwrap_or_default();
+    let usual = format!(".atomic-mmap.{:x}", stat.ino());
+    [usual.clone(), format!("{usual}-{seconds:x}.{nanos:x}")]
+}

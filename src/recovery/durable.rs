@@ -171,10 +171,7 @@ impl Opening<'_> {
             Named::Distrusted(why) => return Err(self.distrusted(name, why)),
             Named::Trusted(file, stat) => (file, stat),
         };
-        let mut head = vec![0; (HEADERS * BLOCK).min(stat.len as usize)];
-        self.platform
-            .read_at(&file, FileId::Journal, &mut head, 0)
-            .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
+        let head = self.read_head(&file, &stat, name)?;
         let header = Header::newest(&head);
         let is_ours = match header {
             Some((header, _)) => header.uuid == superblock.uuid,
@@ -271,12 +268,39 @@ impl Opening<'_> {
         Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Removes the journal of a reflection file that is removed, if it is that one's.
-    pub(super) fn remove_journal(&self, name: &Name, home: &FileStat) -> Result<()> {
-        if let Named::Trusted(file, _) = self.open_trusted(name, home)? {
+    /// Whether a journal's header says that it is another pair's than that of this uuid.
+    pub(super) fn is_anothers_journal(
+        &self,
+        name: &Name,
+        home: &FileStat,
+        uuid: &[u8; 16],
+    ) -> Result<bool> {
+        let Named::Trusted(file, stat) = self.open_trusted(name, home)? else { return Ok(false) };
+        let header = Header::newest(&self.read_head(&file, &stat, name)?);
+        Ok(header.is_some_and(|(header, _)| header.uuid != *uuid))
+    }
+
+    /// Removes the journal of a pair that has none from here on. Another pair's journal stays: its records
+    /// may be nowhere else.
+    pub(super) fn remove_journal(
+        &self,
+        name: &Name,
+        home: &FileStat,
+        uuid: &[u8; 16],
+    ) -> Result<()> {
+        let stays = self.is_anothers_journal(name, home, uuid)? && !planted!(AnyJournalTaken);
+        if !stays && let Named::Trusted(file, _) = self.open_trusted(name, home)? {
             remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
         }
         Ok(())
+    }
+
+    fn read_head(&self, file: &File, stat: &FileStat, name: &Name) -> Result<Vec<u8>> {
+        let mut head = vec![0; (HEADERS * BLOCK).min(stat.len as usize)];
+        self.platform
+            .read_at(file, FileId::Journal, &mut head, 0)
+            .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
+        Ok(head)
     }
 }
 

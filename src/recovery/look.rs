@@ -159,6 +159,17 @@ impl Opening<'_> {
         Ok(look)
     }
 
+    /// A name for a new reflection file, under which nothing lies, nor a journal beside it.
+    pub(super) fn free_name(&self, home: &FileStat) -> Result<Option<Name>> {
+        for name in self.own_names(&identity_of(home)) {
+            let there = self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
+            if there.is_none() && self.is_free(&name, home)? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether a new reflection file may have the name: no journal lies beside it, which would be another's,
     /// and no trap in the place of what is to be made.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {

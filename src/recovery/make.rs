@@ -210,28 +210,34 @@ impl Opening<'_> {
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
         // What is not certainly this home file's may be another's, with bytes that are nowhere else.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
+        let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
         if planted!(DiscardMarkLast) && is_ours {
-            self.remove_companions(&found.companions, stat)?;
+            self.remove_companions(&found.companions, stat, &uuid)?;
         }
         self.platform
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
         if is_ours && !planted!(DiscardMarkLast) {
-            self.remove_companions(&found.companions, stat)?;
+            self.remove_companions(&found.companions, stat, &uuid)?;
         }
         Ok(())
     }
 
     /// Removes a reflection file and its journal, which no process has open.
-    fn remove_companions(&self, companions: &Companions, home: &FileStat) -> Result<()> {
+    fn remove_companions(
+        &self,
+        companions: &Companions,
+        home: &FileStat,
+        uuid: &[u8; 16],
+    ) -> Result<()> {
         let name = &companions.reflection;
         let Named::Trusted(file, _) = self.open_trusted(name, home)? else { return Ok(()) };
         if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
             return Err(Error::Busy { path: name.path().to_owned(), in_this_process: false });
         }
         // The journal first: it is found by the reflection file.
-        self.remove_journal(&companions.journal, home)?;
+        self.remove_journal(&companions.journal, home, uuid)?;
         remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
         Ok(())
     }

@@ -110,15 +110,18 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if is_fresh {
         let len = if stat.len == 0 { options.len } else { stat.len };
         found.lengths = Lengths { len, high_water: len };
-        found.superblock = None;
     }
     let mut lengths = found.lengths;
-    // A file that is too long is refused before anything is removed for it.
+    // A file that is too long, or has no name for its companions, is refused before anything is removed
+    // for it.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
+    let companions = opening.companions_of(&found, &stat, is_fresh)?;
     if decision == Decision::Discard {
         opening.discard(&home.file, &stat, &found)?;
     }
-    let companions = opening.companions_of(&found, is_fresh)?;
+    if is_fresh {
+        found.superblock = None;
+    }
     let reflection_path = companions.reflection.path();
     // Files that must not stay if anything from here on fails. The reflection file goes first: one that
     // is in use and has no journal would be refused, a journal alone is nothing.
@@ -238,7 +241,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     };
     if !keeps && had_points {
         // Of a session that kept durable points; this one says that it does not.
-        opening.remove_journal(&companions.journal, &stat)?;
+        opening.remove_journal(&companions.journal, &stat, &superblock.uuid)?;
     }
     // The process died in the middle of a shrink, before the durable point that a cut is made after.
     let cuts_later = keeps && died && durable_len > lengths.len && !planted!(CutBeforePoint);
@@ -454,12 +457,21 @@ impl<'a> Opening<'a> {
     }
 
     /// Where the companions are, or are to be made.
-    fn companions_of(&self, found: &Look, is_fresh: bool) -> Result<Companions> {
-        if !is_fresh || found.is_ours {
-            return Ok(found.companions.clone());
-        }
-        match &found.free {
-            Some(name) => Ok(Companions::new(name.clone())),
+    fn companions_of(&self, found: &Look, home: &FileStat, is_fresh: bool) -> Result<Companions> {
+        let free = match &found.superblock {
+            _ if !is_fresh => return Ok(found.companions.clone()),
+            Some(superblock) if found.is_ours => {
+                let journal = &found.companions.journal;
+                if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
+                    return Ok(found.companions.clone());
+                }
+                // The reflection file goes, and another pair's journal stays beside its name.
+                self.free_name(home)?
+            }
+            _ => found.free.clone(),
+        };
+        match free {
+            Some(name) => Ok(Companions::new(name)),
             // Other files have both names.
             None => Err(self.mismatch(found.companions.reflection.path(), Mismatch::Foreign)),
         }

@@ -9,8 +9,9 @@ use super::sums::{self, SUPERBLOCK_LEN};
 use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::testing::superblock::{Identity, Moment};
-use atomic_mmap::testing::{PAGE, layout};
+use atomic_mmap::testing::{CacheIdentity, FileSystem, PAGE, layout};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -31,8 +32,38 @@ pub struct Stat {
     pub len: u64,
     /// When its bytes were changed last.
     pub mtime: Moment,
-    /// When its inode was.
-    pub ctime: Moment,
+}
+
+/// What a page cache is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cache {
+    /// The run of the kernel.
+    pub boot: [u8; 16],
+    /// The mounted file systems.
+    pub volume: u64,
+    /// Nanoseconds since the machine was started.
+    pub uptime: u64,
+    /// When it was started, in nanoseconds since 1970.
+    pub started: i64,
+    /// When the folder of devices was made, in nanoseconds since 1970.
+    pub devices_born: u64,
+}
+
+/// What an opening finds around a home file.
+#[derive(Clone)]
+pub struct Around {
+    /// The page cache.
+    pub now: Cache,
+    /// Whether files lie in memory here: those that are there were never away.
+    pub is_in_memory: bool,
+    /// Whether files have attributes here.
+    pub has_marks: bool,
+    /// The home file's name.
+    pub home_name: String,
+    /// All files of the folder, in the order in which it is listed.
+    pub files: Vec<(String, Identity)>,
+    /// What those hold whose names are those of companions, journals included.
+    pub companions: BTreeMap<String, Contents>,
 }
 
 /// A place for a pair of files.
@@ -59,10 +90,9 @@ pub struct Ground {
     pub away: PathBuf,
     /// The two places.
     pub slots: [Slot; 2],
-    /// Of this boot.
-    pub boot_id: [u8; 16],
     /// Whether files have attributes here.
     pub has_marks: bool,
+    is_in_memory: bool,
 }
 
 impl Drop for Ground {
@@ -98,7 +128,45 @@ impl Ground {
         let has_marks = platform
             .set_xattr(&of_platform(&slots[0].file), marker::NAME, b"probe")
             .expect("to be told whether there are attributes");
-        Ground { base, dir, away, slots, boot_id: platform.boot_id().expect("a boot"), has_marks }
+        let lies_on = platform.file_system(&of_platform(&slots[0].file)).expect("a file system");
+        let is_in_memory = matches!(lies_on, FileSystem::Ram(_));
+        Ground { base, dir, away, slots, has_marks, is_in_memory }
+    }
+
+    /// What the page cache is known by now.
+    pub fn now(&self) -> Cache {
+        let platform = Recorder::new().platform();
+        let home = of_platform(&self.slots[0].file);
+        let folder = platform.open_folder(&self.dir).expect("the folder");
+        let lies_on = platform.file_system(&home).expect("a file system");
+        let (identity, _) = platform
+            .cache_identity((&home, lies_on), (&folder, lies_on))
+            .expect("to be told which page cache it is");
+        let CacheIdentity { boot_id, volume, uptime, started, devices_born } = identity;
+        Cache { boot: boot_id, volume, uptime, started, devices_born }
+    }
+
+    /// What an opening of the slot's home file finds around it.
+    pub fn around(&self, slot: &Slot) -> Around {
+        let home_name = slot.home.file_name().expect("a name").to_string_lossy().into_owned();
+        let mut around = Around {
+            now: self.now(),
+            is_in_memory: self.is_in_memory,
+            has_marks: self.has_marks,
+            home_name,
+            files: Vec::new(),
+            companions: BTreeMap::new(),
+        };
+        for entry in fs::read_dir(&self.dir).expect("to list the folder") {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            let path = self.dir.join(&name);
+            let file = File::open(&path).expect("a file of the folder");
+            around.files.push((name.clone(), stat(&file).identity));
+            if name.starts_with(".atomic-mmap.") {
+                around.companions.insert(name, read(&path).expect("as above"));
+            }
+        }
+        around
     }
 
     /// Removes everything but the two home files.
@@ -233,8 +301,9 @@ impl Slot {
 }
 
 /// Makes the superblocks in an image those of this home file: identity, and the times of a clean
-/// close; with a `boot`, that as well. Their checksums are wrong then.
-pub fn adopt(reflection: &mut Contents, stat: &Stat, boot: Option<[u8; 16]>) {
+/// close; with a `cache`, that as well. Which file they were made in is unknown. Their checksums are
+/// wrong then.
+pub fn adopt(reflection: &mut Contents, stat: &Stat, cache: Option<&Cache>) {
     for at in layout::SUPERBLOCKS {
         let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
         if !bytes.starts_with(b"AtomMmap") {
@@ -249,14 +318,37 @@ pub fn adopt(reflection: &mut Contents, stat: &Stat, boot: Option<[u8; 16]>) {
         if sums::small(&bytes, 24) == 2 {
             bytes[128..136].copy_from_slice(&stat.mtime.seconds.to_le_bytes());
             bytes[136..140].copy_from_slice(&stat.mtime.nanos.to_le_bytes());
-            bytes[140..144].copy_from_slice(&stat.ctime.nanos.to_le_bytes());
-            bytes[144..152].copy_from_slice(&stat.ctime.seconds.to_le_bytes());
         }
-        if let Some(boot) = boot {
-            bytes[152..168].copy_from_slice(&boot);
-        }
+        bytes[440..464].fill(0);
         reflection.write(&bytes, at);
+        if let Some(cache) = cache {
+            say_cache(reflection, at, cache);
+        }
     }
+}
+
+/// Has the superblock at `at` say which page cache holds its pair's stores.
+pub fn say_cache(reflection: &mut Contents, at: u64, cache: &Cache) {
+    let Cache { boot, volume, uptime, started, devices_born } = *cache;
+    reflection.write(&boot, at + 152);
+    for (n, word) in (0..).zip([volume, uptime, started as u64, devices_born]) {
+        reflection.write(&word.to_le_bytes(), at + 464 + 8 * n);
+    }
+}
+
+/// Has the superblock at `at` say that it was made in this file.
+pub fn say_own(reflection: &mut Contents, at: u64, own: &Identity) {
+    let born = own.born.unwrap_or_default();
+    reflection.write(&own.inode.to_le_bytes(), at + 440);
+    reflection.write(&born.seconds.to_le_bytes(), at + 448);
+    reflection.write(&born.nanos.to_le_bytes(), at + 456);
+    reflection.write(&u32::from(own.born.is_some()).to_le_bytes(), at + 460);
+}
+
+/// Makes a file, if it is not there, and says what it is known by.
+pub fn identity_of(path: &Path) -> Identity {
+    let how = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    stat(&how.expect("a file")).identity
 }
 
 /// A file's bytes, if it is there.
@@ -307,7 +399,6 @@ fn stat(file: &File) -> Stat {
         identity: Identity { device: stat.dev(), inode: stat.ino(), born },
         len: stat.len(),
         mtime: moment(stat.mtime(), stat.mtime_nsec()),
-        ctime: moment(stat.ctime(), stat.ctime_nsec()),
     }
 }
 

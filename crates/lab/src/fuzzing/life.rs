@@ -1,7 +1,7 @@
 //! Does what was opened work? Every opening that succeeds must give a file that can be read, written
 //! and closed, and that holds what it should.
 
-use super::ground::{Ground, Slot};
+use super::ground::{Around, Ground, Slot};
 use super::image::{Contents, Image};
 use super::input::filling;
 use super::patch::MarkWish;
@@ -9,7 +9,9 @@ use super::reading::{How, Outcome, cost, outcome};
 use super::{ground, sums};
 use atomic_mmap::testing::PAGE;
 use atomic_mmap::testing::layout;
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, OnMismatch, Options};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Distrust, Error, OnMismatch, Options,
+};
 
 const P: u64 = PAGE as u64;
 /// Pages that are read and compared, of those in which there is something.
@@ -21,7 +23,7 @@ const JOURNAL: u64 = 64 << 10;
 const REPLAYED: u64 = 20_000;
 
 /// The identity of a boot that is not this one.
-const ANOTHER_BOOT: [u8; 16] = [0xB0; 16];
+pub const ANOTHER_BOOT: [u8; 16] = [0xB0; 16];
 
 /// What is done with a file that was opened: bits of an input's byte.
 #[derive(Clone, Copy, Debug)]
@@ -79,48 +81,65 @@ pub fn options(how: &How, life: Life) -> Options {
 }
 
 /// Opens the pair, and panics unless what comes of it is what should. A pair that is refused is as it
-/// was, and so is the folder; one that is opened lives, and ends as a plain file.
-pub fn open(
-    ground: &Ground,
-    slot: &Slot,
-    image: &Image,
-    is_elsewhere: bool,
-    how: &How,
-    life: Life,
-) {
+/// was, and so is the folder; one that is opened lives, and ends as a plain file. Files of others are as
+/// they were in any case.
+pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
     if cost(image, slot.stat().len) > REPLAYED {
         return;
     }
-    let before = ground.names();
-    let expected = outcome(image, &slot.stat(), ground.boot_id, is_elsewhere, how);
+    let around = ground.around(slot);
+    let expected = outcome(image, &slot.stat(), &around, how);
     let opened = options(how, life).open(&slot.home);
     match (expected, opened) {
         (Outcome::Refused(why), Err(Error::Mismatch { why: found, .. })) => {
             assert_eq!(found, why, "{how:?}: refused for another reason");
             slot.assert_is(image, "refused");
-            assert_eq!(ground.names(), before, "refused, and the folder was changed");
+            assert_left(ground, slot, &around, &[], "refused");
         }
         (Outcome::TooLong, Err(Error::TooLong { .. })) => {
             slot.assert_is(image, "too long");
-            assert_eq!(ground.names(), before, "too long, and the folder was changed");
+            assert_left(ground, slot, &around, &[], "too long");
         }
-        (Outcome::Opened(bytes), Ok(file)) => {
+        (
+            Outcome::JournalOfAnother,
+            Err(Error::Untrusted { why: Distrust::IsOfAnotherPair, path, .. }),
+        ) => {
+            // What the lanes say may have been done by then, and may be done again.
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(around.companions.contains_key(&name), "{name} is no journal");
+            ground::remove(&path);
+            open(ground, slot, &slot.image(), how, life);
+        }
+        (Outcome::Opened(bytes, gone), Ok(file)) => {
             live(ground, slot, file, bytes, how, life);
-            let left: Vec<String> = ground.names();
-            // A journal without a reflection file is nobody's, and who keeps none does not look for one.
-            let stray = image.journal.is_some();
-            let ours = |name: &str| {
-                slot.reflection.ends_with(name)
-                    || slot.journal.ends_with(name) && !stray
-                    || name.ends_with(".new")
-            };
-            assert!(!left.iter().any(|name| ours(name)), "left behind: {left:?}");
+            assert_left(ground, slot, &around, &gone, "closed");
         }
         (Outcome::Refused(why), Ok(file)) => panic!("{how:?}: {why:?}, and was opened: {file:?}"),
         (Outcome::TooLong, Ok(file)) => panic!("{how:?}: too long, and was opened: {file:?}"),
         (Outcome::Refused(why), Err(error)) => panic!("{how:?}: {why:?}, and not {error:?}"),
         (Outcome::TooLong, Err(error)) => panic!("{how:?}: too long, and not {error:?}"),
-        (Outcome::Opened(_), Err(error)) => panic!("{how:?}: does not open: {error:?}"),
+        (Outcome::JournalOfAnother, other) => panic!("{how:?}: not its journal, and {other:?}"),
+        (Outcome::Opened(..), Err(error)) => panic!("{how:?}: does not open: {error:?}"),
+    }
+}
+
+/// Panics unless all companions that were there are there, but for those that may be `gone`, and are; and
+/// no other.
+#[track_caller]
+fn assert_left(ground: &Ground, slot: &Slot, was: &Around, gone: &[String], what: &str) {
+    let is = ground.around(slot).companions;
+    for (name, contents) in &was.companions {
+        if gone.contains(name) {
+            assert!(!is.contains_key(name), "{what}: {name} was left");
+            continue;
+        }
+        let Some(found) = is.get(name) else { panic!("{what}: {name} was removed") };
+        if let Some(difference) = found.difference(contents) {
+            panic!("{what}: {name} was changed: {difference}");
+        }
+    }
+    for name in is.keys() {
+        assert!(was.companions.contains_key(name), "{what}: {name} was left behind");
     }
 }
 
@@ -208,9 +227,9 @@ fn live(
         file
     };
     file.close(CloseMode::Spatial).expect("to close for good");
-    // Of a stray journal see above.
-    let journal = slot.image().journal;
-    slot.assert_is(&Image { home: bytes, journal, ..Image::default() }, "closed");
+    // Of companions that were left there see above.
+    let Image { reflection, journal, .. } = slot.image();
+    slot.assert_is(&Image { home: bytes, reflection, journal, mark: None }, "closed");
 }
 
 /// Opens what a restart of the machine leaves of an open pair, in the other place. Everything that was
@@ -224,10 +243,11 @@ fn restart(ground: &Ground, slot: &Slot, how: &How, life: Life) {
     image.mark = other.mark(&MarkWish::Right, uuid).filter(|_| ground.has_marks);
     let stat = other.put_home(&image);
     let reflection = image.reflection.as_mut().expect("as above");
-    ground::adopt(reflection, &stat, Some(ANOTHER_BOOT));
+    let now = ground::Cache { boot: ANOTHER_BOOT, ..ground.now() };
+    ground::adopt(reflection, &stat, Some(&now));
     sums::repair_superblocks(reflection);
     other.put_reflection(&image);
-    open(ground, other, &image, false, how, life.without_restart());
+    open(ground, other, &image, how, life.without_restart());
     // What was refused stays.
     other.put_home(&Image::default());
     other.put_reflection(&Image::default());

@@ -8,25 +8,25 @@
 //! 5     what its superblocks say: below
 //! 6     the attribute
 //! 7     what was done to the home file since: bits 0-2: below; 3: the times are said to be others; to
-//!       the journal: bits 4-5: nothing, gone, of another image, cut
+//!       the journal: bits 4-5: nothing, gone, of another image, cut; bits 6-7: the file that the
+//!       superblocks say that they lie in: none, the right one, another one; or another page cache
 //! 8-10  how far
 //! 11-   bytes of a file that is not ours, or that are put over the superblocks
 //! ```
 
-use super::ground::{self, Ground, Slot, Stat, adopt};
+use super::ground::{self, Cache, Ground, Slot, Stat, adopt};
 use super::image::{Contents, Image};
 use super::input::{Input, filling};
 use super::life::{self, Life};
 use super::open_bytes::{UUID, how};
 use super::patch::MarkWish;
-use super::reading::{How, Outcome, is_of_name, outcome};
+use super::reading::{How, journal_of, names_of};
 use super::sums;
 use super::templates;
 use atomic_mmap::testing::layout;
-use atomic_mmap::testing::superblock::Moment;
-use atomic_mmap::{Error, Mismatch, OnMismatch};
+use atomic_mmap::{Error, OnMismatch};
 use std::fs::{self, OpenOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name that reflection files say their home file has.
 const NAME: &[u8] = b"a.dat";
@@ -42,6 +42,10 @@ enum Lies {
     AndHomeIsGone,
     /// And the home file was renamed within the folder.
     AndHomeIsRenamed,
+    /// Under the home file's second name.
+    UnderItsSecondName,
+    /// The same, and another pair's lies under the first.
+    BehindAnothers,
 }
 
 /// Everything about a pair but the wish.
@@ -76,8 +80,8 @@ fn one(ground: &Ground, mut input: Input<'_>) {
             Lies::Elsewhere,
             Lies::AndHomeIsGone,
             Lies::AndHomeIsRenamed,
-            Lies::InItsPlace,
-            Lies::InItsPlace,
+            Lies::UnderItsSecondName,
+            Lies::BehindAnothers,
             Lies::InItsPlace,
         ]),
         says: input.byte(),
@@ -104,74 +108,32 @@ fn one(ground: &Ground, mut input: Input<'_>) {
 
 fn open(ground: &Ground, scene: &Scene, how: &How) {
     let slot = &ground.slots[0];
-    let (mut image, other) = put(ground, slot, scene);
-    let other = other.map(|contents| {
-        let path = elsewhere(ground, slot);
-        ground::put(&path, &contents);
-        if let Some(journal) = &image.journal {
-            ground::put(&path.with_added_extension("journal"), journal);
-        }
-        image.journal = None;
-        slot.put_reflection(&image);
-        (path, contents)
-    });
-    let is_elsewhere =
-        other.as_ref().is_some_and(|(_, contents)| is_orphan(contents, &ground.slots.each_ref()));
-    let expected = outcome(&image, &slot.stat(), ground.boot_id, is_elsewhere, how);
-    life::open(ground, slot, &image, is_elsewhere, how, scene.life);
-    if matches!(expected, Outcome::Refused(Mismatch::Foreign | Mismatch::Newer { .. })) {
-        assert!(slot.reflection.exists(), "{how:?} has removed what is not ours");
-    }
-    if let Some((path, was)) = other {
-        let is = ground::read(&path);
-        // Only who is told to discard what is found removes it.
-        let may_go = is_elsewhere && how.wish == OnMismatch::Discard;
-        match is {
-            None => {
-                assert!(may_go, "a reflection file of another number was removed");
-                let journal = path.with_added_extension("journal");
-                assert!(!journal.exists(), "it was removed, and its journal left");
-            }
-            Some(is) => assert_eq!(is.difference(&was), None, "another's was changed"),
-        }
-    }
+    let image = put(ground, slot, scene);
+    life::open(ground, slot, &image, how, scene.life);
 }
 
-/// Whether a reflection file is whole, of a home file of our name, and none of those that lie in the
-/// folder: a file that was renamed there is no business of ours.
-fn is_orphan(reflection: &Contents, there: &[&Slot]) -> bool {
-    let copies = layout::SUPERBLOCKS.map(|at| reflection.bytes(at, sums::SUPERBLOCK_LEN));
-    let whole = copies.iter().filter(|b| sums::in_superblock(b) == sums::of_superblock(b));
-    let Some(bytes) = whole.rev().max_by_key(|bytes| sums::word(bytes, 16)) else { return false };
-    let born = (sums::small(bytes, 116) != 0)
-        .then(|| Moment { seconds: sums::word(bytes, 104) as i64, nanos: sums::small(bytes, 112) });
-    let is_there = there.iter().map(|slot| slot.identity).any(|identity| {
-        identity.inode == sums::word(bytes, 96)
-            // Where both are known.
-            && born.is_none_or(|born| identity.born.is_none_or(|known| known == born))
-    });
-    is_of_name(reflection, NAME) && !is_there
-}
-
-fn elsewhere(ground: &Ground, slot: &Slot) -> PathBuf {
-    ground.path(&format!(".atomic-mmap.{:x}", slot.identity.inode ^ 0xABCD_0000))
+/// Where the reflection file is put.
+fn place(ground: &Ground, slot: &Slot, lies: Lies) -> PathBuf {
+    match lies {
+        Lies::Elsewhere => {
+            ground.path(&format!(".atomic-mmap.{:x}", slot.identity.inode ^ 0xABCD_0000))
+        }
+        Lies::UnderItsSecondName | Lies::BehindAnothers => {
+            ground.path(&names_of(&slot.identity)[1])
+        }
+        _ => slot.reflection.clone(),
+    }
 }
 
 /// A reflection file without its home file is refused, whatever is wished, and stays.
 fn open_without_home(ground: &Ground, scene: &Scene, how: &How) {
     let slot = &ground.slots[0];
-    let (image, _) = put(ground, slot, scene);
+    let image = put(ground, slot, scene);
     let to = match scene.lies {
         Lies::AndHomeIsGone => ground.away.join("a.dat"),
         _ => ground.path("renamed.dat"),
     };
     fs::rename(&slot.home, &to).expect("to move the home file");
-    let there = match scene.lies {
-        Lies::AndHomeIsGone => &ground.slots[1..],
-        _ => &ground.slots[..],
-    };
-    let there: Vec<&Slot> = there.iter().collect();
-    let is_orphan = image.reflection.as_ref().is_some_and(|file| is_orphan(file, &there));
     let before = ground.names();
     let result = life::options(how, scene.life).open(&slot.home);
     match result {
@@ -183,9 +145,10 @@ fn open_without_home(ground: &Ground, scene: &Scene, how: &How) {
     slot.assert_is(&image, "no home file");
 }
 
-/// Makes the files. The second one is a reflection file to be put elsewhere.
-fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> (Image, Option<Contents>) {
+/// Makes the files.
+fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> Image {
     let mut image = templates::image(scene.home);
+    (image.reflection, image.journal) = (None, None);
     let mark = slot.mark(&scene.mark, UUID);
     image.mark = mark.filter(|_| ground.has_marks);
     let mut stat = slot.put_home(&image);
@@ -200,35 +163,59 @@ fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> (Image, Option<Contents>)
             }
         }
     }
+    let path = place(ground, slot, scene.lies);
     if let Some(reflection) = &mut reflection {
         if scene.since & 8 != 0 {
             stat.mtime.seconds -= 1;
         }
-        say(ground, slot, reflection, &stat, scene);
+        if scene.lies == Lies::BehindAnothers {
+            // The same, of a home file that lies beside.
+            let mut anothers = reflection.clone();
+            adopt(&mut anothers, &ground.slots[1].stat(), Some(&ground.now()));
+            sums::repair_superblocks(&mut anothers);
+            ground::put(&slot.reflection, &anothers);
+        }
+        say(ground, slot, reflection, &path, &stat, scene);
     }
     if scene.since & 7 != 0 {
         change_home(slot, &mut image, scene);
     }
-    match scene.lies {
-        Lies::Nowhere => reflection = None,
-        Lies::Elsewhere => {
-            image.reflection = None;
-            image.journal = journal;
-            slot.put_reflection(&image);
-            return (image, reflection);
-        }
-        _ => {}
+    if scene.lies == Lies::Nowhere {
+        reflection = None;
+        ground::remove(&path);
     }
-    image.journal = journal;
-    image.reflection = reflection;
-    slot.put_reflection(&image);
-    (image, None)
+    if let Some(reflection) = &reflection {
+        ground::put(&path, reflection);
+    }
+    if let Some(journal) = &journal {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        ground::put(&ground.path(&journal_of(&name)), journal);
+    }
+    slot.image()
 }
 
 /// What the superblocks say, and how much of them is there.
-fn say(ground: &Ground, slot: &Slot, reflection: &mut Contents, stat: &Stat, scene: &Scene) {
+fn say(
+    ground: &Ground,
+    slot: &Slot,
+    reflection: &mut Contents,
+    path: &Path,
+    stat: &Stat,
+    scene: &Scene,
+) {
     let other = &ground.slots[1];
-    adopt(reflection, stat, Some(ground.boot_id));
+    let mut cache = ground.now();
+    let mut own = None;
+    match scene.since >> 6 {
+        0 => {}
+        1 => own = Some(ground::identity_of(path)),
+        2 => own = Some(other.identity),
+        _ => say_cache(&mut cache, scene.far),
+    }
+    adopt(reflection, stat, Some(&cache));
+    if let Some(own) = own {
+        layout::SUPERBLOCKS.iter().for_each(|at| ground::say_own(reflection, *at, &own));
+    }
     let mut in_both = |at: u64, bytes: &[u8]| {
         layout::SUPERBLOCKS.iter().for_each(|block| reflection.write(bytes, block + at));
     };
@@ -276,6 +263,26 @@ fn say(ground: &Ground, slot: &Slot, reflection: &mut Contents, stat: &Stat, sce
         _ => {
             *reflection = Contents::of_len(scene.bytes.len() as u64);
             reflection.write(&scene.bytes, 0);
+        }
+    }
+}
+
+/// What another page cache is known by, or this one at another time.
+fn say_cache(cache: &mut Cache, far: u64) {
+    const HOUR: u64 = 3_600_000_000_000;
+    match far % 8 {
+        0 => cache.volume ^= 1 + (far >> 3),
+        1 => cache.volume = 0,
+        2 => cache.uptime += HOUR,
+        3 => cache.uptime = 0,
+        // The clock was set.
+        4 => cache.started -= HOUR as i64,
+        5 => cache.started += HOUR as i64,
+        // By little: two calls in a row differ by more.
+        6 => cache.devices_born ^= far,
+        _ => {
+            cache.started -= HOUR as i64;
+            cache.devices_born = cache.devices_born.wrapping_sub(HOUR);
         }
     }
 }

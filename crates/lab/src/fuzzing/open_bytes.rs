@@ -51,7 +51,7 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     let patches = Patch::all(&mut input);
     let slot = &ground.slots[0];
     let image = make(ground, slot, begin, &patches);
-    life::open(ground, slot, &image, false, &how, life);
+    life::open(ground, slot, &image, &how, life);
 }
 
 fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
@@ -68,14 +68,22 @@ fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
         reflection.set_word(layout::HIGH_WATER_WORD, len);
         if begin & 1 != 0 {
             put_superblocks(&mut reflection, begin & 2 != 0, len, begin >> 6);
-            let boot = if begin & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
-            adopt(&mut reflection, &stat, Some(boot));
+            let mut now = ground.now();
+            if begin & 4 != 0 {
+                now.boot = [0x5A; 16];
+            }
+            adopt(&mut reflection, &stat, Some(&now));
             sums::repair_superblocks(&mut reflection);
         }
         image.reflection = Some(reflection);
     }
     if begin & 32 == 0 {
-        image.journal = Some(Contents::of_len(64 << 10));
+        let mut journal = Contents::of_len(64 << 10);
+        if begin & 1 != 0 {
+            // Of the sessions that its superblocks name.
+            sums::put_header(&mut journal, 1, &UUID, 4, 5);
+        }
+        image.journal = Some(journal);
     }
     Patch::apply_to_reflection(patches, &mut image);
     Patch::apply_to_journal(patches, &mut image);

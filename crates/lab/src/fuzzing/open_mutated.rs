@@ -36,7 +36,7 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     let patches = Patch::all(&mut input);
     let slot = &ground.slots[0];
     let image = make(ground, slot, from, flags, torn, &patches);
-    life::open(ground, slot, &image, false, &how, life);
+    life::open(ground, slot, &image, &how, life);
 }
 
 fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[Patch]) -> Image {
@@ -59,8 +59,11 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
     }
     if let Some(reflection) = &mut image.reflection {
         if flags & 16 == 0 {
-            let boot = if flags & 4 != 0 { [0x5A; 16] } else { ground.boot_id };
-            adopt(reflection, &stat, Some(boot));
+            let mut now = ground.now();
+            if flags & 4 != 0 {
+                now.boot = [0x5A; 16];
+            }
+            adopt(reflection, &stat, Some(&now));
         }
         if flags & 1 != 0 {
             sums::repair_superblocks(reflection);
@@ -78,6 +81,7 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
         && let Some((uuid, session)) = sums::session_of(reflection)
     {
         sums::repair_records(journal, &uuid, session, |block| block != u64::from(torn));
+        sums::repair_headers(journal);
     }
     if flags & 64 != 0 {
         image.journal = None;

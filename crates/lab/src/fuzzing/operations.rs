@@ -12,8 +12,8 @@
 //! the files held before it, and what comes of it is opened under another name. Dying while such a pair
 //! is being opened is one of the places to die.
 //!
-//! Where durable points are kept the machine is restarted as well: the superblocks get another boot's
-//! identity, and what the kernel may have written back or not gets other bytes. Then the file must hold
+//! Where durable points are kept the machine is restarted as well, or its file system mounted anew: the
+//! superblocks get what another page cache is known by, and what the kernel may have written back or not gets other bytes. Then the file must hold
 //! exactly what it held at the last durable point, though everything newer is there.
 
 use super::ground::{self, Ground, Slot, adopt};
@@ -566,7 +566,12 @@ fn restart(image: &mut Image, chance: u8) {
     let Some(reflection) = &mut image.reflection else { return };
     for at in layout::SUPERBLOCKS {
         if reflection.bytes(at, 8) == b"AtomMmap" {
-            reflection.write(&[0xB0; 16], at + 152);
+            // By its word, by the file system that was mounted anew, or by the time since it was started.
+            match chance % 4 {
+                0 | 1 => reflection.write(&[0xB0; 16], at + 152),
+                2 => reflection.write(&[0xB0; 8], at + 464),
+                _ => reflection.write(&[0xB0; 8], at + 472),
+            }
         }
     }
     if chance == 0 || !is_undone {

@@ -80,7 +80,7 @@ pub enum Place {
     Journal = 10 | MORE,
     /// The same, exclusive-or.
     JournalFlips = 11 | MORE,
-    /// A record, by its fields: `where` says its block, and its number.
+    /// A record, by its fields: `where` says its block, and its number. With any of bits 20-23: a header.
     Record = 12 | MORE,
     /// Not bytes: the journal's length in units of 512 bytes; all bits: there is none.
     JournalLen = 13 | MORE,
@@ -235,10 +235,12 @@ impl Patch {
             }
             let reflection = image.reflection.as_ref();
             let len = reflection.map_or(0, |reflection| reflection.word(layout::LENGTH_WORD));
+            let session = reflection.and_then(sums::session_of).unwrap_or_default();
             let journal = image.journal.get_or_insert_with(|| Contents::of_len(NEW_JOURNAL));
             let at = patch.at % LONGEST_JOURNAL;
             match patch.place {
                 Place::JournalLen => journal.set_len(at * 512 % (LONGEST_JOURNAL + 512)),
+                Place::Record if patch.at >> 20 != 0 => patch.put_header(journal, &session),
                 Place::Record => patch.put_record(journal, len),
                 place => {
                     let mut bytes = patch.bytes.clone();
@@ -457,6 +459,22 @@ impl Patch {
         bytes.extend(slices);
         bytes.truncate(LONGEST_JOURNAL as usize / 2);
         journal.write(&bytes, block * P);
+    }
+
+    /// One of the journal's two headers, by bytes: bit 0 of the first says that it is another pair's, bits 1
+    /// and 2 that its fields are counted from 0 and from the last number, and not from the session's; then what
+    /// is added to them.
+    fn put_header(&self, journal: &mut Contents, (uuid, session): &([u8; 16], u64)) {
+        let mut input = Input(&self.bytes);
+        let flags = input.byte();
+        let mut uuid = *uuid;
+        uuid[3] ^= flags & 1;
+        let mut number = || {
+            let from = [*session, 0, u64::MAX, *session][usize::from(flags >> 1 & 3)];
+            from.wrapping_add_signed(i64::from(input.byte() as i8))
+        };
+        let (from, to) = (number(), number());
+        sums::put_header(journal, self.at & 1, &uuid, from, to);
     }
 
     fn put_points(&self, reflection: &mut Contents) {

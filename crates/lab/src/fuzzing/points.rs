@@ -75,6 +75,45 @@ pub fn record(journal: &Contents, at: u64, seed: u32) -> Option<(Record, u64)> {
     is_right.then_some((record, len.next_multiple_of(BLOCK)))
 }
 
+/// What the head of a journal says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Whose journal it is.
+    pub uuid: [u8; 16],
+    /// The first session whose records are whole.
+    pub from: u64,
+    /// The last one that may have written records.
+    pub to: u64,
+}
+
+/// The whole headers in a journal's first two blocks, and which block each is in.
+pub fn headers(journal: &Contents) -> Vec<(u64, Header)> {
+    let whole = |block: &u64| {
+        let bytes = journal.bytes(block * BLOCK, sums::HEADER_LEN);
+        block * BLOCK + sums::HEADER_LEN as u64 <= journal.len
+            && bytes.starts_with(b"AtomJrnH")
+            && small(&bytes, 8) == sums::of_entry(0, &bytes)
+    };
+    let said = |block: u64| {
+        let bytes = journal.bytes(block * BLOCK, sums::HEADER_LEN);
+        let uuid = std::array::from_fn(|n| bytes[16 + n]);
+        (block, Header { uuid, from: word(&bytes, 32), to: word(&bytes, 40) })
+    };
+    (0..2).filter(whole).map(said).collect()
+}
+
+/// The header that counts.
+pub fn header(journal: &Contents) -> Option<Header> {
+    // The last of two that are equal.
+    let headers = headers(journal).into_iter().map(|(_, header)| header);
+    headers.max_by_key(|header| (header.to, header.from))
+}
+
+/// Whether the journal holds all records of this session of the pair.
+pub fn vouches(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
+    header(journal).is_some_and(|h| h.uuid == *uuid && h.from <= session && session <= h.to)
+}
+
 /// What the journal of a session says: the newest record, and those before it that count.
 pub struct Points {
     run: Vec<Record>,

@@ -5,9 +5,9 @@
 //! machine is [`super::points`]' part. Where the documents leave an order open
 //! (the lanes of entries that contradict each other, which no crash leaves) it is that of the code.
 
-use super::ground::Stat;
+use super::ground::{Around, Cache, Stat};
 use super::image::{Contents, Image};
-use super::points::Points;
+use super::points::{self, Points};
 use super::sums::{self, Part, RECORD, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
 use atomic_mmap::testing::superblock::{Identity, Moment};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
@@ -35,10 +35,13 @@ pub struct How {
 pub enum Outcome {
     /// Refused.
     Refused(Mismatch),
+    /// The journal that would be written to is another pair's, or none at all.
+    JournalOfAnother,
     /// Longer than the reservation, or than any file.
     TooLong,
-    /// Opened; these are the bytes.
-    Opened(Contents),
+    /// Opened; these are the bytes. Companions of these names may be written to and removed. All others
+    /// stay as they are.
+    Opened(Contents, Vec<String>),
 }
 
 /// What a superblock says.
@@ -47,10 +50,11 @@ pub(super) struct Superblock {
     pub uuid: [u8; 16],
     pub session: u64,
     identity: Identity,
+    own: Identity,
     closed_len: u64,
     mtime: Moment,
-    ctime: Moment,
-    boot: [u8; 16],
+    cache: Cache,
+    name: Vec<u8>,
     durable: u32,
     durable_len: u64,
 }
@@ -62,8 +66,13 @@ impl Superblock {
     }
 
     /// Whether the session ended so that only the last durable point counts.
-    fn is_undone(&self, same_boot: bool) -> bool {
-        self.has_points() && (self.durable == 2 || !same_boot)
+    fn is_undone(&self, is_believed: bool) -> bool {
+        self.has_points() && (self.durable == 2 || !is_believed)
+    }
+
+    /// Whether it was being made, or a spatial close did not end.
+    fn is_unfinished(&self) -> bool {
+        self.state == 3 || self.durable == 3
     }
 }
 
@@ -99,6 +108,9 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
     if !is_right {
         return Copy::Corrupt;
     }
+    let born =
+        |known, seconds, nanos| (small(bytes, known) != 0).then(|| moment(bytes, seconds, nanos));
+    let name_len = usize::from(u16::from_le_bytes([bytes[168], bytes[169]]));
     Copy::Valid(Superblock {
         state,
         uuid: std::array::from_fn(|n| bytes[32 + n]),
@@ -106,12 +118,19 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
         identity: Identity {
             device: word(bytes, 88),
             inode: word(bytes, 96),
-            born: (small(bytes, 116) != 0).then(|| moment(bytes, 104, 112)),
+            born: born(116, 104, 112),
         },
+        own: Identity { device: 0, inode: word(bytes, 440), born: born(460, 448, 456) },
         closed_len: word(bytes, 120),
         mtime: moment(bytes, 128, 136),
-        ctime: moment(bytes, 144, 140),
-        boot: std::array::from_fn(|n| bytes[152 + n]),
+        cache: Cache {
+            boot: std::array::from_fn(|n| bytes[152 + n]),
+            volume: word(bytes, 464),
+            uptime: word(bytes, 472),
+            started: word(bytes, 480) as i64,
+            devices_born: word(bytes, 488),
+        },
+        name: bytes[170..170 + name_len].to_vec(),
         durable: small(bytes, 428),
         durable_len: word(bytes, 432),
     })
@@ -121,28 +140,80 @@ fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
     a.is_none() || b.is_none() || a == b
 }
 
-/// What should come of opening `image`, whose home file is `stat`. `is_elsewhere`: a whole reflection
-/// file that names a home file of this name lies in the folder under another one's number.
-pub fn outcome(
-    image: &Image,
-    stat: &Stat,
-    boot: [u8; 16],
-    is_elsewhere: bool,
-    how: &How,
-) -> Outcome {
-    let plain = || match fits(stat.len, how) {
-        true => Outcome::Opened(image.home.clone()),
-        false => Outcome::TooLong,
+fn same_file(a: &Identity, b: &Identity) -> bool {
+    a.inode == b.inode && same_birth(a.born, b.born)
+}
+
+/// The clock may be set by so many nanoseconds and tell of no restart.
+const CLOCK_SLACK: u64 = 2_000_000_000;
+
+/// Whether a page cache that was known by `was` is the one of now.
+fn is_same_cache(was: &Cache, now: &Cache) -> bool {
+    let is_known = was.boot != [0; 16] && was.volume != 0;
+    let is_said = was.boot == now.boot && was.volume == now.volume;
+    let clock_was_set = was.started.abs_diff(now.started) > CLOCK_SLACK;
+    let started_anew = clock_was_set && was.devices_born != now.devices_born;
+    is_known && is_said && was.uptime <= now.uptime && !started_anew
+}
+
+/// What should come of opening the home file of `image`, which is `stat`. What lies beside it is in
+/// `around`.
+pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcome {
+    let (chosen, judged) = Folder { image, stat, around, how }.judge();
+    // What is this home file's, and is written to or removed.
+    let mut gone = Vec::new();
+    let mut pair = Image { home: image.home.clone(), ..Image::default() };
+    let mut uuid = None;
+    if let Some(Chosen { name, superblock }) = &chosen {
+        pair.reflection = around.companions.get(name).cloned();
+        pair.journal = around.companions.get(&journal_of(name)).cloned();
+        gone.push(name.clone());
+        uuid = Some(superblock.uuid);
+    }
+    let whose = uuid.map_or(Whose::Nobodys, |uuid| whose(pair.journal.as_ref(), &uuid));
+    let keeps = how.keeps(around);
+    let plain = || {
+        if !fits(stat.len, how) {
+            return Outcome::TooLong;
+        }
+        let mut gone = gone.clone();
+        match &chosen {
+            Some(Chosen { name, .. }) => {
+                if whose != Whose::Anothers {
+                    gone.push(journal_of(name));
+                } else if !around.has_free_name(&stat.identity) {
+                    return Outcome::Refused(Mismatch::Foreign);
+                }
+            }
+            None if !around.has_free_name(&stat.identity) => {
+                return Outcome::Refused(Mismatch::Foreign);
+            }
+            None => {}
+        }
+        Outcome::Opened(image.home.clone(), gone)
     };
-    match judge(image, stat, boot, is_elsewhere, how) {
+    let goes_on = |bytes: Contents| {
+        let Some(Chosen { name, superblock }) = &chosen else { return plain() };
+        let mut gone = gone.clone();
+        if keeps {
+            if matches!(whose, Whose::Anothers | Whose::Unknown) {
+                return Outcome::JournalOfAnother;
+            }
+            gone.push(journal_of(name));
+        } else if (1..=2).contains(&superblock.durable) && whose != Whose::Anothers {
+            gone.push(journal_of(name));
+        }
+        Outcome::Opened(bytes, gone)
+    };
+    match judged {
         Judged::Refused(why) => Outcome::Refused(why),
         Judged::Plain => plain(),
         Judged::GoBack(points) => match fits(points.file_len().max(stat.len), how) {
-            true => Outcome::Opened(points.bytes(image)),
+            true => goes_on(points.bytes(&pair)),
             false => Outcome::TooLong,
         },
         Judged::Kept { recover, len, high_water, uuid, session } => {
-            let mut pair = Pair { image: image.clone(), len };
+            let mut pair = Pair { image: pair, len };
             // Before the length is looked at: whose log cannot have been written has none.
             let lanes = match recover {
                 true => match entries(pair.reflection(), &uuid, session) {
@@ -156,8 +227,67 @@ pub fn outcome(
                 return Outcome::TooLong;
             }
             lanes.iter().for_each(|lanes| pair.recover(lanes));
-            Outcome::Opened(pair.bytes())
+            goes_on(pair.bytes())
         }
+    }
+}
+
+/// Whose a journal is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    /// There is none, or one that was being made.
+    Nobodys,
+    Ours,
+    /// Another pair's, by a whole header.
+    Anothers,
+    /// It has bytes, and no whole header.
+    Unknown,
+}
+
+fn whose(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whose {
+    let Some(journal) = journal else { return Whose::Nobodys };
+    match points::header(journal) {
+        Some(header) if header.uuid == *uuid => Whose::Ours,
+        Some(_) => Whose::Anothers,
+        None => {
+            let len = journal.len.min(2 * sums::BLOCK) as usize;
+            match journal.bytes(0, len).iter().all(|byte| *byte == 0) {
+                true => Whose::Nobodys,
+                false => Whose::Unknown,
+            }
+        }
+    }
+}
+
+impl How {
+    /// Whether the session that begins keeps durable points.
+    fn keeps(&self, around: &Around) -> bool {
+        let is_page_cache = match self.medium {
+            Some(medium) => medium == Medium::PageCache,
+            None => !around.is_in_memory,
+        };
+        is_page_cache || self.durability == Durability::AllOrNothing
+    }
+}
+
+/// The name of the journal beside a reflection file.
+pub fn journal_of(name: &str) -> String {
+    format!("{name}.journal")
+}
+
+/// The names that the companion of a home file has: the second one where the first was taken.
+pub fn names_of(home: &Identity) -> [String; 2] {
+    let usual = format!(".atomic-mmap.{:x}", home.inode);
+    let Moment { seconds, nanos } = home.born.unwrap_or_default();
+    let other = format!("{usual}-{seconds:x}.{nanos:x}");
+    [usual, other]
+}
+
+impl Around {
+    fn has_free_name(&self, home: &Identity) -> bool {
+        names_of(home).iter().any(|name| {
+            !self.companions.contains_key(name) && !self.companions.contains_key(&journal_of(name))
+        })
     }
 }
 
@@ -198,11 +328,14 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
         .into_iter()
         .find(|bytes| word(bytes, 16) == session)?;
     let Copy::Valid(superblock) = copy(&newest) else { return None };
-    if superblock.state == 3 || superblock.durable == 3 {
+    if superblock.is_unfinished() {
         return Some(image.home.clone());
     }
     if superblock.is_undone(same_boot) {
         let journal = image.journal.as_ref()?;
+        if !points::vouches(journal, &uuid, session) {
+            return None;
+        }
         let points = Points::read(journal, &uuid, session, superblock.durable_len);
         return Some(points.bytes(image));
     }
@@ -235,92 +368,263 @@ enum Judged {
     },
 }
 
-fn judge(image: &Image, stat: &Stat, boot: [u8; 16], is_elsewhere: bool, how: &How) -> Judged {
-    let is = stat.identity;
-    let refused = |why| Judged::Refused(why);
-    let unless_discarded = |why| match how.wish {
-        OnMismatch::Discard => Judged::Plain,
-        _ => Judged::Refused(why),
-    };
-    // The mark: whose uuid, and of which file.
-    let mark = image.mark.as_ref().filter(|mark| mark.len() == 40).map(|mark| {
+/// The reflection file that is this home file's.
+struct Chosen {
+    name: String,
+    superblock: Superblock,
+}
+
+/// What a reflection file that may be this home file's is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Is {
+    Ours,
+    /// With its home file, from a backup: no page cache has stores to it.
+    Restored,
+    Contested,
+    Anothers,
+}
+
+/// What was found where no reflection file is this home file's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    Nothing,
+    Anothers,
+    Foreign,
+    Earlier,
+    Bad(Mismatch),
+}
+
+/// Everything that is looked at.
+struct Folder<'a> {
+    image: &'a Image,
+    stat: &'a Stat,
+    around: &'a Around,
+    how: &'a How,
+}
+
+/// The mark: whose uuid, and which file's.
+struct Mark {
+    uuid: [u8; 16],
+    file: Identity,
+}
+
+impl Folder<'_> {
+    fn mark(&self) -> Option<Mark> {
+        let mark = self.image.mark.as_ref().filter(|mark| mark.len() == 40)?;
         let born = (small(mark, 36) != 0).then(|| moment(mark, 24, 32));
-        (&mark[..16], word(mark, 16) == is.inode && same_birth(born, is.born))
-    });
-    let Some(reflection) = &image.reflection else {
-        return match mark {
-            Some((_, true)) => unless_discarded(Mismatch::ReflectionGone),
-            Some((_, false)) => unless_discarded(Mismatch::HomeIsCopy),
-            None if is_elsewhere && stat.len > 0 => unless_discarded(Mismatch::HomeReplaced),
-            None => Judged::Plain,
+        let file = Identity { device: 0, inode: word(mark, 16), born };
+        Some(Mark { uuid: std::array::from_fn(|n| mark[n]), file })
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let found = self.around.files.iter().find(|(known, _)| known == name);
+        found.expect("a file of the folder").1
+    }
+
+    /// The newest whole superblock of a file. `Err`: what it is instead.
+    fn superblock(reflection: &Contents) -> Result<Superblock, Found> {
+        let superblock = |n: usize| {
+            let at = layout::SUPERBLOCKS[n];
+            let there = reflection.len.saturating_sub(at).min(SUPERBLOCK_LEN as u64) as usize;
+            let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
+            bytes[there..].fill(0);
+            copy(&bytes)
         };
-    };
-    let superblock = |n: usize| {
-        let at = layout::SUPERBLOCKS[n];
-        let there = reflection.len.saturating_sub(at).min(SUPERBLOCK_LEN as u64) as usize;
-        let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
-        bytes[there..].fill(0);
-        copy(&bytes)
-    };
-    let found = match (superblock(0), superblock(1)) {
-        (Copy::Newer(version), _) | (_, Copy::Newer(version)) => {
-            return refused(Mismatch::Newer { version });
-        }
-        (Copy::Foreign, Copy::Foreign) => {
-            let start = reflection.bytes(0, reflection.len.min(8) as usize);
-            if reflection.len >= 512 || !b"AtomMmap".starts_with(&start[..]) {
-                return refused(Mismatch::Foreign);
+        match (superblock(0), superblock(1)) {
+            (Copy::Newer(version), _) | (_, Copy::Newer(version)) => {
+                Err(Found::Bad(Mismatch::Newer { version }))
             }
+            (Copy::Foreign, Copy::Foreign) => {
+                let start = reflection.bytes(0, reflection.len.min(8) as usize);
+                match reflection.len >= 512 || !b"AtomMmap".starts_with(&start[..]) {
+                    true => Err(Found::Foreign),
+                    false => Err(Found::Bad(Mismatch::ReflectionTruncated)),
+                }
+            }
+            (Copy::Valid(a), Copy::Valid(b)) if a.session >= b.session => Ok(a),
+            (_, Copy::Valid(one)) | (Copy::Valid(one), _) => Ok(one),
+            _ if reflection.len < layout::SUPERCHUNKS => {
+                Err(Found::Bad(Mismatch::ReflectionTruncated))
+            }
+            _ => Err(Found::Bad(Mismatch::Corrupt)),
+        }
+    }
+
+    /// Whose the reflection file of this name is.
+    fn whose(&self, name: &str, superblock: &Superblock, mark: Option<&Mark>) -> Is {
+        let is = &self.stat.identity;
+        let names_home = same_file(&superblock.identity, is);
+        let own = &superblock.own;
+        let is_copy = own.inode != 0 && !same_file(own, &self.identity(name));
+        let is_open_copy = is_copy && superblock.state == 1;
+        let Some(mark) = mark else {
+            // A number alone says little where files have marks and this one has none.
+            let is_by_number = superblock.identity.born.is_none() || is.born.is_none();
+            let lacks_mark = is_by_number && self.around.has_marks;
+            return match names_home {
+                true if lacks_mark || is_open_copy => Is::Contested,
+                true => Is::Ours,
+                false if is_copy && self.is_of_name(superblock) => Is::Restored,
+                false => Is::Anothers,
+            };
+        };
+        match (mark.uuid == superblock.uuid, same_file(&mark.file, is), names_home) {
+            (true, true, true) if is_open_copy => Is::Contested,
+            (true, _, true) => Is::Ours,
+            (true, false, false) if is_copy => Is::Restored,
+            (false, _, true) => Is::Contested,
+            _ => Is::Anothers,
+        }
+    }
+
+    /// Whether the superblock names a home file of this name, and is whole.
+    fn is_of_name(&self, superblock: &Superblock) -> bool {
+        let name = self.around.home_name.as_bytes();
+        let is_named = match superblock.name.strip_suffix(name) {
+            Some(folder) => folder.is_empty() || folder.ends_with(b"/"),
+            None => false,
+        };
+        is_named && !superblock.is_unfinished()
+    }
+
+    fn judge(&self) -> (Option<Chosen>, Judged) {
+        let mark = self.mark();
+        let has_bytes = self.stat.len > 0 || mark.is_some();
+        let mut names = names_of(&self.stat.identity).to_vec();
+        if let Some(mark) = &mark {
+            names.extend(names_of(&mark.file));
+        }
+        let mut found = Found::Nothing;
+        for name in &names {
+            let Some(reflection) = self.around.companions.get(name) else { continue };
+            let what = match Self::superblock(reflection) {
+                Err(what) => what,
+                Ok(superblock) => match self.whose(name, &superblock, mark.as_ref()) {
+                    Is::Contested => Found::Bad(Mismatch::Swapped),
+                    Is::Anothers => Found::Anothers,
+                    is => return self.judge_pair(name, superblock, is == Is::Restored),
+                },
+            };
+            let matters = has_bytes && matches!(what, Found::Bad(_));
+            if found == Found::Nothing || matters {
+                found = if has_bytes { what } else { Found::Anothers };
+            }
+        }
+        let may_be_lost = mark.is_none() && self.stat.len > 0;
+        if may_be_lost && !matches!(found, Found::Bad(_)) {
+            match self.search(&names) {
+                Some(Searched::Restored(name, superblock)) => {
+                    return self.judge_pair(&name, superblock, true);
+                }
+                Some(Searched::Earlier) => found = Found::Earlier,
+                None => {}
+            }
+        }
+        let discardable = |why| match self.how.wish {
+            OnMismatch::Discard => Judged::Plain,
+            _ => Judged::Refused(why),
+        };
+        let is_marked = mark.as_ref().map(|mark| same_file(&mark.file, &self.stat.identity));
+        let judged = match (is_marked, found) {
+            (_, Found::Bad(why @ Mismatch::Newer { .. })) => Judged::Refused(why),
+            (_, Found::Bad(why)) => discardable(why),
+            (None, Found::Earlier) => discardable(Mismatch::HomeReplaced),
+            (None, _) => Judged::Plain,
+            (Some(_), Found::Foreign) => Judged::Refused(Mismatch::Foreign),
+            (Some(true), Found::Anothers) => discardable(Mismatch::Swapped),
+            (Some(true), _) => discardable(Mismatch::ReflectionGone),
+            (Some(false), _) => discardable(Mismatch::HomeIsCopy),
+        };
+        (None, judged)
+    }
+
+    /// Looks for a reflection file that names a file of this name, under any number.
+    fn search(&self, known: &[String]) -> Option<Searched> {
+        let is_companion = |name: &str| {
+            let rest = name.strip_prefix(".atomic-mmap.").unwrap_or_default();
+            let is_part = |c: char| c.is_ascii_hexdigit() || c == '-' || c == '.';
+            rest.starts_with(|c: char| c.is_ascii_hexdigit()) && rest.chars().all(is_part)
+        };
+        for (name, _) in &self.around.files {
+            if !is_companion(name) || known.contains(name) {
+                continue;
+            }
+            let reflection = &self.around.companions[name];
+            let Ok(superblock) = Self::superblock(reflection) else { continue };
+            if !self.is_of_name(&superblock) {
+                continue;
+            }
+            match self.whose(name, &superblock, None) {
+                Is::Restored => return Some(Searched::Restored(name.clone(), superblock)),
+                Is::Anothers => {
+                    // A file that was renamed is no business of ours.
+                    let home = &superblock.identity;
+                    let is_here = self.around.files.iter().any(|(_, is)| {
+                        let no_time = home.born.is_some_and(|born| born.nanos == u32::MAX);
+                        is.inode == home.inode && (no_time || same_birth(is.born, home.born))
+                    });
+                    if !is_here {
+                        return Some(Searched::Earlier);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// What becomes of the pair.
+    fn judge_pair(
+        &self,
+        name: &str,
+        found: Superblock,
+        is_restored: bool,
+    ) -> (Option<Chosen>, Judged) {
+        let judged = self.judge_state(name, &found, is_restored);
+        (Some(Chosen { name: name.to_owned(), superblock: found }), judged)
+    }
+
+    fn judge_state(&self, name: &str, found: &Superblock, is_restored: bool) -> Judged {
+        let Folder { stat, around, how, .. } = self;
+        let reflection = &around.companions[name];
+        let unless_discarded = |why| match how.wish {
+            OnMismatch::Discard => Judged::Plain,
+            _ => Judged::Refused(why),
+        };
+        // Emptied, or being made.
+        if found.is_unfinished() {
+            return Judged::Plain;
+        }
+        if reflection.len < layout::SUPERCHUNKS {
             return unless_discarded(Mismatch::ReflectionTruncated);
         }
-        (Copy::Valid(a), Copy::Valid(b)) => {
-            if a.session >= b.session {
-                a
-            } else {
-                b
-            }
-        }
-        (Copy::Valid(one), _) | (_, Copy::Valid(one)) => one,
-        _ if reflection.len < layout::SUPERCHUNKS => {
-            return unless_discarded(Mismatch::ReflectionTruncated);
-        }
-        _ => return unless_discarded(Mismatch::Corrupt),
-    };
-    // Emptied, or being made.
-    if found.state == 3 || found.durable == 3 {
-        return Judged::Plain;
-    }
-    let same_boot = found.boot == boot && boot != [0; 16];
-    let was = found.identity;
-    if was.inode != is.inode
-        || !same_birth(was.born, is.born)
-        || (same_boot && was.device != is.device)
-    {
-        return unless_discarded(Mismatch::Swapped);
-    }
-    if reflection.len < layout::SUPERCHUNKS {
-        return unless_discarded(Mismatch::ReflectionTruncated);
-    }
-    if found.session >= NO_SESSION || found.durable_len > layout::MAX_LEN && found.durable != 0 {
-        return unless_discarded(Mismatch::Corrupt);
-    }
-    let len = reflection.word(layout::LENGTH_WORD);
-    let high_water = reflection.word(layout::HIGH_WATER_WORD);
-    let points = image
-        .journal
-        .as_ref()
-        .filter(|_| found.has_points())
-        .map(|journal| Points::read(journal, &found.uuid, found.session, found.durable_len));
-    let is_undone = found.is_undone(same_boot);
-    // What only the working state needs is not looked at where it does not count.
-    if !is_undone {
-        if len > layout::MAX_LEN || high_water > layout::MAX_LEN {
+        let has_base = (1..=2).contains(&found.durable);
+        if found.session >= NO_SESSION || has_base && found.durable_len > layout::MAX_LEN {
             return unless_discarded(Mismatch::Corrupt);
         }
-        if reflection.len < layout::reflection_len(len) {
-            return unless_discarded(Mismatch::ReflectionTruncated);
+        let is_believed = !is_restored && is_same_cache(&found.cache, &around.now);
+        let journal = around.companions.get(&journal_of(name));
+        let len = reflection.word(layout::LENGTH_WORD);
+        let high_water = reflection.word(layout::HIGH_WATER_WORD);
+        let is_undone = found.is_undone(is_believed);
+        // What only the working state needs is not looked at where it does not count.
+        if !is_undone {
+            if len > layout::MAX_LEN || high_water > layout::MAX_LEN {
+                return unless_discarded(Mismatch::Corrupt);
+            }
+            if reflection.len < layout::reflection_len(len) {
+                return unless_discarded(Mismatch::ReflectionTruncated);
+            }
         }
-        if let Some(points) = &points {
+        if found.has_points() {
+            let Some(journal) = journal else { return unless_discarded(Mismatch::JournalGone) };
+            if !points::vouches(journal, &found.uuid, found.session) {
+                return unless_discarded(Mismatch::JournalSwapped);
+            }
+            let points = Points::read(journal, &found.uuid, found.session, found.durable_len);
+            if is_undone {
+                return Judged::GoBack(points);
+            }
             if points.file_len() > len.max(high_water) {
                 return unless_discarded(Mismatch::Corrupt);
             }
@@ -328,46 +632,45 @@ fn judge(image: &Image, stat: &Stat, boot: [u8; 16], is_elsewhere: bool, how: &H
                 return unless_discarded(Mismatch::ReflectionTruncated);
             }
         }
-    }
-    // Damage comes before the question whose mark it is.
-    if mark.is_some_and(|(uuid, is_of)| !is_of || uuid != found.uuid) {
-        return unless_discarded(Mismatch::Swapped);
-    }
-    if found.has_points() {
-        match points {
-            None => return unless_discarded(Mismatch::JournalGone),
-            Some(points) if is_undone => return Judged::GoBack(points),
-            Some(_) => {}
+        if stat.len < len {
+            return unless_discarded(Mismatch::HomeTruncated);
+        }
+        let is_closed = found.state == 2;
+        // A file that was restored has another number, and times of its own.
+        let same_number = found.identity.inode == stat.identity.inode;
+        let is_changed = match is_closed {
+            true => stat.len != found.closed_len || same_number && stat.mtime != found.mtime,
+            false => stat.len > len.max(high_water),
+        };
+        let keeps_stores = match how.medium {
+            Some(medium) => medium == Medium::Dax,
+            None => around.is_in_memory,
+        };
+        let why = match () {
+            () if is_changed => Some(Mismatch::HomeChanged),
+            () if !is_closed && !is_believed && !keeps_stores => Some(Mismatch::Restarted),
+            () => None,
+        };
+        let kept = Judged::Kept {
+            recover: !is_closed,
+            len,
+            high_water,
+            uuid: found.uuid,
+            session: found.session,
+        };
+        match (why, how.wish) {
+            (None, _) | (Some(_), OnMismatch::Trust) => kept,
+            (Some(_), OnMismatch::Discard) => Judged::Plain,
+            (Some(why), OnMismatch::Refuse) => Judged::Refused(why),
         }
     }
-    if stat.len < len {
-        return unless_discarded(Mismatch::HomeTruncated);
-    }
-    let is_closed = found.state == 2;
-    let is_changed = match is_closed {
-        true => {
-            stat.len != found.closed_len || stat.mtime != found.mtime || stat.ctime != found.ctime
-        }
-        false => stat.len > len.max(high_water),
-    };
-    let keeps_stores = how.medium == Some(Medium::Dax);
-    let why = match () {
-        () if is_changed => Some(Mismatch::HomeChanged),
-        () if !is_closed && !same_boot && !keeps_stores => Some(Mismatch::Restarted),
-        () => None,
-    };
-    let kept = Judged::Kept {
-        recover: !is_closed,
-        len,
-        high_water,
-        uuid: found.uuid,
-        session: found.session,
-    };
-    match (why, how.wish) {
-        (None, _) | (Some(_), OnMismatch::Trust) => kept,
-        (Some(_), OnMismatch::Discard) => Judged::Plain,
-        (Some(why), OnMismatch::Refuse) => refused(why),
-    }
+}
+
+/// What looking for companions under other numbers has found.
+enum Searched {
+    Restored(String, Superblock),
+    /// That of a file in whose place this one is.
+    Earlier,
 }
 
 /// A word's place, the bits that an operation flips, and what they were.
@@ -584,20 +887,6 @@ pub(super) fn placed_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<
 fn is_before(a: u64, b: u64) -> bool {
     let ahead = b.wrapping_sub(a) & ((1 << 40) - 1);
     ahead != 0 && ahead < 1 << 39
-}
-
-/// Whether a reflection file is whole, and names a home file of this name: what opening looks for when
-/// there is no home file, or no reflection file where it should be.
-pub fn is_of_name(reflection: &Contents, name: &[u8]) -> bool {
-    let copies = layout::SUPERBLOCKS.map(|at| reflection.bytes(at, SUPERBLOCK_LEN));
-    if copies.iter().any(|bytes| matches!(copy(bytes), Copy::Newer(_))) {
-        return false;
-    }
-    let whole = copies.iter().filter(|bytes| matches!(copy(bytes), Copy::Valid(_)));
-    // The first of two that are equal.
-    let Some(bytes) = whole.rev().max_by_key(|bytes| word(bytes, 16)) else { return false };
-    let len = usize::from(u16::from_le_bytes([bytes[168], bytes[169]]));
-    small(bytes, 24) != 3 && &bytes[170..170 + len] == name
 }
 
 struct Pair {

@@ -37,6 +37,8 @@ pub const BLOCK: u64 = 4096;
 pub const RECORD_HEADER: u64 = 64;
 /// Bytes of one change.
 pub const CHANGE: u64 = 24;
+/// Bytes of a journal's header. There are two, in its first two blocks.
+pub const HEADER_LEN: usize = 64;
 
 /// The number of 8 bytes at `at`.
 pub fn word(bytes: &[u8], at: usize) -> u64 {
@@ -297,6 +299,26 @@ pub fn repair_records(
             journal.write(&sum.to_le_bytes(), at + 8);
         }
     }
+}
+
+/// Puts right the checksums of both headers of a journal: those that have the magic.
+pub fn repair_headers(journal: &mut Contents) {
+    for at in [0, BLOCK] {
+        let bytes = journal.bytes(at, HEADER_LEN);
+        if bytes.starts_with(b"AtomJrnH") {
+            journal.write(&of_entry(0, &bytes).to_le_bytes(), at + 8);
+        }
+    }
+}
+
+/// Writes a whole header into one of a journal's first two blocks.
+pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64, to: u64) {
+    let mut bytes = b"AtomJrnH\0\0\0\0\0\0\0\0".to_vec();
+    bytes.extend(uuid);
+    bytes.extend([from, to, 0, 0].into_iter().flat_map(u64::to_le_bytes));
+    let sum = of_entry(0, &bytes);
+    bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    journal.write(&bytes, block * BLOCK);
 }
 
 /// The uuid and the session number of the superblock that counts, as far as magic and checksum say.

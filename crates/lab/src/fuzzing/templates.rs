@@ -356,6 +356,9 @@ pub fn rename(image: &mut Image) {
         let is_whole = |block: &u64| points::record(journal, block * sums::BLOCK, seed).is_some();
         let whole: BTreeSet<u64> = blocks.into_iter().filter(is_whole).collect();
         sums::repair_records(journal, &UUID, session, |block| whole.contains(&block));
+        for (block, header) in points::headers(journal) {
+            sums::put_header(journal, block, &UUID, header.from, header.to);
+        }
     }
     sums::repair_superblocks(reflection);
     sums::repair_entries(reflection, &UUID, session, |lane, part| whole.contains(&(lane, part)));
