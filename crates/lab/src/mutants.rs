@@ -305,6 +305,10 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("errors", "whatever_way_a_write_goes"))
         }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
+        ReadLengthFirst => by(test("atomic_mmap", "a_read_over_regions_beside_a_cut")),
+        MarkedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),
+        InPageLengthFirst => by(test("atomic_mmap", "a_read_of_one_page_beside_a_cut")),
+        SeveralLengthFirst => by(test("atomic_mmap", "a_read_of_several_pages_beside_a_cut")),
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
         NotClosedBeforeMarks => by_any(&[
