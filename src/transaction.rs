@@ -42,7 +42,13 @@ pub struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(file: &'a AtomicMappedFile) -> Self {
-        Transaction { file, writes: Writes::default(), marks: ReadMarks::default(), is_void: false, closure: None }
+        Transaction {
+            file,
+            writes: Writes::default(),
+            marks: ReadMarks::default(),
+            is_void: false,
+            closure: None,
+        }
     }
 
     /// Writes all of `buf` at `offset`, in bytes, when the transaction commits.

@@ -70,7 +70,9 @@ fn a_transaction_that_was_told_the_length_does_not_go_on_with_another_one() {
     for marks in [0, 100] {
         let (_folder, file) = new_file();
         let mut tx = file.begin();
-        (0..marks).for_each(|n| drop(tx.load::<u64>(n * PAGE).expect("a load")));
+        for n in 0..marks {
+            let _zero: u64 = tx.load(n * PAGE).expect("a load");
+        }
         assert!(matches!(tx.load::<u64>(LEN), Err(Error::OutOfRange { .. })));
         assert!(matches!(tx.store(LEN, &1u64), Err(Error::OutOfRange { .. })), "told again");
         elsewhere(|| {
@@ -89,7 +91,8 @@ fn a_length_that_was_told_holds_when_the_transaction_commits() {
         for by_a_write in [false, true] {
             let (_folder, file) = new_file();
             let mut tx = file.begin();
-            let told = if by_a_write { tx.store(LEN, &1u64) } else { tx.load::<u64>(LEN).map(drop) };
+            let told =
+                if by_a_write { tx.store(LEN, &1u64) } else { tx.load::<u64>(LEN).map(drop) };
             assert!(matches!(told, Err(Error::OutOfRange { file_len: LEN, .. })));
             if let Some(at) = write {
                 tx.store(at, &1u64).expect("a store");
@@ -207,10 +210,11 @@ fn transactions_see_the_length_and_the_bytes_of_one_state() {
                     let (a, b) = words.expect("two words");
                     // Both even and equal: the file is long. Told to be short: the first one is odd.
                     let is_short = told.is_some();
-                    let is_wrong = is_short && a % 2 == 0 || !is_short && a % 2 == 1 && a == b && {
-                        // It may have grown since the second word was written.
-                        false
-                    };
+                    let is_wrong = is_short && a % 2 == 0
+                        || !is_short && a % 2 == 1 && a == b && {
+                            // It may have grown since the second word was written.
+                            false
+                        };
                     wrong.fetch_add(is_wrong.into(), Ordering::Relaxed);
                 }
             });
@@ -270,7 +274,9 @@ fn a_closure_that_changes_what_it_has_read_is_an_error_and_changes_it_once() {
         ("one page", one_page),
         ("two pages", in_pages),
         ("ten pages", whole),
-        ("write_many", |f| f.write_many(&[(0, &(f.load::<u64>(0)? + 1).to_le_bytes()), (9000, b"x")])),
+        ("write_many", |f| {
+            f.write_many(&[(0, &(f.load::<u64>(0)? + 1).to_le_bytes()), (9000, b"x")])
+        }),
         ("update", |f| f.update(0, |n: &mut u64| *n += 1)),
         ("fetch_add", |f| f.slot::<u64>(0)?.fetch_add(1).map(drop)),
         ("swap", |f| f.slot::<u64>(0)?.swap(&(f.load::<u64>(0)? + 1)).map(drop)),
@@ -426,13 +432,13 @@ fn transactions_of_one_thread_on_two_files_nest() {
 #[test]
 fn a_closure_that_gives_up_has_its_own_error() {
     let (_folder, file) = new_file();
-    let result = file.transact(|tx| {
-        let n: u64 = tx.load(0)?;
-        file.store(0, &(n + 1))?;
-        Err::<(), _>(std::io::Error::from(std::io::ErrorKind::Interrupted)).map_err(|e| {
-            Error::Io { call: "think", path: "x".into(), offset: None, source: e }
-        })
-    });
+    let result =
+        file.transact(|tx| {
+            let n: u64 = tx.load(0)?;
+            file.store(0, &(n + 1))?;
+            Err::<(), _>(std::io::Error::from(std::io::ErrorKind::Interrupted))
+                .map_err(|e| Error::Io { call: "think", path: "x".into(), offset: None, source: e })
+        });
     assert!(matches!(result, Err(Error::Io { call: "think", .. })), "{result:?}");
     assert_eq!(file.load::<u64>(0).expect("a load"), 1);
 }
@@ -549,7 +555,10 @@ fn many_reads_beside_a_writer_are_of_one_state() {
                         is_whole = false;
                         break;
                     };
-                    wrong.fetch_add((round < newest || round > oldest.saturating_add(1)).into(), Ordering::Relaxed);
+                    wrong.fetch_add(
+                        (round < newest || round > oldest.saturating_add(1)).into(),
+                        Ordering::Relaxed,
+                    );
                     newest = newest.max(round);
                     oldest = oldest.min(round);
                 }

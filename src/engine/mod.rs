@@ -67,14 +67,14 @@ mod one_store;
 pub(crate) mod own_changes;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod pause;
-#[cfg(all(test, not(loom), not(shuttle)))]
-mod reads_beside_a_cut;
 mod pin_in_page;
 mod plan;
 pub(crate) mod read;
 mod read_in_page;
 mod read_in_region;
 pub(crate) mod read_marks;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod reads_beside_a_cut;
 mod recent;
 mod resize;
 pub(crate) mod session;
