@@ -497,7 +497,7 @@ fn a_transaction_of_many_reads_is_not_quadratic() {
 fn a_change_of_one_of_many_pages_is_found_by_the_next_read() {
     let lens = [1usize, 8, 64, 200, PAGE as usize, 2 * PAGE as usize, 10 * PAGE as usize];
     for len in lens {
-        for at in [0, 100 * PAGE, LEN - 10 * PAGE] {
+        for at in [0, 100 * PAGE] {
             let (_folder, file) = new_file();
             for n in 0..2u8 {
                 file.write_at(&vec![n; LEN as usize], 0).expect("a write");
@@ -505,7 +505,7 @@ fn a_change_of_one_of_many_pages_is_found_by_the_next_read() {
             // Some pages are away, and some are known to be at home.
             file.write_at(&[1; 300], PAGE).expect("a write");
             file.read_at(&mut vec![0; LEN as usize], 0).expect("a read");
-            for _ in 0..3 {
+            for _ in 0..2 {
                 let mut tx = file.begin();
                 for n in 0..LEN / PAGE - 1 {
                     let _one: u8 = tx.load(n * PAGE).expect("a load");

@@ -136,13 +136,13 @@ impl Engine {
         for _ in 0..ATTEMPTS {
             marks.pages.truncate(known);
             match self.try_read_marked(&lane, to, offset, marks) {
-                Ok(true) => {
+                Ok(Some(len)) => {
                     lane.stats.bump(Counter::Reads, 1);
                     let end = offset + to.len() as u64;
                     marks.told.at_least = marks.told.at_least.max(end);
-                    return self.all_hold(marks, known);
+                    return self.all_hold(marks, known, len);
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(error) => {
                     marks.pages.truncate(known);
                     return self.note_told(marks, error);
@@ -158,14 +158,14 @@ impl Engine {
         Ok(false)
     }
 
-    /// Fills `to` and appends the pages' marks.
+    /// Fills `to` and appends the pages' marks. Returns the length of the state that was read.
     fn try_read_marked(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
         marks: &mut ReadMarks,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         let _pinned = lane.pin();
         let range = self.check_range(offset, to.len() as u64)?;
         let known = marks.pages.len();
@@ -175,29 +175,38 @@ impl Engine {
             let (Some(region_version), Some(page_version)) =
                 (region.lock.begin(), page.lock.begin())
             else {
-                return Ok(false);
+                return Ok(None);
             };
             marks.pages.push(ReadMark { page: span.page, region_version, page_version });
         }
         // After the versions, as in `try_read`.
-        unless!(MarkedLengthFirst, self.check_range(offset, to.len() as u64)?);
+        let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
+        if range.end > len {
+            // An error, unless the file has grown again.
+            return self.check_range(offset, to.len() as u64).map(|_| None);
+        }
         self.gather(to, range)?;
         // As in `try_read`: the second look comes after the copy.
         fence(Ordering::Acquire);
-        Ok(self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain))
+        let holds = self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
+        Ok(holds.then_some(len))
     }
 
     /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction. `Ok(false)`: what `marks`
     /// held before does not hold any more.
     pub fn check_write_marked(&self, offset: u64, len: u64, marks: &mut ReadMarks) -> Result<bool> {
-        let end = match self.check_range(offset, len) {
-            Ok(range) => range.end,
-            Err(error) => return self.note_told(marks, error),
+        let file_len = self.len();
+        let end = match offset.checked_add(len) {
+            Some(end) if end <= file_len => end,
+            _ => match self.check_range(offset, len) {
+                Ok(range) => range.end,
+                Err(error) => return self.note_told(marks, error),
+            },
         };
         marks.told.writes_to = marks.told.writes_to.max(end);
         // That a file reaches so far which did not when the transaction read is something new, of a later state.
         if end > marks.seen_len && !marks.is_empty() {
-            self.all_hold(marks, marks.pages.len())
+            self.all_hold(marks, marks.pages.len(), file_len)
         } else {
             Ok(true)
         }
@@ -215,41 +224,31 @@ impl Engine {
         Err(error)
     }
 
-    /// Returns whether everything that was read still holds, after a read that has added the marks from `known` on.
-    fn all_hold(&self, marks: &mut ReadMarks, known: usize) -> Result<bool> {
+    /// Returns whether the first `known` marks still hold, and what was told. The other marks, of the last read, have held
+    /// when the file was `len` bytes long: so all of it is of that moment.
+    fn all_hold(&self, marks: &mut ReadMarks, known: usize, len: u64) -> Result<bool> {
         if planted!(EarlierMarksNotChecked) {
             return Ok(true);
         }
-        if marks.pages.len() <= FEW {
-            return self.all_hold_now(marks);
+        if !marks.told_holds_for_all(len) {
+            return Ok(false);
         }
+        marks.seen_len = len;
+        if marks.pages.len() <= FEW {
+            return self.pages_hold(&marks.pages[..known]);
+        }
+        // While the count stays, every mark has been as it is since it was watched.
         if let Some(watched_at) = marks.watched_at
             && self.watch(&marks.pages[known..])?
+            && self.watched.count() == watched_at
         {
-            let len = self.len();
-            let holds = marks.told_holds_for_all(len);
-            // Acquire: orders the looks at what was read before this one. While the count stays, every mark has been as
-            // it is since it was watched; so all of it was so when the length was looked at.
-            if holds && self.watched.count() == watched_at {
-                marks.seen_len = len;
-                return Ok(true);
-            }
+            return Ok(true);
         }
         // Before the look at the marks: what is counted after is looked at again.
         let count = self.watched.count();
         let are_watched = self.watch(&marks.pages)?;
         marks.watched_at = are_watched.then_some(count);
-        self.all_hold_now(marks)
-    }
-
-    /// Looks at everything that was read, and notes the length of the state that it is of.
-    fn all_hold_now(&self, marks: &mut ReadMarks) -> Result<bool> {
-        let len = self.len();
-        let holds = self.marks_hold_in(marks, len)?;
-        if holds {
-            marks.seen_len = len;
-        }
-        Ok(holds)
+        self.pages_hold(&marks.pages[..known])
     }
 
     /// Watches the pages of `marks`. Returns whether all of them are watched and as they were.
@@ -271,13 +270,10 @@ impl Engine {
         Ok(are_all)
     }
 
-    /// Returns whether the length and all pages are as they were read and told.
+    /// Returns whether the length and all pages are as they were read and told. The length is looked at first: at that
+    /// moment the pages are as they were read, if their versions are so after it.
     pub fn marks_hold(&self, marks: &ReadMarks) -> Result<bool> {
-        self.marks_hold_in(marks, self.len())
-    }
-
-    /// The length was looked at first: at that moment the pages are as they were read, if their versions are so after it.
-    fn marks_hold_in(&self, marks: &ReadMarks, len: u64) -> Result<bool> {
+        let len = self.len();
         Ok(marks.told_holds_for_all(len) && self.pages_hold(&marks.pages)?)
     }
 
