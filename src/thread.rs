@@ -175,6 +175,14 @@ mod tests {
         assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (Some(lane), None));
         assert!(take_published() && !take_published());
         assert_eq!(lane_by_tag(|| Tag::of(6)), Some(lane));
+        set_watched(true);
+        assert_eq!((lane_of(6), lane_unwatched_of(6), is_watched()), (Some(lane), None, true));
+        assert_eq!((lane_by_tag(|| Tag::of(6)), lane_by_file_of(|| Tag::of(6))), (None, None));
+        remember(7, lane);
+        assert_eq!((lane_of(7), lane_unwatched_of(7), is_watched()), (Some(lane), None, true));
+        set_watched(false);
+        assert_eq!((lane_unwatched_of(7), is_watched()), (Some(lane), false));
+        remember(6, lane);
         note_published();
         forget();
         assert!(take_published());
