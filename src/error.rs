@@ -130,6 +130,19 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// The closure of `transact` or `update` has changed what its own transaction had read, by another operation on the
+    /// same file: each repetition would meet the same conflict. Nothing of the transaction was written; what the other
+    /// operation wrote has happened, once. Write through the transaction instead.
+    #[error(
+        "{}: a closure changed what its own transaction has read, by another operation on the same \
+         file; read and write through the transaction inside the closure",
+        path.display()
+    )]
+    SelfConflict {
+        /// The home file.
+        path: PathBuf,
+    },
+
     /// A `View` pins bytes that `set_len` would cut off. Nothing was changed; drop the view first.
     #[error("{}: a view pins bytes past the new length {len}; drop it first", path.display())]
     Pinned {
@@ -592,6 +605,7 @@ impl From<Error> for io::Error {
             Error::NoSpace { .. } => io::ErrorKind::StorageFull,
             Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,
             Error::Conflict { .. } => io::ErrorKind::WouldBlock,
+            Error::SelfConflict { .. } => io::ErrorKind::Deadlock,
             Error::Busy { .. } | Error::Pinned { .. } => io::ErrorKind::ResourceBusy,
             Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
                 io::ErrorKind::Unsupported

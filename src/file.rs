@@ -163,8 +163,14 @@ impl AtomicMappedFile {
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
+    /// `body` may use the file by other operations as well: those happen each time it runs, and stay. If one of them
+    /// changes what the transaction has read, every run would meet a conflict, so that is an error. A transaction on
+    /// another file, or on other pages of this one, is none.
+    ///
     /// # Errors
-    /// Those of `body`, and those of [`Transaction::commit`] but for the conflict.
+    /// Those of `body`, and those of [`Transaction::commit`] but for the conflict. [`Error::SelfConflict`] if `body` has
+    /// changed, by another operation of the same thread, what the transaction has read: a page, or the length. A region
+    /// of 64 pages counts as a page for operations that change 8 of its pages or more, and for a shrink that ends in it.
     pub fn transact<R, E: From<Error>>(
         &self,
         mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,

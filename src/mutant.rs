@@ -94,7 +94,8 @@ mutants! {
         PagesNotClosed "pages-not-closed": "a write over pages is published without a new version",
         MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
         NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
-        CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
+        ReadsAloneNotChecked "reads-alone-not-checked": "a transaction that writes nothing is not checked when it commits",
+        OwnChangesNotNoted "own-changes-not-noted": "a thread does not note what it changes inside a closure",
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
     }
     "engine/small.rs" {
@@ -222,17 +223,31 @@ mutants! {
         ReadUnpinned "read-unpinned": "a read does not pin its lane",
         PagesNotLookedAtAgain "pages-not-looked-at-again": "a read over pages does not look at the versions again",
         RegionNotSummed "region-not-summed": "a read over pages does not look at the regions' versions",
+        ReadLengthFirst "read-length-first": "a read looks at the length before the versions and not after them",
+    }
+    "engine/read_marks.rs" {
         EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not look at what it has read before",
         MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not look at the versions again",
+        MarkedLengthFirst "marked-length-first": "a transaction's read looks at the length before the versions and not after them",
+        CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
+        ToldLengthHolds "told-length-holds": "a transaction that was told the length goes on with another one",
+        WatchedNotCounted "watched-not-counted": "a writer does not count that it changes a page that transactions watch",
+        HeldPageWatched "held-page-watched": "a transaction takes a page for watched although a writer holds it",
+    }
+    "transaction.rs" {
+        OwnConflictRepeated "own-conflict-repeated": "a closure that changes what its own transaction has read is run again",
+        AnyConflictIsOwn "any-conflict-is-own": "a closure's conflict with another thread is taken for its own",
     }
     "engine/read_in_page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies from the home file what is not valid there",
         AwayTakenForHome "away-taken-for-home": "a read within a page copies from the home file although not all of the page is valid there",
+        InPageLengthFirst "in-page-length-first": "a read within a page looks at the length before the versions",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
     "engine/read_in_region.rs" {
         SeveralReadAtHome "several-read-at-home": "pages of the reflection file are read at home",
         SeveralNotLookedAtAgain "several-not-looked-at-again": "a read of pages on one side does not look at the versions again",
+        SeveralLengthFirst "several-length-first": "a read of pages on one side looks at the length before the versions",
         HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from what may be a hole",
     }
     "engine/at_home.rs" {

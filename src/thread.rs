@@ -15,21 +15,24 @@ use std::cell::Cell;
 // Of one thread alone, and no model's object.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file's number, and in the lowest bit whether the thread has published something.
+/// A file's number, and in the lowest bits whether the thread has published something, and whether it is inside the
+/// closure of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag(u64);
 
 const PUBLISHED: u64 = 1;
+const WATCHED: u64 = 2;
+const NOTES: u64 = PUBLISHED | WATCHED;
 
 impl Tag {
     /// No file.
     const NONE: Tag = Tag(1 << 63);
     /// What no thread remembers.
-    pub const NEVER: Tag = Tag(!PUBLISHED);
+    pub const NEVER: Tag = Tag(!NOTES);
 
     /// Of a thread that worked on `file` last and has published nothing since.
     pub const fn of(file: u64) -> Tag {
-        Tag(file << 1)
+        Tag(file << 2)
     }
 
     /// The same of a thread that has published something since.
@@ -48,7 +51,7 @@ impl Tag {
     }
 
     const fn is_of(self, file: u64) -> bool {
-        self.0 & !PUBLISHED == Tag::of(file).0
+        self.0 & !NOTES == Tag::of(file).0
     }
 }
 
@@ -97,17 +100,36 @@ pub fn lane_of(file: u64) -> Option<LaneIndex> {
     LAST.try_with(|last| Tag(last.tag()).is_of(file).then(|| last.lane.get())).ok()?
 }
 
+/// The same, unless the thread is inside the closure of a transaction.
+#[inline]
+pub fn lane_unwatched_of(file: u64) -> Option<LaneIndex> {
+    let is_of = |last: &Last| last.tag() & !PUBLISHED == Tag::of(file).0;
+    LAST.try_with(|last| is_of(last).then(|| last.lane.get())).ok()?
+}
+
+/// Notes whether the thread is inside the closure of a transaction, of any file.
+pub fn set_watched(watched: bool) {
+    let note = if watched { WATCHED } else { 0 };
+    let _not_at_its_end = LAST.try_with(|last| last.set_tag(last.tag() & !WATCHED | note));
+}
+
+/// Returns whether the thread is inside the closure of a transaction.
+#[inline]
+pub fn is_watched() -> bool {
+    LAST.try_with(|last| last.tag() & WATCHED != 0).unwrap_or(false)
+}
+
 /// From now on the thread works on `file`, where it has that lane.
 pub fn remember(file: u64, lane: LaneIndex) {
     let _not_at_its_end = LAST.try_with(|last| {
-        last.set_tag(Tag::of(file).0 | last.tag() & PUBLISHED);
+        last.set_tag(Tag::of(file).0 | last.tag() & NOTES);
         last.lane.set(lane);
     });
 }
 
 /// The thread's lane may be another's soon, or the process is another one: it has none.
 pub fn forget() {
-    let _not_at_its_end = LAST.try_with(|last| last.set_tag(Tag::NONE.0 | last.tag() & PUBLISHED));
+    let _not_at_its_end = LAST.try_with(|last| last.set_tag(Tag::NONE.0 | last.tag() & NOTES));
 }
 
 /// Notes that the thread has published something by a plain store.
@@ -153,6 +175,14 @@ mod tests {
         assert_eq!((lane_of(6), lane_by_tag(|| Tag::of(6))), (Some(lane), None));
         assert!(take_published() && !take_published());
         assert_eq!(lane_by_tag(|| Tag::of(6)), Some(lane));
+        set_watched(true);
+        assert_eq!((lane_of(6), lane_unwatched_of(6), is_watched()), (Some(lane), None, true));
+        assert_eq!((lane_by_tag(|| Tag::of(6)), lane_by_file_of(|| Tag::of(6))), (None, None));
+        remember(7, lane);
+        assert_eq!((lane_of(7), lane_unwatched_of(7), is_watched()), (Some(lane), None, true));
+        set_watched(false);
+        assert_eq!((lane_unwatched_of(7), is_watched()), (Some(lane), false));
+        remember(6, lane);
         note_published();
         forget();
         assert!(take_published());

@@ -1,14 +1,16 @@
 //! How do several reads and writes happen together? Optimistic transactions.
 //!
-//! Writes are kept in memory until the commit; reads see them. What is read is noted with its
-//! version; every further read and the commit check that all of it still holds (Silo's rules), so
+//! Writes are kept in memory until the commit; reads see them. What is read is noted with its version, and what is told
+//! about the length with it. Every further read and the commit check that all of it still holds (Silo's rules), so
 //! a transaction never sees a state that did not exist, and commits are serializable.
 
 use crate::engine::commit::Part;
-use crate::engine::read::ReadMark;
+use crate::engine::own_changes::Closure;
+use crate::engine::read_marks::ReadMarks;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
+use crate::mutant::planted;
 use crate::units::PAGE;
 use crate::writes::Writes;
 use smallvec::SmallVec;
@@ -20,27 +22,45 @@ const ATTEMPTS_BEFORE_TURN: u32 = 8;
 /// Any number of reads and writes that happen together or not at all.
 ///
 /// Dropped without [`commit`](Self::commit), nothing of it has happened.
+///
+/// All reads see one state of the file, and the length is part of it. Each call checks that what the calls before it
+/// were told still holds: the bytes that were read, that the file reaches as far as was read, and the length that an
+/// [`Error::OutOfRange`] named. The commit checks it once more, also if nothing was written. A call that finds it
+/// changed returns [`Error::Conflict`] and no bytes, and so does every call after it.
+///
+/// What the same thread writes to the file beside its transaction counts as any other thread's write: if it changes
+/// what was read, the commit fails with [`Error::Conflict`].
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     writes: Writes,
-    marks: Vec<ReadMark>,
+    marks: ReadMarks,
     /// A read has returned a conflict: nothing that this has read is to be believed.
     is_void: bool,
+    /// The closure that it is made for.
+    closure: Option<usize>,
 }
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(file: &'a AtomicMappedFile) -> Self {
-        Transaction { file, writes: Writes::default(), marks: Vec::new(), is_void: false }
+        Transaction {
+            file,
+            writes: Writes::default(),
+            marks: ReadMarks::default(),
+            is_void: false,
+            closure: None,
+        }
     }
 
     /// Writes all of `buf` at `offset`, in bytes, when the transaction commits.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end; the transaction is as it was then.
+    /// [`Error::OutOfRange`] past the file's end: nothing is written then, and the length that the error names has been
+    /// read. [`Error::Conflict`] if what was read before has changed meanwhile.
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
-        engine.check_range(offset, buf.len() as u64)?;
+        let holds = engine.check_write_marked(offset, buf.len() as u64, &mut self.marks);
+        self.go_on(holds)?;
         if buf.is_empty() {
             return Ok(());
         }
@@ -53,35 +73,54 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// [`Error::Conflict`] if what was read before has changed meanwhile; the transaction cannot
-    /// be committed any more then. [`Error::OutOfRange`], or what the system says.
+    /// be committed any more then. [`Error::OutOfRange`], by which the length has been read, or what the system says.
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
-        let range = engine.check_range(offset, buf.len() as u64)?;
-        if !engine.read_marked(buf, offset, &mut self.marks)? {
-            self.is_void = true;
-            return Err(Error::Conflict { path: engine.path() });
+        let holds =
+            if self.is_void { Ok(false) } else { engine.read_marked(buf, offset, &mut self.marks) };
+        self.go_on(holds)?;
+        if self.closure.is_some() {
+            // All that was read holds: what this thread has changed up to here is not what a later conflict is about.
+            Closure::forget(self.closure);
         }
-        self.writes.put_over(buf, &range);
+        self.writes.put_over(buf, &(offset..offset + buf.len() as u64));
         Ok(())
+    }
+
+    /// Goes on if everything that was read still holds, or says what went wrong.
+    #[inline]
+    fn go_on(&mut self, holds: Result<bool>) -> Result<()> {
+        match holds {
+            Ok(true) if !self.is_void => Ok(()),
+            Ok(_) => {
+                self.is_void = true;
+                Err(Error::Conflict { path: self.file.engine().path() })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes all writes happen, in one atomic operation.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if somebody changed what was read, or it was brought home meanwhile
-    /// ([`DeployPolicy`](crate::DeployPolicy)): begin again, or use
-    /// [`AtomicMappedFile::transact`]. [`Error::TooLarge`], [`Error::NoSpace`],
+    /// [`Error::Conflict`] if another operation changed what was read, or the length that was told, or if a page that was
+    /// read was brought home meanwhile ([`DeployPolicy`](crate::DeployPolicy)): begin again, or use
+    /// [`AtomicMappedFile::transact`]. Also of a transaction that has written nothing. [`Error::TooLarge`], [`Error::NoSpace`],
     /// [`Error::OutOfRange`] if the file became shorter meanwhile. Nothing was written then. With
     /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) also what
     /// [`AtomicMappedFile::sync`] returns: the writes are in memory then, and nobody knows whether they are
     /// durable.
     pub fn commit(self) -> Result<()> {
+        self.try_commit()
+    }
+
+    fn try_commit(&self) -> Result<()> {
         if self.is_void {
             return Err(Error::Conflict { path: self.file.engine().path() });
         }
         let parts: SmallVec<[Part<'_>; 8]> =
             self.writes.iter().map(|(offset, data)| Part { offset, data }).collect();
-        self.file.engine().commit_transaction(&parts, &self.marks)
+        self.file.engine().commit_transaction(&parts, &self.marks, self.closure)
     }
 
     /// Drops the transaction: nothing of it happens.
@@ -112,17 +151,30 @@ pub(crate) fn transact<R, E: From<Error>>(
             turn = file.engine().turns.try_lock();
         }
         attempts += 1;
-        let mut tx = Transaction::new(file);
+        let closure = Closure::enter(file.engine().number());
+        let mut tx = Transaction { closure: closure.depth(), ..Transaction::new(file) };
         match body(&mut tx) {
-            Ok(result) => match tx.commit() {
+            Ok(result) => match tx.try_commit() {
                 Ok(()) => return Ok(result),
-                Err(error) if error.is_conflict() => {}
+                // A write was accepted, and the file has become shorter since.
+                Err(error) if error.is_conflict() || matches!(error, Error::OutOfRange { .. }) => {
+                    if tx.is_own_conflict(&closure)? {
+                        return Err(Error::SelfConflict { path: file.engine().path() }.into());
+                    }
+                }
                 Err(error) => return Err(error.into()),
             },
             // Whatever the body says, it says it of a state that is no more.
-            Err(_) if !tx.is_current()? => {}
+            Err(error) if !tx.is_current()? => {
+                if tx.is_own_conflict(&closure)? {
+                    // If the body has seen no conflict it has its own reason.
+                    let said = Error::SelfConflict { path: file.engine().path() };
+                    return Err(if tx.is_void { said.into() } else { error });
+                }
+            }
             Err(error) => return Err(error),
         }
+        drop(closure);
         patience.wait();
     }
 }
@@ -147,7 +199,7 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
         end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
     };
     if sorted.is_sorted_by(stand_apart) {
-        return engine.commit_transaction(&sorted, &[]);
+        return engine.commit_transaction(&sorted, &ReadMarks::default(), None);
     }
     let mut tx = Transaction::new(file);
     if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
@@ -159,8 +211,22 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
 }
 
 impl Transaction<'_> {
-    /// Whether everything that was read still holds.
+    /// Returns whether everything that was read still holds.
     fn is_current(&self) -> Result<bool> {
         Ok(!self.is_void && self.file.engine().marks_hold(&self.marks)?)
+    }
+
+    /// Returns whether the closure has changed, by other operations, what this transaction has read in it.
+    fn is_own_conflict(&self, closure: &Closure) -> Result<bool> {
+        if planted!(OwnConflictRepeated) {
+            return Ok(false);
+        }
+        let engine = self.file.engine();
+        if closure.has_changed_length() && !self.marks.told_holds_for_all(engine.len()) {
+            return Ok(true);
+        }
+        engine.any_changed(&self.marks, |page| {
+            closure.has_changed(page.region(), page.in_region()) || planted!(AnyConflictIsOwn)
+        })
     }
 }

@@ -65,7 +65,8 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// As [`write_at`](Self::write_at). [`Error::SelfConflict`] if `change` changes the value by another operation on the
+    /// file: see [`transact`](Self::transact).
     pub fn update<T: Record, R>(
         &self,
         offset: u64,

@@ -229,7 +229,8 @@ fn a_view_that_takes_no_lock_is_not_cut_off() {
             // It has looked for pins and reads the words of the region of its new end.
             let shrink = Stuck::at(scope, &recorder, call::READ, || file.set_len(PAGE));
             let view = scope.spawn(|| {
-                file.load::<u8>(CHUNK).expect("load");
+                // On a busy machine the file may be short by now.
+                file.load::<u8>(CHUNK).ok()?;
                 let view = file.view(CHUNK..CHUNK + PAGE).ok()?;
                 is_made.store(true, Ordering::Relaxed);
                 while !is_over.load(Ordering::Relaxed) {

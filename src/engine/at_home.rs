@@ -295,6 +295,9 @@ impl Engine {
 
     #[cold]
     fn leave_home_of(&self, index: RegionIndex, region: &RegionState, known: u64) {
+        if region.end_watch(known) != 0 {
+            self.watched.note_change();
+        }
         for n in bits(known) {
             if let Some(word) = self.at_home.word(index.page(n)) {
                 word.clear();

@@ -13,9 +13,10 @@ use super::gates::Gate;
 use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::log_area::Extents;
+use super::own_changes;
 pub(crate) use super::plan::Part;
 use super::plan::{self, Moves, Plans, RegionPlan, WordMove};
-use super::read::ReadMark;
+use super::read_marks::ReadMarks;
 use super::state::{RegionState, WordTaken};
 use super::stats::Counter;
 use super::ways;
@@ -27,7 +28,8 @@ use crate::format::layout;
 use crate::lock::{AllHeld, Held, close_before_looking};
 use crate::mutant::{planted, unless};
 use crate::terms::{DeployPolicy, Durability};
-use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
+use crate::thread;
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, is_in_page};
 
 impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
@@ -56,11 +58,16 @@ impl Engine {
     /// The same, whatever the range is and whatever is found.
     #[inline(never)]
     pub(super) fn write_anyhow(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.commit(&[Part { offset, data }], &[])
+        self.commit(&[Part { offset, data }], &ReadMarks::default(), None)
     }
 
     /// As [`commit`](Self::commit), counted as a transaction.
-    pub fn commit_transaction(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
+    pub fn commit_transaction(
+        &self,
+        parts: &[Part<'_>],
+        marks: &ReadMarks,
+        closure: Option<usize>,
+    ) -> Result<()> {
         if let [part] = parts
             && !is_in_page(part.offset, part.data.len())
         {
@@ -68,7 +75,7 @@ impl Engine {
         }
         // No result is handed through: who moves one loads more of it than was just stored, and waits until that has
         // left the processor, behind the last drain.
-        if let Err(error) = self.commit(parts, marks) {
+        if let Err(error) = self.commit(parts, marks, closure) {
             if error.is_conflict() {
                 self.lane().stats.bump(Counter::Conflicts, 1);
             }
@@ -79,17 +86,22 @@ impl Engine {
     }
 
     /// Writes all parts in one operation, unless something of `marks` has changed. The parts are
-    /// sorted and do not overlap.
-    pub fn commit(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
+    /// sorted and do not overlap. `closure` is the one whose transaction this is.
+    pub fn commit(
+        &self,
+        parts: &[Part<'_>],
+        marks: &ReadMarks,
+        closure: Option<usize>,
+    ) -> Result<()> {
         self.check_usable()?;
         debug_assert!(parts.is_sorted_by(|a, b| a.range().end <= b.offset));
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-            return Ok(());
+            return self.check_reads_alone(marks);
         };
         let asked = parts.iter().map(|part| part.data.len() as u64).sum::<u64>();
         self.check_range(last.offset, last.data.len() as u64)?;
         if asked == 0 {
-            return Ok(());
+            return self.check_reads_alone(marks);
         }
         match self.commit_once(parts, marks) {
             // It would go through the log, because it writes again what was written since the last
@@ -102,6 +114,9 @@ impl Engine {
                 self.commit_once(parts, marks)?;
             }
             other => other?,
+        }
+        if thread::is_watched() {
+            self.note_own_changes(parts, closure);
         }
         self.lane().stats.bump(Counter::BytesAsked, asked);
         if let Some(durable) = &self.durable
@@ -117,8 +132,43 @@ impl Engine {
         Ok(())
     }
 
+    /// Commits a transaction that writes nothing: all that it has read and was told is of this moment.
+    fn check_reads_alone(&self, marks: &ReadMarks) -> Result<()> {
+        if marks.is_empty() || self.marks_hold(marks)? || planted!(ReadsAloneNotChecked) {
+            return Ok(());
+        }
+        Err(Error::Conflict { path: self.path() })
+    }
+
+    /// Notes what this thread has changed, for the transactions whose closures it is inside.
+    #[cold]
+    fn note_own_changes(&self, parts: &[Part<'_>], closure: Option<usize>) {
+        if planted!(OwnChangesNotNoted) {
+            return;
+        }
+        let mut last: Option<(RegionIndex, u64)> = None;
+        let note = |(region, mask): (RegionIndex, u64)| {
+            // From so many pages on the region's lock was taken: all its pages are changed for who has read one.
+            let by_region = mask.count_ones() >= plan::PAGES_FOR_REGION_LOCK;
+            let mask = if by_region { !0 } else { mask };
+            own_changes::note_pages(self.number, closure, region, mask);
+        };
+        for part in parts.iter().filter(|part| !part.data.is_empty()) {
+            for span in span::regions(part.range()) {
+                let mask = Slices::range(span.pages.start, span.pages.end).0;
+                match &mut last {
+                    Some((region, pages)) if *region == span.region => *pages |= mask,
+                    _ => {
+                        last.replace((span.region, mask)).into_iter().for_each(note);
+                    }
+                }
+            }
+        }
+        last.into_iter().for_each(note);
+    }
+
     #[inline]
-    fn commit_once(&self, parts: &[Part<'_>], marks: &[ReadMark]) -> Result<()> {
+    fn commit_once(&self, parts: &[Part<'_>], marks: &ReadMarks) -> Result<()> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let page = PageIndex::of(first.offset);
         let in_page = page == PageIndex::of(last.range().end - 1);
@@ -152,7 +202,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
-        marks: &[ReadMark],
+        marks: &ReadMarks,
     ) -> Result<()> {
         let mut plans = Plans::new();
         {
@@ -164,10 +214,11 @@ impl Engine {
         let held = plan::lock_all(&plans);
         self.leave_home_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
-        self.check_marks(marks, &held, |region, place| {
-            plans.iter().any(|plan| {
-                std::ptr::eq(plan.state, region)
-                    && (plan.is_exclusive() || plan.touched >> place & 1 == 1)
+        self.check_marks(marks, &held, |page| {
+            // (They are sorted. A transaction may have as many plans as marks.)
+            let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
+            plan.is_ok_and(|n| {
+                plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1
             })
         })?;
         if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
@@ -439,37 +490,35 @@ impl Engine {
     /// must not see that commit and not yet this one, which comes before it.
     pub(super) fn check_marks(
         &self,
-        marks: &[ReadMark],
+        marks: &ReadMarks,
         held: &[Held<'_>],
-        mine: impl Fn(&RegionState, usize) -> bool,
+        mine: impl Fn(PageIndex) -> bool,
     ) -> Result<()> {
         if planted!(MarksNotChecked) {
             return Ok(());
         }
-        let mut reads_only = false;
-        for mark in marks {
-            reads_only |= !mine(self.region(mark.page.region())?, mark.page.in_region());
-        }
+        // A growth takes no lock of ours: a length that was named is something that is read and not written.
+        let reads_only =
+            marks.was_told_length() || marks.pages().iter().any(|mark| !mine(mark.page));
         if reads_only {
             unless!(NotClosedBeforeMarks, close_before_looking(held));
         }
-        let len = self.len();
-        for mark in marks {
-            if mark.page.start() >= len && !planted!(CutMarksHold) {
-                // What was read has been cut off.
-                return Err(Error::Conflict { path: self.path() });
-            }
+        let conflict = || Err(Error::Conflict { path: self.path() });
+        if !marks.told_holds(self.len()) {
+            // What was read has been cut off, or the length is another than the transaction was told.
+            return conflict();
+        }
+        for mark in marks.pages() {
             let region = self.region(mark.page.region())?;
-            let place = mark.page.in_region();
-            let page = &region.pages[place].lock;
-            let holds = if mine(region, place) {
+            let page = &region.pages[mark.page.in_region()].lock;
+            let holds = if mine(mark.page) {
                 mark.holds_for_holder(region)
             } else {
                 let free = !region.lock.is_written_after_fence() && !page.is_written_after_fence();
                 (free || planted!(HeldMarksHold)) && mark.holds(region)
             };
             if !holds {
-                return Err(Error::Conflict { path: self.path() });
+                return conflict();
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::commit::{Part, publish};
 use super::lanes::{InUse, Lane};
 use super::live::Target;
 use super::plan::WordMove;
-use super::read::ReadMark;
+use super::read_marks::ReadMarks;
 use crate::bitmap::Slices;
 use crate::error::Result;
 use crate::format::entry::WordId;
@@ -73,7 +73,7 @@ impl Engine {
         lane: &InUse<'_>,
         page: PageIndex,
         parts: &[Part<'_>],
-        marks: &[ReadMark],
+        marks: &ReadMarks,
     ) -> Result<()> {
         let region = match self.state.touched(page.region()) {
             Some(region) => region,
@@ -89,9 +89,7 @@ impl Engine {
         self.leave_home(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         if !marks.is_empty() {
-            self.check_marks(marks, std::slice::from_ref(&held), |r, p| {
-                std::ptr::eq(r, region) && p == place
-            })?;
+            self.check_marks(marks, std::slice::from_ref(&held), |other| other == page)?;
         }
 
         let valid = region.validity(place);

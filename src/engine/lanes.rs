@@ -549,6 +549,20 @@ impl Lanes {
         }
     }
 
+    /// The calling thread's lane, unless the thread is inside the closure of a transaction.
+    #[inline]
+    pub fn mine_to_write<'a>(
+        &'a self,
+        file: u64,
+        keeper: &Weak<dyn LaneKeeper>,
+    ) -> Option<InUse<'a>> {
+        match thread::lane_unwatched_of(file) {
+            Some(index) => Some(InUse { lane: &self[index], index }),
+            None if thread::is_watched() => None,
+            None => Some(self.look_for_mine(file, keeper)),
+        }
+    }
+
     /// The calling thread's lane, if `tag` gives what it remembers. A private one: nothing is given back.
     #[inline(always)]
     pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {

@@ -4,6 +4,7 @@ use super::at_home::{AllSeen, HomeWord};
 use super::gates::Gate;
 use super::lanes::{LaneKeeper, Lanes, next_file_number};
 use super::read_in_region::Versions;
+use super::read_marks::Watched;
 use super::space::unless_known;
 use super::state::{RegionState, State, known};
 use crate::bitmap::{Side, Validity};
@@ -305,6 +306,98 @@ fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
         let once = format!("{name}, one look");
         is_found(&once, Preemptions(2), move || flip(by_region_word, false));
     }
+}
+
+/// A transaction has read a page and watches it; then it reads another one, and finds there what a writer has written
+/// that has changed the first one before.
+fn watch_against_writer(looks_at_the_holder: bool, looks_at_the_count: bool) {
+    let region = new_region();
+    let watched = Arc::new(Watched::new());
+    let bytes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let writer = thread::spawn({
+        let (region, watched, bytes) =
+            (Arc::clone(&region), Arc::clone(&watched), Arc::clone(&bytes));
+        move || {
+            for (n, bytes) in bytes.iter().enumerate() {
+                let held = lock_page(&region.lock, &region.pages[n].lock);
+                if region.known_at_home() >> n & 1 == 1 {
+                    if region.end_watch(1 << n) != 0 {
+                        watched.note_change();
+                    }
+                    region.forget_at_home(1 << n);
+                }
+                held.close();
+                bytes.store(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let look = |n: usize| Some((region.lock.begin()?, region.pages[n].lock.begin()?));
+    let is_still = |n: usize, seen: (crate::lock::Version, crate::lock::Version)| {
+        region.lock.is_still(seen.0) && region.pages[n].lock.is_still(seen.1)
+    };
+    let read = |n: usize| {
+        let seen = look(n)?;
+        let value = bytes[n].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        is_still(n, seen).then_some((seen, value))
+    };
+    let transaction = || {
+        let (seen, first) = read(0)?;
+        let count = watched.count();
+        region.set_watched(0);
+        let is_free = !region.lock.is_held() && !region.pages[0].lock.is_held();
+        let is_watched = (is_free || !looks_at_the_holder) && region.is_watched(0);
+        if !is_watched || !is_still(0, seen) {
+            return None;
+        }
+        let (_, second) = read(1)?;
+        (watched.count() == count || !looks_at_the_count).then_some((first, second))
+    };
+    assert_ne!(transaction(), Some((0, 1)), "the second change without the first one");
+    writer.join().unwrap();
+}
+
+#[test]
+fn what_a_transaction_watches_does_not_change_unnoticed() {
+    holds("watched page", Preemptions(2), || watch_against_writer(true, true));
+    is_found("watched page, held", Preemptions(3), || watch_against_writer(false, true));
+    is_found("watched page, no count", Preemptions(2), || watch_against_writer(true, false));
+}
+
+/// The length, and a page before the new end: a shrink, and a writer that has seen it. The read looks at the length
+/// after the page's version, or before.
+fn length_beside_a_cut(looks_after: bool) {
+    let region = new_region();
+    let len = Arc::new(AtomicU64::new(2));
+    let byte = Arc::new(AtomicU64::new(0));
+    let writer = thread::spawn({
+        let (region, len, byte) = (Arc::clone(&region), Arc::clone(&len), Arc::clone(&byte));
+        move || {
+            // By a thread that cuts off, and one that has seen it: their steps come one after the other.
+            len.store(1, Ordering::SeqCst);
+            let held = lock_page(&region.lock, &region.pages[0].lock);
+            held.close();
+            byte.store(1, Ordering::Relaxed);
+        }
+    });
+    let read = || {
+        let before = (!looks_after).then(|| len.load(Ordering::SeqCst));
+        let page = &region.pages[0].lock;
+        let seen = (region.lock.begin()?, page.begin()?);
+        let len = before.unwrap_or_else(|| len.load(Ordering::SeqCst));
+        let value = byte.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_state = region.lock.is_still(seen.0) && page.is_still(seen.1);
+        is_state.then_some((len, value))
+    };
+    assert_ne!(read(), Some((2, 1)), "the old length, and what came after the new one");
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_read_sees_no_length_older_than_its_bytes() {
+    holds("length after versions", Preemptions(3), || length_beside_a_cut(true));
+    is_found("length before versions", Preemptions(3), || length_beside_a_cut(false));
 }
 
 /// A page is brought home and then written, beside a reader who began when it was away: the slots

@@ -65,11 +65,17 @@ mod log_area;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod one_store;
+pub(crate) mod own_changes;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod pause;
 mod pin_in_page;
 mod plan;
 pub(crate) mod read;
 mod read_in_page;
 mod read_in_region;
+pub(crate) mod read_marks;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod reads_beside_a_cut;
 mod recent;
 mod resize;
 pub(crate) mod session;
@@ -105,6 +111,7 @@ use durable::Durable;
 use lanes::{InUse, LaneKeeper, Lanes};
 use log_area::LogArea;
 use one_store::OneStore;
+use read_marks::Watched;
 use session::Companions;
 use small::Small;
 use state::{RegionState, State};
@@ -158,6 +165,8 @@ pub(crate) struct Engine {
     at_home: AtHome,
     /// What reads have lost by pages in pieces. In a line of its own, since readers store to it.
     lost: CachePadded<Lost>,
+    /// How often pages were changed that transactions watch.
+    watched: Watched,
     lanes: Lanes,
     log_area: LogArea,
     seed: Seed,
@@ -224,6 +233,7 @@ impl Engine {
             policy: setup.policy,
             len: AtomicU64::new(setup.len),
             high_water: AtomicU64::new(setup.high_water),
+            watched: Watched::new(),
             lanes: Lanes::new(),
             log_area: LogArea::new(),
             seed,
@@ -271,7 +281,10 @@ impl Engine {
     /// Logical length in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
-        self.len.load(Ordering::SeqCst)
+        let len = self.len.load(Ordering::SeqCst);
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        pause::after_length();
+        len
     }
 
     /// The length, for a caller: as every operation, it comes after what the thread has written.
@@ -367,6 +380,18 @@ impl Engine {
     #[inline]
     fn lane(&self) -> InUse<'_> {
         self.lanes.mine(self.number, &self.me)
+    }
+
+    /// The calling thread's lane, for who writes by a short way. None: the thread is inside the closure of a transaction,
+    /// and the general way notes what it changes (`own_changes`).
+    #[inline]
+    fn lane_to_write(&self) -> Option<InUse<'_>> {
+        self.lanes.mine_to_write(self.number, &self.me)
+    }
+
+    /// The file's number in this process.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The calling thread's lane, for who is about to look at what others may have written:

@@ -106,7 +106,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn try_in_other_lane(&self, data: &[u8], offset: u64) -> bool {
-        self.is_usable() && self.try_in_lane(&self.lane(), data, offset)
+        // Inside the closure of a transaction a write goes the general way, which notes it.
+        let lane = if self.is_usable() { self.lane_to_write() } else { None };
+        lane.is_some_and(|lane| self.try_in_lane(&lane, data, offset))
     }
 
     /// The same with the thread's lane. Each side has a way of its own, in which the place hangs on nothing.

@@ -18,28 +18,20 @@ use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::span;
 use crate::error::Result;
-use crate::lock::{Patience, Version, after_own_writes};
-use crate::mutant::planted;
+use crate::lock::{Patience, after_own_writes};
+use crate::mutant::{planted, unless};
 use crate::primitive::{Ordering, fence};
 use crate::terms::Medium;
-use crate::units::{PageIndex, is_in_page};
+use crate::units::is_in_page;
 use std::ops::Range;
 
 /// Optimistic attempts before the locks are taken.
-const ATTEMPTS: u32 = 32;
+pub(super) const ATTEMPTS: u32 = 32;
 
 /// A read of so many bytes asks for what is not in the page cache, once for so many: the question costs as
 /// much as copying 15 KiB.
 const ASK_AHEAD: usize = 256 << 10;
 const ASK_AGAIN: u64 = 2 << 20;
-
-/// What a transaction has read: a page, and the versions under which.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ReadMark {
-    pub page: PageIndex,
-    pub region_version: Version,
-    pub page_version: Version,
-}
 
 impl Engine {
     /// Fills `to` from `offset`: the state between two operations, over all pages.
@@ -142,7 +134,7 @@ impl Engine {
 
     /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is what the
     /// bytes were gathered from.
-    fn try_read(
+    pub(super) fn try_read(
         &self,
         lane: &Lane,
         to: &mut [u8],
@@ -157,6 +149,10 @@ impl Engine {
         let Some(before) = self.version_sum(&range)? else {
             return Ok(false);
         };
+        // Again, after the versions: at this moment the file is as long and the pages are as they are copied below. A
+        // length that was looked at before may be the one before a shrink, and a version the one after a write whose
+        // writer has seen the shrink.
+        unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
         *pieces = self.gather(to, range.clone())?;
         // Orders the copy before the second look: what was copied under a version is looked at
         // after it was copied.
@@ -208,71 +204,6 @@ impl Engine {
             .map(|span| Ok(RegionPlan::touching(self.region(span.region)?, &span)))
             .collect()
     }
-
-    /// Fills `to` from `offset` and appends the pages' versions to `marks`. `Ok(false)`: what
-    /// `marks` held before is not the newest any more, so the two reads are not of one state.
-    pub fn read_marked(
-        &self,
-        to: &mut [u8],
-        offset: u64,
-        marks: &mut Vec<ReadMark>,
-    ) -> Result<bool> {
-        self.check_usable()?;
-        let known = marks.len();
-        let lane = self.lane_after_own_writes();
-        let mut patience = Patience::new();
-        for _ in 0..ATTEMPTS {
-            marks.truncate(known);
-            if self.try_read_marked(&lane, to, offset, marks)? {
-                lane.stats.bump(Counter::Reads, 1);
-                return Ok(self.marks_hold(&marks[..known])? || planted!(EarlierMarksNotChecked));
-            }
-            if !self.marks_hold(&marks[..known])? {
-                break;
-            }
-            lane.stats.bump(Counter::ReadRetries, 1);
-            patience.wait();
-        }
-        marks.truncate(known);
-        Ok(false)
-    }
-
-    fn try_read_marked(
-        &self,
-        lane: &Lane,
-        to: &mut [u8],
-        offset: u64,
-        marks: &mut Vec<ReadMark>,
-    ) -> Result<bool> {
-        let _pinned = lane.pin();
-        let range = self.check_range(offset, to.len() as u64)?;
-        let known = marks.len();
-        for span in span::pages(range.clone()) {
-            let region = self.region(span.page.region())?;
-            let page = &region.pages[span.page.in_region()];
-            let (Some(region_version), Some(page_version)) =
-                (region.lock.begin(), page.lock.begin())
-            else {
-                return Ok(false);
-            };
-            marks.push(ReadMark { page: span.page, region_version, page_version });
-        }
-        self.gather(to, range)?;
-        // As above: the second look comes after the copy.
-        fence(Ordering::Acquire);
-        Ok(self.marks_hold(&marks[known..])? || planted!(MarkedNotLookedAtAgain))
-    }
-
-    /// Whether nothing that was read has changed since.
-    pub fn marks_hold(&self, marks: &[ReadMark]) -> Result<bool> {
-        for mark in marks {
-            let region = self.region(mark.page.region())?;
-            if !mark.holds(region) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
 
 /// The sum of the versions of these pages and of their region, or `None` while one is closed.
@@ -283,18 +214,4 @@ pub(super) fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Optio
     region.pages[pages]
         .iter()
         .try_fold(sum, |sum, page| Some(sum.wrapping_add(page.lock.begin()?.count())))
-}
-
-impl ReadMark {
-    /// Whether the page is as it was read, for who holds its lock.
-    pub(super) fn holds_for_holder(&self, region: &RegionState) -> bool {
-        region.lock.is_still_for_holder(self.region_version)
-            && region.pages[self.page.in_region()].lock.is_still_for_holder(self.page_version)
-    }
-
-    /// Whether the page is as it was read, and not about to be changed this moment.
-    pub(super) fn holds(&self, region: &RegionState) -> bool {
-        region.lock.is_still(self.region_version)
-            && region.pages[self.page.in_region()].lock.is_still(self.page_version)
-    }
 }

@@ -6,7 +6,7 @@
 //! which finds everything as usual; it is tried once. For whatever is not as usual the read begins anew in
 //! `read`, which knows what went wrong.
 //!
-//! Same steps as there: pin, range, versions, copy, versions.
+//! Same steps as there: pin, versions, range, copy, versions.
 
 use super::Engine;
 use super::at_home::makes_known;
@@ -156,14 +156,18 @@ impl Engine {
         // The last byte, which is in the same page. (Of no bytes it is the one before: they may begin where
         // the file ends.)
         let last = offset.wrapping_add(len as u64).wrapping_sub(1);
-        if last >= self.len() {
-            return None;
-        }
+        let first_len = if planted!(InPageLengthFirst) { self.len() } else { 0 };
         let page = PageIndex::of(offset);
         let region = self.state.touched(page.region())?;
         let place = page.in_region();
         let page = &region.pages[place];
         let look = Look::begin(&region.lock, &page.lock)?;
+        // After the versions: a length that was looked at before may be the one before a shrink, and a version the one
+        // after a write whose writer has seen the shrink.
+        let file_len = if planted!(InPageLengthFirst) { first_len } else { self.len() };
+        if last >= file_len {
+            return None;
+        }
         let validity = region.validity_of(page, place);
         Some(Begun { pinned, region, page, look, validity })
     }

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// The same, of pages of one region that are all valid on one side.
-    fn read_in_region(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+    pub(super) fn read_in_region(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);
         let Some(end) = end.filter(|end| *end > offset) else { return false };
         let (first, last) = (PageIndex::of(offset), PageIndex::of(end - 1));
@@ -69,15 +69,18 @@ impl Engine {
         // The home slot was asked for. Which of the two it is will be known when the pages' states are here.
         self.reflection.prefetch_read(layout::reflection(offset));
         let pinned = lane.pin_at_once();
-        if end > self.len() {
-            return pinned.has_not_read();
-        }
+        let first_len = if planted!(SeveralLengthFirst) { self.len() } else { 0 };
         let Some(region) = self.state.touched(first.region()) else {
             return pinned.has_not_read();
         };
         let Some(seen) = Versions::begin(region, pages.clone()) else {
             return pinned.has_not_read();
         };
+        // After the versions, as in `read_in_page`.
+        let file_len = if planted!(SeveralLengthFirst) { first_len } else { self.len() };
+        if end > file_len {
+            return pinned.has_not_read();
+        }
         let Some(side) = region.valid_side(pages.clone()) else {
             // (That they are on both is for the general way to note, which sees in how many pieces.)
             lane.recent.note_away(true);

@@ -10,6 +10,7 @@ use super::Engine;
 use super::clean_up;
 use super::gates::Gate;
 use super::lanes::Lane;
+use super::own_changes;
 use super::plan;
 use super::state::RegionState;
 use crate::bitmap::Validity;
@@ -81,11 +82,15 @@ impl Engine {
             durable.has_grown();
         }
         self.publish_len(new);
+        own_changes::note_length(self.number, None);
         Ok(())
     }
 
     /// Shows the new length, before this thread looks at anything else.
     fn publish_len(&self, new: u64) {
+        // Orders what was closed before the length: a transaction that has closed its words and finds the old length is
+        // seen by whoever finds the new one.
+        fence(Ordering::SeqCst);
         self.len.store(new, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -122,6 +127,7 @@ impl Engine {
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(Held::close));
         self.publish_len(new);
         drop((held, gate));
+        own_changes::note_length(self.number, Some(new));
         if let Some(durable) = &self.durable {
             // What is cut off belongs to the last durable point: first a new one, without it. And the
             // cut is durable before the next: that may grow the file again, over zeroes.

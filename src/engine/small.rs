@@ -111,7 +111,7 @@ impl Engine {
         // As early as can be, so that it is within what the processor looks ahead while it waits for the drain of
         // the operation before: requests for what will be missed.
         let page = PageIndex::of(offset);
-        let lane = self.lane();
+        let Some(lane) = self.lane_to_write() else { return false };
         let is_cold = !lane.recent.has(page);
         if is_cold {
             self.ask_for_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());

@@ -62,7 +62,7 @@ impl Engine {
         let Some(valid) = region.valid_side(pages.clone()) else { return false };
         let free = valid.other();
         let (file, at) = self.slot(free, offset);
-        let lane = self.lane();
+        let Some(lane) = self.lane_to_write() else { return false };
 
         let (one, mut several, _taken);
         let held = if count == 1 {

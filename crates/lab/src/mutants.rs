@@ -312,6 +312,18 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("messages", "calls_that_a_filter_refuses"))
         }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
+        ReadLengthFirst => by(test("atomic_mmap", "a_read_over_regions_beside_a_cut")),
+        MarkedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),
+        InPageLengthFirst => by(test("atomic_mmap", "a_read_of_one_page_beside_a_cut")),
+        SeveralLengthFirst => by(test("atomic_mmap", "a_read_of_several_pages_beside_a_cut")),
+        ToldLengthHolds => by(test("transactions", "a_length_that_was_told")),
+        WatchedNotCounted => by(test("transactions", "a_change_of_one_of_many_pages")),
+        HeldPageWatched => by(test("atomic_mmap", "a_page_that_a_writer_holds_is_not_watched")),
+        ReadsAloneNotChecked => by(test("transactions", "a_transaction_beside_its_own")),
+        OwnConflictRepeated | OwnChangesNotNoted => {
+            by(test("transactions", "an_update_that_changes_its_own_value"))
+        }
+        AnyConflictIsOwn => by(test("transactions", "a_conflict_with_another_thread")),
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
         NotClosedBeforeMarks => by_any(&[

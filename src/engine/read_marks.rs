@@ -1,0 +1,383 @@
+//! Holds what a transaction has read, and the checks that all of it is of one state.
+//!
+//! A mark is a page with the versions that a read has seen. The file's length is read as well: a read that succeeds says
+//! that the file reaches at least so far, and an [`Error::OutOfRange`] says exactly how long it is. The length is checked
+//! by its value: at the moment of a check all versions and the length are as the transaction has seen them. (A page that
+//! a shrink has cut off has a new version before the file grows again.)
+//!
+//! After each read the transaction's other reads are checked. A few marks are looked at one by one. The pages of many
+//! are *watched* instead: their bits in their region send a writer the long way round (`at_home`), and there it counts
+//! that it changes a watched page. While the count stays, nothing that is watched has changed: a read looks at one word.
+//!
+//! Invariants:
+//! - a writer looks at the bits under the page's lock, before it changes what readers see;
+//! - a mark is watched by a reader that has set the bits, has found the page and its region free after that, has found the
+//!   bits still set after that, and the versions as they were.
+//!
+//! May import what `read` may.
+
+use super::Engine;
+use super::lanes::Lane;
+use super::read::ATTEMPTS;
+use super::state::RegionState;
+use super::stats::Counter;
+use crate::bitmap::span;
+use crate::error::{Error, Result};
+use crate::lock::{Patience, Version};
+use crate::mutant::{planted, unless};
+use crate::primitive::{AtomicU64, Ordering, fence};
+use crate::units::PageIndex;
+
+/// Marks up to this number are looked at one by one after each read.
+const FEW: usize = if cfg!(shuttle) { 1 } else { 32 };
+
+/// A page that a transaction has read, and the versions under which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReadMark {
+    pub page: PageIndex,
+    region_version: Version,
+    page_version: Version,
+}
+
+/// What a transaction was told about the file's length, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Told {
+    /// The file reaches to here: the end of the furthest read.
+    at_least: u64,
+    /// A write was accepted that ends here.
+    writes_to: u64,
+    /// The length that an error has named.
+    exactly: Option<u64>,
+}
+
+impl Told {
+    /// Returns whether a file of `len` bytes is as the transaction's reads were told.
+    fn holds(&self, len: u64) -> bool {
+        let is_long_enough = self.at_least <= len || planted!(CutMarksHold);
+        let is_exact = self.exactly.is_none_or(|told| told == len);
+        is_long_enough && (is_exact || planted!(ToldLengthHolds))
+    }
+}
+
+/// Everything that a transaction has read.
+#[derive(Default, Debug)]
+pub(crate) struct ReadMarks {
+    pages: Vec<ReadMark>,
+    told: Told,
+    /// The length when everything was found as it was read, the last time.
+    seen_len: u64,
+    /// How often watched pages had been changed when all marks were found watched and as they were.
+    watched_at: Option<u64>,
+}
+
+impl ReadMarks {
+    /// Number of marks: one a page and read.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Returns whether nothing was read, and nothing was told about the length.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.told.at_least == 0 && self.told.exactly.is_none()
+    }
+
+    /// The marks.
+    pub fn pages(&self) -> &[ReadMark] {
+        &self.pages
+    }
+
+    /// Returns whether an error has named the length.
+    pub fn was_told_length(&self) -> bool {
+        self.told.exactly.is_some()
+    }
+
+    /// Returns whether a file of `len` bytes is as the reads were told.
+    pub fn told_holds(&self, len: u64) -> bool {
+        self.told.holds(len)
+    }
+
+    /// Returns whether a file of `len` bytes is as reads and writes were told.
+    pub fn told_holds_for_all(&self, len: u64) -> bool {
+        self.told.holds(len) && self.told.writes_to <= len
+    }
+}
+
+/// Counts the changes of watched pages.
+#[derive(Debug)]
+pub struct Watched(AtomicU64);
+
+impl Watched {
+    /// None.
+    pub fn new() -> Self {
+        Watched(AtomicU64::new(0))
+    }
+
+    /// A watched page is about to change. By a writer that holds its lock: who sees the change sees the count.
+    pub fn note_change(&self) {
+        unless!(WatchedNotCounted, self.0.fetch_add(1, Ordering::SeqCst));
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Engine {
+    /// Fills `to` from `offset` and adds the pages' versions to `marks`. `Ok(false)`: what `marks` held before does not
+    /// hold any more, so the two reads are not of one state.
+    ///
+    /// An [`Error::OutOfRange`] is noted as what was told about the length.
+    pub fn read_marked(&self, to: &mut [u8], offset: u64, marks: &mut ReadMarks) -> Result<bool> {
+        self.check_usable()?;
+        let known = marks.pages.len();
+        let lane = self.lane_after_own_writes();
+        let mut patience = Patience::new();
+        for _ in 0..ATTEMPTS {
+            marks.pages.truncate(known);
+            match self.try_read_marked(&lane, to, offset, marks) {
+                Ok(Some(len)) => {
+                    lane.stats.bump(Counter::Reads, 1);
+                    let end = offset + to.len() as u64;
+                    marks.told.at_least = marks.told.at_least.max(end);
+                    return self.all_hold(marks, known, len);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    marks.pages.truncate(known);
+                    return self.note_told(marks, error);
+                }
+            }
+            if !self.marks_hold(marks)? {
+                break;
+            }
+            lane.stats.bump(Counter::ReadRetries, 1);
+            patience.wait();
+        }
+        marks.pages.truncate(known);
+        Ok(false)
+    }
+
+    /// Fills `to` and appends the pages' marks. Returns the length of the state that was read.
+    fn try_read_marked(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+        marks: &mut ReadMarks,
+    ) -> Result<Option<u64>> {
+        let _pinned = lane.pin();
+        let range = self.check_range(offset, to.len() as u64)?;
+        let known = marks.pages.len();
+        for span in span::pages(range.clone()) {
+            let region = self.region(span.page.region())?;
+            let page = &region.pages[span.page.in_region()];
+            let (Some(region_version), Some(page_version)) =
+                (region.lock.begin(), page.lock.begin())
+            else {
+                return Ok(None);
+            };
+            marks.pages.push(ReadMark { page: span.page, region_version, page_version });
+        }
+        // After the versions, as in `try_read`.
+        let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
+        if range.end > len {
+            // An error, unless the file has grown again.
+            return self.check_range(offset, to.len() as u64).map(|_| None);
+        }
+        self.gather(to, range)?;
+        // As in `try_read`: the second look comes after the copy.
+        fence(Ordering::Acquire);
+        let holds = self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
+        Ok(holds.then_some(len))
+    }
+
+    /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction. `Ok(false)`: what `marks`
+    /// held before does not hold any more.
+    pub fn check_write_marked(&self, offset: u64, len: u64, marks: &mut ReadMarks) -> Result<bool> {
+        let file_len = self.len();
+        let end = match offset.checked_add(len) {
+            Some(end) if end <= file_len => end,
+            _ => match self.check_range(offset, len) {
+                Ok(range) => range.end,
+                Err(error) => return self.note_told(marks, error),
+            },
+        };
+        marks.told.writes_to = marks.told.writes_to.max(end);
+        // That a file reaches so far which did not when the transaction read is something new, of a later state.
+        if end > marks.seen_len && !marks.is_empty() {
+            self.all_hold(marks, marks.pages.len(), file_len)
+        } else {
+            Ok(true)
+        }
+    }
+
+    /// Notes a length that an error names, and hands the error on, if all that was read before is of the same state.
+    fn note_told(&self, marks: &mut ReadMarks, error: Error) -> Result<bool> {
+        let Error::OutOfRange { file_len, .. } = &error else { return Err(error) };
+        let before = marks.told.exactly.replace(*file_len);
+        let is_other = before.is_some_and(|before| before != *file_len);
+        // The length is looked at once more there, before the versions.
+        if (is_other && !planted!(ToldLengthHolds)) || !self.marks_hold(marks)? {
+            return Ok(false);
+        }
+        Err(error)
+    }
+
+    /// Returns whether the first `known` marks still hold, and what was told. The other marks, of the last read, have held
+    /// when the file was `len` bytes long: so all of it is of that moment.
+    fn all_hold(&self, marks: &mut ReadMarks, known: usize, len: u64) -> Result<bool> {
+        if planted!(EarlierMarksNotChecked) {
+            return Ok(true);
+        }
+        if !marks.told_holds_for_all(len) {
+            return Ok(false);
+        }
+        marks.seen_len = len;
+        if marks.pages.len() <= FEW {
+            return self.pages_hold(&marks.pages[..known]);
+        }
+        // While the count stays, every mark has been as it is since it was watched.
+        if let Some(watched_at) = marks.watched_at
+            && self.watch(&marks.pages[known..])?
+            && self.watched.count() == watched_at
+        {
+            return Ok(true);
+        }
+        // Before the look at the marks: what is counted after is looked at again.
+        let count = self.watched.count();
+        let are_watched = self.watch(&marks.pages)?;
+        marks.watched_at = are_watched.then_some(count);
+        self.pages_hold(&marks.pages[..known])
+    }
+
+    /// Watches the pages of `marks`. Returns whether all of them are watched and as they were.
+    fn watch(&self, marks: &[ReadMark]) -> Result<bool> {
+        let mut are_all = true;
+        for mark in marks {
+            let region = self.region(mark.page.region())?;
+            let place = mark.page.in_region();
+            if !region.is_watched(place) {
+                region.set_watched(place);
+            }
+            // Sequentially consistent, as the steps before and as a writer's: it takes the lock and then looks at the
+            // bits. So it sees them, or its lock is seen here.
+            let page = &region.pages[place].lock;
+            let is_free = !region.lock.is_held() && !page.is_held() || planted!(HeldPageWatched);
+            // A holder that has let go may have cleared the bits.
+            are_all &= is_free && region.is_watched(place) && mark.holds(region);
+        }
+        Ok(are_all)
+    }
+
+    /// Returns whether the length and all pages are as they were read and told. The length is looked at first: at that
+    /// moment the pages are as they were read, if their versions are so after it.
+    pub fn marks_hold(&self, marks: &ReadMarks) -> Result<bool> {
+        let len = self.len();
+        Ok(marks.told_holds_for_all(len) && self.pages_hold(&marks.pages)?)
+    }
+
+    /// Returns whether a page that was read has changed, and is one that `is_own` names.
+    pub fn any_changed(
+        &self,
+        marks: &ReadMarks,
+        is_own: impl Fn(PageIndex) -> bool,
+    ) -> Result<bool> {
+        for mark in &marks.pages {
+            if !mark.holds(self.region(mark.page.region())?) && is_own(mark.page) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn pages_hold(&self, marks: &[ReadMark]) -> Result<bool> {
+        for mark in marks {
+            if !mark.holds(self.region(mark.page.region())?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl ReadMark {
+    /// Whether the page is as it was read, for who holds its lock.
+    pub(super) fn holds_for_holder(&self, region: &RegionState) -> bool {
+        region.lock.is_still_for_holder(self.region_version)
+            && region.pages[self.page.in_region()].lock.is_still_for_holder(self.page_version)
+    }
+
+    /// Whether the page is as it was read, and not about to be changed this moment.
+    pub(super) fn holds(&self, region: &RegionState) -> bool {
+        region.lock.is_still(self.region_version)
+            && region.pages[self.page.in_region()].lock.is_still(self.page_version)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::lock::lock_page;
+    use crate::units::{PAGE, RegionIndex};
+    use crate::{AtomicMappedFile, Medium};
+
+    const PAGES: u64 = 2 * FEW as u64;
+
+    fn file(folder: &std::path::Path) -> AtomicMappedFile {
+        let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
+        options.open(folder.join("state.dat")).expect("a pair")
+    }
+
+    fn read(engine: &Engine, page: u64, marks: &mut ReadMarks) -> bool {
+        engine.read_marked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
+    }
+
+    /// A writer that has looked at the bits before they were set does not count its change.
+    #[test]
+    fn a_page_that_a_writer_holds_is_not_watched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path());
+        let (engine, mut marks) = (file.engine(), ReadMarks::default());
+        assert!(read(engine, 0, &mut marks));
+        let region = engine.state.touched(RegionIndex(0)).expect("it was read");
+        let held = lock_page(&region.lock, &region.pages[5].lock);
+        engine.leave_home(RegionIndex(0), region, 1 << 5);
+        assert!((0..PAGES).all(|page| read(engine, page % 60, &mut marks)));
+        assert_eq!(marks.watched_at, None, "it may change at any moment");
+        held.close();
+        drop(held);
+        assert!(!read(engine, 0, &mut marks), "it has changed");
+    }
+
+    /// While nothing is changed, the marks are gone through once.
+    #[test]
+    fn many_marks_are_gone_through_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path());
+        let (engine, mut marks) = (file.engine(), ReadMarks::default());
+        (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
+        assert_eq!(marks.watched_at, Some(engine.watched.count()));
+        // What is not watched may change: this transaction looks at no mark for it.
+        file.store(200 * PAGE as u64, &1u64).expect("a store");
+        assert_eq!(marks.watched_at, Some(engine.watched.count()));
+        file.store(5 * PAGE as u64, &1u64).expect("a store");
+        assert_ne!(marks.watched_at, Some(engine.watched.count()));
+        assert!(!read(engine, 0, &mut marks));
+    }
+
+    /// A transaction that has ended leaves its bits behind. The next writer takes them away, once.
+    #[test]
+    fn a_watch_ends_with_the_first_write() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path());
+        let (engine, mut marks) = (file.engine(), ReadMarks::default());
+        (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
+        drop(marks);
+        let region = engine.state.touched(RegionIndex(0)).expect("it was read");
+        assert!(region.is_watched(5));
+        let count = engine.watched.count();
+        (0..3u64).for_each(|n| file.store(5 * PAGE as u64, &n).expect("a store"));
+        assert_eq!((region.is_watched(5), engine.watched.count()), (false, count + 1));
+    }
+}

@@ -1,0 +1,117 @@
+//! Tests: a read pauses right after its look at the length, and a shrink goes by.
+//!
+//! Meanwhile the file becomes shorter, and a writer that has seen the new length writes to the part that stays. The
+//! shrink cannot clean up before the reader has unpinned its lane: the old bytes past the new end are there still.
+//! A read that returns them together with what the writer wrote has returned a state that never was.
+
+use super::Engine;
+use super::pause;
+use super::read_marks::ReadMarks;
+use crate::units::{PAGE, REGION};
+use crate::{AtomicMappedFile, Medium};
+use std::sync::mpsc::channel;
+
+const OLD: u8 = 1;
+const NEW: u8 = 2;
+const LEN: u64 = 4 * REGION as u64;
+
+/// Every byte is `OLD`, all regions are touched, and this thread has published nothing.
+fn file(folder: &std::path::Path) -> AtomicMappedFile {
+    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
+    let file = options.open(folder.join("state.dat")).expect("a pair");
+    for _ in 0..2 {
+        file.write_at(&[OLD; LEN as usize], 0).expect("a write");
+    }
+    file.read_at(&mut [0; LEN as usize], 0).expect("a read");
+    file.read_at(&mut [0; 8], 0).expect("a read");
+    file
+}
+
+/// Lets `read` fill `len` bytes from `offset` and pause after its first look at the length; the file's new end lies
+/// `len - cut` bytes behind `offset`. Fails if the read returns `NEW` in front of `OLD` bytes past the new end.
+fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u8]) -> bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = file(folder.path());
+    let new_len = offset + (len - cut) as u64;
+    let (pauses, has_paused) = channel();
+    let (goes_on, may_go_on) = channel::<()>();
+    std::thread::scope(|scope| {
+        let shrinker = scope.spawn({
+            let file = &file;
+            move || {
+                // No pause: the read asked for no length.
+                let Ok(()) = has_paused.recv() else { return };
+                std::thread::scope(|scope| {
+                    scope.spawn(|| file.set_len(new_len).expect("shorter"));
+                    while file.len() != new_len {
+                        std::thread::yield_now();
+                    }
+                    file.write_at(&[NEW; 8], offset).expect("a write of who has seen the end");
+                    goes_on.send(()).expect("the reader waits");
+                });
+            }
+        });
+        pause::at_next_length(move || {
+            pauses.send(()).expect("the other thread waits");
+            may_go_on.recv().expect("an answer");
+        });
+        let mut to = vec![0; len];
+        let is_read = read(file.engine(), &mut to);
+        shrinker.join().expect("no panic");
+        let is_mixed = to[0] == NEW && to[len - cut..].contains(&OLD);
+        assert!(!(is_read && is_mixed), "what was written after the cut, and what was cut off");
+        assert_eq!(file.len(), new_len, "the read has paused");
+    });
+}
+
+#[test]
+fn a_read_of_one_page_beside_a_cut_is_of_one_state() {
+    // The new end cuts the page in two.
+    let offset = REGION as u64;
+    check(offset, 256, 128, |engine, to| {
+        let lane = engine.lane_at_hand().expect("a lane");
+        engine.read_home(lane, to, offset)
+    });
+    check(offset, 256, 128, |engine, to| {
+        let lane = engine.lane_at_hand().expect("a lane");
+        engine.read_either::<true>(lane, to, offset)
+    });
+}
+
+#[test]
+fn a_read_of_several_pages_beside_a_cut_is_of_one_state() {
+    for cut in [PAGE, PAGE / 2] {
+        check(REGION as u64, 2 * PAGE, cut, |engine, to| {
+            let lane = engine.lane_at_hand().expect("a lane");
+            engine.read_in_region(lane, to, REGION as u64)
+        });
+    }
+}
+
+#[test]
+fn a_read_over_regions_beside_a_cut_is_of_one_state() {
+    for cut in [REGION, PAGE / 2] {
+        check(REGION as u64, 2 * REGION, cut, |engine, to| {
+            let mut pieces = 0;
+            let read = engine.try_read(&engine.lane(), to, REGION as u64, &mut pieces);
+            read.is_ok_and(|is_read| is_read)
+        });
+    }
+}
+
+#[test]
+fn a_transactions_read_beside_a_cut_is_of_one_state() {
+    for cut in [REGION, PAGE / 2] {
+        check(REGION as u64, 2 * REGION, cut, |engine, to| {
+            let read = engine.read_marked(to, REGION as u64, &mut ReadMarks::default());
+            read.is_ok_and(|is_read| is_read)
+        });
+    }
+}
+
+#[test]
+fn a_plain_read_beside_a_cut_is_of_one_state() {
+    for (len, cut) in [(256, 128), (2 * PAGE, PAGE), (2 * REGION, REGION)] {
+        check(REGION as u64, len, cut, |engine, to| engine.read(to, REGION as u64).is_ok());
+    }
+}
