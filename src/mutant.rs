@@ -322,6 +322,7 @@ mutants! {
     }
     "engine/close.rs" {
         DamagedWordsNotNoted "damaged-words-not-noted": "a spatial close takes the durable words of a closed pair for right",
+        DropMakesPoint "drop-makes-point": "dropping a handle makes half a save durable",
         CloseNoPoint "close-no-point": "a close begins without a durable point",
         CloseSettlesNothing "close-settles-nothing": "closing does not flush what entries vouch for",
         CloseNotDrained "close-not-drained": "closing does not drain before the session ends",
@@ -365,7 +366,10 @@ mutants! {
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
         JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
         NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
-        NotRolledForward "not-rolled-forward": "after a death the durable words are not brought up to it",
+        OpeningIsNoPoint "opening-is-no-point": "what the death of the process has left is no durable point when opening returns",
+        DeadSessionNotSynced "dead-session-not-synced": "the session of a dead process is closed before its data is durable",
+        FoundSessionNotSynced "found-session-not-synced": "a superblock is written while the other copy is in the page cache only",
+        BegunWordsNotSynced "begun-words-not-synced": "a session begins before its durable words are durable",
         NotReplayed "not-replayed": "records are not replayed",
         ReplayNotSynced "replay-not-synced": "the journal is voided before what was replayed is durable",
         WorkingWordsKept "working-words-kept": "working words are believed after a restart",
@@ -373,14 +377,16 @@ mutants! {
         RegionsNotBegun "regions-not-begun": "a pair gets durable words only where it has slice words",
         PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
     }
+    "file.rs" {
+        EarlierCloseNoPoint "earlier-close-no-point": "who closes one of several handles makes no durable point, and a drop takes it back",
+    }
     "recovery/mod.rs" {
-        TrustedWordsNotNoted "trusted-words-not-noted": "the durable words of a pair that is trusted are taken for right",
+        TrustedWordsKept "trusted-words-kept": "the durable words of a pair that is trusted are taken for right",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",
         OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
         OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
         OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
-        CutBeforePoint "cut-before-point": "opening cuts off what belongs to the last durable point",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
@@ -397,6 +403,7 @@ mutants! {
         MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
         MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
         SessionStands "session-stands": "a new session keeps the number of the last one",
+        EmptiedNotSynced "emptied-not-synced": "the journal of an emptied reflection file is removed while that it is empty is in the page cache only",
         SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
     }

@@ -106,7 +106,11 @@ impl Options {
         self
     }
 
-    /// How dropping the last handle closes the file.
+    /// How dropping the last handle closes the file. Default: [`CloseMode::Spatial`].
+    ///
+    /// With [`Durability::AllOrNothing`] this is for a file in which nothing has changed since the last durable point.
+    /// Otherwise dropping closes with [`CloseMode::Unsynced`], whatever is chosen here: a handle that an early return or
+    /// a panic drops makes no half of a save durable. Call `sync`, or `close`, when it is whole.
     pub fn close_on_drop(mut self, mode: CloseMode) -> Self {
         self.close_on_drop = mode;
         self

@@ -214,6 +214,13 @@ impl Engine {
         Ok(())
     }
 
+    /// Returns `true` if something may have changed since the last durable point.
+    pub(super) fn has_changed(&self) -> bool {
+        self.durable.as_ref().is_some_and(|durable| {
+            !durable.regions.lock().is_empty() || durable.len.load(Ordering::Relaxed) != self.len()
+        })
+    }
+
     /// The same for who holds `resizing` for writing: nobody else makes one then.
     pub(super) fn durable_point_while_resizing(
         &self,

@@ -243,7 +243,7 @@ impl Engine {
         self.background.begin_interval(&self.this);
     }
 
-    /// Notes every page that differs from the last durable point: what a process that died has left.
+    /// Notes every page whose words say that it differs from the last durable point.
     pub fn note_all_changed(&self) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         self.touch_regions_with_words(0..self.len())?;

@@ -155,16 +155,6 @@ impl Engine {
         }
     }
 
-    /// Goes on with a shrink in the middle of which a process died: what it cuts off belongs to the last
-    /// durable point still.
-    pub fn finish_shrink(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
-        let lane = self.lane();
-        let _one_at_a_time = self.resizing.write();
-        self.durable_point_while_resizing(&lane, durable, true)?;
-        self.clean_up_past(&lane, self.len())
-    }
-
     /// Touches the region that `len` cuts in two. It is the only one past the end that an operation
     /// may still touch: its mirrors must not be read while the words past the end are zeroed.
     fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {

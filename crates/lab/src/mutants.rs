@@ -258,7 +258,11 @@ fn fate(mutant: Mutant) -> Fate {
         | ShrinkNoPoint
         | CloseNoPoint
         | NewestNotMadeDurable
-        | NotRolledForward
+        | OpeningIsNoPoint
+        | DeadSessionNotSynced
+        | EmptiedNotSynced
+        | FoundSessionNotSynced
+        | BegunWordsNotSynced
         | NotReplayed
         | ReplayNotSynced
         | WorkingWordsKept
@@ -267,11 +271,12 @@ fn fate(mutant: Mutant) -> Fate {
         RegionsNotBegun => by(test("durable", "a_long_pair_gets_its_durable_points")),
         PunchDurableSlots => by(test("atomic_mmap", "slots_of_the_durable_point")),
         PastPointKept => by(test("durable", "what_lies_past_the_last_point")),
-        CutBeforePoint => by(test("durable", "a_shrink_that_died")),
         LongPointTaken => by(test("durable", "a_point_that_is_too_long")),
-        DamagedWordsNotNoted | TrustedWordsNotNoted => {
+        DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
+        DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
+        EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
         CutOffLeadStays => by(test("atomic_mmap", "nobody_waits_for_a_leader")),
         FailedTurnCounts => by(test("durable", "who_waits_for_a_point_that_fails")),
