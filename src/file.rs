@@ -97,7 +97,7 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
-    /// [`Error::TooLarge`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
+    /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
     /// [`Durability::EveryWrite`] also what [`sync`](Self::sync) returns: the write is in memory then, and
     /// nobody knows whether it is durable.
     #[inline]
@@ -240,7 +240,7 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
-    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
+    /// cut off, [`Error::Overdue`] of a longer length, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
     /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
     /// succeeded nevertheless. So has one whose durable point failed.
     pub fn set_len(&self, len: u64) -> Result<()> {
@@ -301,6 +301,16 @@ impl AtomicMappedFile {
     /// What all handles of this file did since it was opened.
     pub fn stats(&self) -> Stats {
         self.engine().stats()
+    }
+
+    /// Returns an error if the next write would fail whatever it writes: [`Error::Overdue`] if the durable points of
+    /// [`Options::sync_every`] fail, [`Error::Poisoned`], [`Error::Forked`]. For a program that writes seldom and wants to
+    /// hear of it. Touches no file.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn health(&self) -> Result<()> {
+        self.engine().health()
     }
 
     /// Another handle to the same open file.

@@ -128,6 +128,8 @@ mutants! {
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
         CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
         CutOffLeadStays "cut-off-lead-stays": "who was to make a durable point leads for ever after a panic",
+        OverdueForGood "overdue-for-good": "writes fail for good once a point at an interval has failed",
+        FollowersKeepLanes "followers-keep-lanes": "who waits for another thread's durable point keeps its lane",
         FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
         RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
         FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
@@ -135,6 +137,9 @@ mutants! {
         CheckpointNotSynced "checkpoint-not-synced": "a checkpoint syncs nothing",
         FlushHomeNotSynced "flush-home-not-synced": "the home file is not synced for a base or checkpoint",
         FlushReflectionNotSynced "flush-reflection-not-synced": "nor the reflection file",
+    }
+    "engine/sync.rs" {
+        OverdueForgotten "overdue-forgotten": "a point at an interval that fails and does not poison is not heard of",
     }
     "engine/journal.rs" {
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
@@ -208,9 +213,11 @@ mutants! {
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
         AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
+        LaneHandedToNobody "lane-handed-to-nobody": "who gives a shared lane back wakes no thread that waits for one",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
     }
     "engine/mod.rs" {
+        NoThreadNoMatter "no-thread-no-matter": "no thread can be started that makes points at an interval, and opening says nothing",
         WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
     }
     "engine/read.rs" {

@@ -124,7 +124,12 @@ impl Options {
 
     /// Calls `sync` in the background, again and again after so long, where durable points are kept: on
     /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`] everywhere. (Elsewhere `sync` has nothing
-    /// to do.) A failure poisons the handle, as that of any `sync`. Default: no.
+    /// to do.) Default: no.
+    ///
+    /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if no thread can be started for it. A point that
+    /// fails poisons the handle, as any `sync` that fails does; or, where it failed before anything was done (no space
+    /// for a longer journal), every write fails with [`Error::Overdue`](crate::Error::Overdue) until a point is made.
+    /// [`health`](AtomicMappedFile::health) asks, and [`Stats::failed_points`](crate::Stats::failed_points) counts.
     pub fn sync_every(mut self, interval: Duration) -> Self {
         self.sync_every = Some(interval);
         self
@@ -146,8 +151,8 @@ impl Options {
     /// [`Error::Busy`](crate::Error::Busy) if it is open already,
     /// [`Error::Mismatch`](crate::Error::Mismatch) if the two files do not go together,
     /// [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
-    /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace), or
-    /// what the system says. Neither file was changed then, but for what
+    /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace),
+    /// [`Error::NoThread`](crate::Error::NoThread), or what the system says. Neither file was changed then, but for what
     /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.
     pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
         AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())

@@ -27,11 +27,12 @@ use crate::format::layout::{LANE_COUNT, PRIVATE_LANES, RING};
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
 use crate::platform::barrier;
-use crate::primitive::{self, AtomicBool, AtomicU64, OnceBox, Ordering, fence};
+use crate::primitive::{self, AtomicBool, AtomicU64, Condvar, Mutex, OnceBox, Ordering, fence};
 use crate::thread::{self, Tag};
 use crate::units::{LaneIndex, PageIndex, SLICE};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 #[cfg(not(any(loom, shuttle)))]
 use std::mem::offset_of;
 use std::sync::Weak;
@@ -335,6 +336,8 @@ pub struct Lanes {
     /// Each is made when a thread takes it for the first time: few files ever have more than a few.
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     gates: CachePadded<Gates>,
+    /// Threads that wait for a shared lane.
+    queue: Queue,
     /// The gate of who is alone was shut, for good, and nobody is inside any more.
     are_shared: AtomicBool,
 }
@@ -348,8 +351,29 @@ impl std::ops::Index<LaneIndex> for Lanes {
     }
 }
 
+/// Where threads wait for a shared lane: parked, and served in turn.
+#[derive(Debug)]
+struct Queue {
+    /// How many threads wait. Changed under `handed`.
+    waiting: AtomicU64,
+    /// Lanes that are taken for threads that wait, and not fetched yet.
+    handed: Mutex<VecDeque<LaneIndex>>,
+    arrived: Condvar,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Queue {
+            waiting: AtomicU64::new(0),
+            handed: Mutex::new(VecDeque::new()),
+            arrived: Condvar::new(),
+        }
+    }
+}
+
 /// A lane in use by one operation.
 pub struct InUse<'a> {
+    lanes: &'a Lanes,
     lane: &'a Lane,
     index: LaneIndex,
 }
@@ -387,7 +411,7 @@ impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_private() {
-            self.lane.taken.store(false, Ordering::Release);
+            self.lanes.give_back_shared(self.lane);
         }
     }
 }
@@ -443,6 +467,7 @@ impl Lanes {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
             gates: CachePadded::new(Gates::new()),
+            queue: Queue::new(),
             are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
@@ -544,7 +569,7 @@ impl Lanes {
     #[inline]
     pub fn mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
         match thread::lane_of(file) {
-            Some(index) => InUse { lane: &self[index], index },
+            Some(index) => InUse { lanes: self, lane: &self[index], index },
             None => self.look_for_mine(file, keeper),
         }
     }
@@ -581,17 +606,54 @@ impl Lanes {
             thread::remember(file, lane);
         }
         let index = mine.unwrap_or_else(|| self.borrow_shared(file));
-        InUse { lane: &self[index], index }
+        InUse { lanes: self, lane: &self[index], index }
     }
 
+    /// Takes a shared lane, behind the threads that wait for one already.
     fn borrow_shared(&self, file: u64) -> LaneIndex {
-        let mut patience = Patience::new();
-        loop {
-            let found = self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES);
-            if let Some(lane) = found {
-                return lane;
+        if self.queue.waiting.load(Ordering::Relaxed) == 0
+            && let Some(lane) = self.claim_shared(file)
+        {
+            return lane;
+        }
+        let mut handed = self.queue.handed.lock();
+        let waiting = self.queue.waiting.load(Ordering::Relaxed);
+        self.queue.waiting.store(waiting + 1, Ordering::Relaxed);
+        // Orders the count before the look at the lanes: a thread that gives one back after that finds the count.
+        fence(Ordering::SeqCst);
+        let mine = loop {
+            let lane = handed.pop_front().or_else(|| self.claim_shared(file));
+            if let Some(lane) = lane {
+                break lane;
             }
-            patience.wait();
+            self.queue.arrived.wait(&mut handed);
+        };
+        let waiting = self.queue.waiting.load(Ordering::Relaxed);
+        self.queue.waiting.store(waiting - 1, Ordering::Relaxed);
+        mine
+    }
+
+    fn claim_shared(&self, file: u64) -> Option<LaneIndex> {
+        self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES)
+    }
+
+    /// Gives a shared lane back, or hands it to a thread that waits.
+    #[cold]
+    #[inline(never)]
+    fn give_back_shared(&self, lane: &Lane) {
+        // Release: what the operation did in the lane comes before.
+        lane.taken.store(false, Ordering::Release);
+        // Orders that before the look at the count, as `borrow_shared` does it the other way round.
+        fence(Ordering::SeqCst);
+        if self.queue.waiting.load(Ordering::Relaxed) == 0 || planted!(LaneHandedToNobody) {
+            return;
+        }
+        let mut handed = self.queue.handed.lock();
+        while self.queue.waiting.load(Ordering::Relaxed) > handed.len() as u64
+            && let Some(lane) = self.claim_shared(0)
+        {
+            handed.push_back(lane);
+            self.queue.arrived.notify_one();
         }
     }
 
@@ -689,6 +751,53 @@ mod tests {
             }
         });
         assert_eq!(shared.load(Ordering::Relaxed), 8);
+    }
+
+    /// It looked for one again and again, a tenth of a millisecond apart, and others came before it.
+    #[test]
+    fn a_thread_that_waits_for_a_shared_lane_is_woken_when_one_is_given_back() {
+        let (k, file) = new_keeper();
+        let (say, said) = std::sync::mpsc::channel();
+        let taken = std::sync::Barrier::new(LANE_COUNT + 1);
+        let end = std::sync::Barrier::new(LANE_COUNT + 1);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        std::thread::scope(|s| {
+            for _ in 0..LANE_COUNT {
+                s.spawn(|| {
+                    let weak = keeper(&k);
+                    let lane = k.lanes.mine(file, &weak);
+                    taken.wait();
+                    if !lane.is_private() {
+                        wait.lock().recv().expect("the test says when");
+                    }
+                    drop(lane);
+                    end.wait();
+                });
+            }
+            taken.wait();
+            let late: Vec<_> = (0..4)
+                .map(|_| {
+                    let say = say.clone();
+                    let (k, weak) = (&k, keeper(&k));
+                    s.spawn(move || {
+                        drop(k.lanes.mine(file, &weak));
+                        say.send(()).expect("the test waits");
+                    })
+                })
+                .collect();
+            while k.lanes.queue.waiting.load(Ordering::Relaxed) < late.len() as u64 {
+                std::thread::yield_now();
+            }
+            // One lane, from one to the next.
+            go.send(()).expect("a thread waits");
+            let patience = std::time::Duration::from_secs(20);
+            let woken = late.iter().filter(|_| said.recv_timeout(patience).is_ok()).count();
+            (1..LANE_COUNT - PRIVATE_LANES).for_each(|_| go.send(()).expect("a thread waits"));
+            end.wait();
+            assert_eq!(woken, 4);
+        });
+        assert_eq!(k.lanes.queue.waiting.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Engine {
         let lane = self.lane();
         let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
         let old = self.len();
+        if let Some(durable) = &self.durable
+            && new > old
+        {
+            self.check_not_overdue(durable)?;
+        }
         if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // A shrink or a growth that was not finished for lack of something.
             self.clean_up_past(&lane, old)?;

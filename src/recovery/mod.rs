@@ -265,11 +265,6 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         }
         None => None,
     };
-    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
-        undo.keep();
-    }
-    // From here on by closing the pair.
-    home.is_locked = false;
     let engine = Engine::new(Setup {
         platform,
         home: home_file,
@@ -286,7 +281,12 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         durability: options.durability,
         sync_every: options.sync_every,
     });
-    engine.begin_interval();
+    engine.begin_interval()?;
+    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
+        undo.keep();
+    }
+    // From here on by closing the pair.
+    home.is_locked = false;
     Ok(engine)
 }
 

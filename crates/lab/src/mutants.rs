@@ -275,6 +275,13 @@ fn fate(mutant: Mutant) -> Fate {
         DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
+        OverdueForgotten => by(test("unheard", "writes_fail_while_the_points")),
+        OverdueForGood => by(test("unheard", "writes_fail_while_the_points")),
+        NoThreadNoMatter => by(test("unheard", "opening_fails_if_no_thread")),
+        FollowersKeepLanes => {
+            by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
+        }
+        LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
