@@ -35,7 +35,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 #[cfg(not(any(loom, shuttle)))]
 use std::mem::offset_of;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// One lane of each kind: two threads are enough to compete for it, and every word costs an
 /// explorer of executions.
@@ -90,6 +90,8 @@ pub struct Lane {
     /// rest, so that a look for a page reads few lines.
     pages: [AtomicU64; RING],
     records: [Record; RING],
+    /// Threads that wait for a shared lane of the file.
+    queue: Arc<Queue>,
 }
 
 // A model checker's words are larger.
@@ -154,8 +156,9 @@ impl Drop for AtOnce<'_> {
 }
 
 impl Lane {
-    fn new() -> Self {
+    fn new(queue: Arc<Queue>) -> Self {
         Lane {
+            queue,
             taken: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             pages: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -316,6 +319,27 @@ impl Lane {
         Sequence::from_bits(self.vouch_sequence.load(Ordering::Relaxed))
     }
 
+    /// Gives back this lane, which is a shared one, or hands it to a thread that waits for one.
+    #[cold]
+    #[inline(never)]
+    fn give_back_shared(&self, index: LaneIndex) {
+        // Release: what the operation did in the lane comes before.
+        self.taken.store(false, Ordering::Release);
+        // Orders that before the look at the count: a thread that counts itself and then finds no lane free is found here.
+        fence(Ordering::SeqCst);
+        if self.queue.waiting.load(Ordering::Relaxed) == 0 || planted!(LaneHandedToNobody) {
+            return;
+        }
+        let mut handed = self.queue.handed.lock();
+        let may_hand = self.queue.waiting.load(Ordering::Relaxed) > handed.len() as u64;
+        // Another thread may have claimed it meanwhile: that one hands it on.
+        let taken = (Ordering::Acquire, Ordering::Relaxed);
+        if may_hand && self.taken.compare_exchange(false, true, taken.0, taken.1).is_ok() {
+            handed.push_back(index);
+            self.queue.arrived.notify_one();
+        }
+    }
+
     /// What the entries of the ring are about, for when nobody operates.
     pub fn all_live(&self) -> impl Iterator<Item = PageIndex> + '_ {
         self.pages
@@ -337,7 +361,7 @@ pub struct Lanes {
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     gates: CachePadded<Gates>,
     /// Threads that wait for a shared lane.
-    queue: Queue,
+    queue: Arc<Queue>,
     /// The gate of who is alone was shut, for good, and nobody is inside any more.
     are_shared: AtomicBool,
 }
@@ -373,7 +397,6 @@ impl Queue {
 
 /// A lane in use by one operation.
 pub struct InUse<'a> {
-    lanes: &'a Lanes,
     lane: &'a Lane,
     index: LaneIndex,
 }
@@ -411,7 +434,7 @@ impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_private() {
-            self.lanes.give_back_shared(self.lane);
+            self.lane.give_back_shared(self.index);
         }
     }
 }
@@ -467,7 +490,7 @@ impl Lanes {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
             gates: CachePadded::new(Gates::new()),
-            queue: Queue::new(),
+            queue: Arc::new(Queue::new()),
             are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
@@ -480,7 +503,7 @@ impl Lanes {
 
     /// The lane with this number, made if nobody has taken it before.
     fn made(&self, n: usize) -> &Lane {
-        self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new())))
+        self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new(Arc::clone(&self.queue)))))
     }
 
     /// Passes the gate, and waits while it is shut: [`Gates::enter`].
@@ -569,7 +592,7 @@ impl Lanes {
     #[inline]
     pub fn mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
         match thread::lane_of(file) {
-            Some(index) => InUse { lanes: self, lane: &self[index], index },
+            Some(index) => InUse { lane: &self[index], index },
             None => self.look_for_mine(file, keeper),
         }
     }
@@ -606,7 +629,7 @@ impl Lanes {
             thread::remember(file, lane);
         }
         let index = mine.unwrap_or_else(|| self.borrow_shared(file));
-        InUse { lanes: self, lane: &self[index], index }
+        InUse { lane: &self[index], index }
     }
 
     /// Takes a shared lane, behind the threads that wait for one already.
@@ -635,26 +658,6 @@ impl Lanes {
 
     fn claim_shared(&self, file: u64) -> Option<LaneIndex> {
         self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES)
-    }
-
-    /// Gives a shared lane back, or hands it to a thread that waits.
-    #[cold]
-    #[inline(never)]
-    fn give_back_shared(&self, lane: &Lane) {
-        // Release: what the operation did in the lane comes before.
-        lane.taken.store(false, Ordering::Release);
-        // Orders that before the look at the count, as `borrow_shared` does it the other way round.
-        fence(Ordering::SeqCst);
-        if self.queue.waiting.load(Ordering::Relaxed) == 0 || planted!(LaneHandedToNobody) {
-            return;
-        }
-        let mut handed = self.queue.handed.lock();
-        while self.queue.waiting.load(Ordering::Relaxed) > handed.len() as u64
-            && let Some(lane) = self.claim_shared(0)
-        {
-            handed.push_back(lane);
-            self.queue.arrived.notify_one();
-        }
     }
 
     /// Claims one of `count` lanes from `first` on, probing from where the hash points.
@@ -692,7 +695,6 @@ pub fn next_file_number() -> u64 {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     struct Keeper {
         lanes: Lanes,
@@ -802,7 +804,7 @@ mod tests {
 
     #[test]
     fn a_record_is_seen_only_by_its_page() {
-        let lane = Lane::new();
+        let lane = Lane::new(Arc::new(Queue::new()));
         let live = |page| lane.live(LaneIndex(0), PageIndex(page)).next();
         let first = lane.next_vouch();
         lane.note(first, PageIndex(7), 0b11);
