@@ -257,7 +257,6 @@ fn fate(mutant: Mutant) -> Fate {
         | PagesFlipDurableSlots
         | ShrinkNoPoint
         | CloseNoPoint
-        | NewestNotMadeDurable
         | OpeningIsNoPoint
         | DeadSessionNotSynced
         | EmptiedNotSynced
@@ -282,6 +281,7 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
         }
         LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
+        NewestNotMadeDurable => by(test("durable", "the_newest_record_is_durable")),
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
