@@ -193,6 +193,36 @@ pub enum Error {
         cause: String,
     },
 
+    /// The durable points of [`Options::sync_every`](crate::Options::sync_every) fail: the last one that was due was not made,
+    /// and none since. Nothing was written. What had returned before is in memory and survives the death of the process,
+    /// unless [`Durability::AllOrNothing`](crate::Durability::AllOrNothing) was chosen. Writes go on after the next durable
+    /// point, which comes with the next interval or by a call of `sync`.
+    #[error(
+        "{}: nothing was written, since the durable point of sync_every is overdue ({cause}); remove the cause and \
+         call sync",
+        path.display()
+    )]
+    Overdue {
+        /// The home file.
+        path: PathBuf,
+        /// Why the last point failed.
+        cause: String,
+    },
+
+    /// No thread could be started that makes the durable points of
+    /// [`Options::sync_every`](crate::Options::sync_every). The file was not opened.
+    #[error(
+        "{}: no thread could be started for Options::sync_every: {source}; raise the limit of threads (ulimit -u, \
+         pids.max of the control group), or leave the option out and call sync",
+        path.display()
+    )]
+    NoThread {
+        /// The home file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
     /// The system has no address space for the file's mappings. Neither file was changed.
     ///
     /// The limit is the process's (`ulimit -v`, and `ulimit -l` after `mlockall`), the kernel's
@@ -616,6 +646,7 @@ impl From<Error> for io::Error {
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
             Error::DanglingLink { .. } => io::ErrorKind::NotFound,
             Error::Io { source, .. }
+            | Error::NoThread { source, .. }
             | Error::NotWritable { source, .. }
             | Error::FolderNotWritable { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,

@@ -5,6 +5,7 @@
 use crate::engine::Engine;
 use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
+use crate::mutant::planted;
 use crate::options::Options;
 use crate::platform::Platform;
 use crate::primitive::Mutex;
@@ -57,7 +58,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Nobody is left to hear of an error: the files are then as a crash would leave them, and
         // the next open recovers.
-        let _recovered_by_the_next_open = self.engine.close(*self.close_mode.get_mut());
+        let _recovered_by_the_next_open = self.engine.close_dropped(*self.close_mode.get_mut());
     }
 }
 
@@ -100,7 +101,7 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
-    /// [`Error::TooLarge`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
+    /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
     /// [`Durability::EveryWrite`] also what [`sync`](Self::sync) returns: the write is in memory then, and
     /// nobody knows whether it is durable.
     #[inline]
@@ -277,7 +278,7 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
-    /// cut off, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
+    /// cut off, [`Error::Overdue`] of a longer length, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
     /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
     /// succeeded nevertheless. So has one whose durable point failed.
     pub fn set_len(&self, len: u64) -> Result<()> {
@@ -341,6 +342,16 @@ impl AtomicMappedFile {
         self.engine().stats()
     }
 
+    /// Returns an error if the next write would fail whatever it writes: [`Error::Overdue`] if the durable points of
+    /// [`Options::sync_every`] fail, [`Error::Poisoned`], [`Error::Forked`]. For a program that writes seldom and wants to
+    /// hear of it. Touches no file.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn health(&self) -> Result<()> {
+        self.engine().health()
+    }
+
     /// Another handle to the same open file.
     ///
     /// # Errors
@@ -350,9 +361,16 @@ impl AtomicMappedFile {
         Ok(AtomicMappedFile { engine: Arc::clone(&self.engine), shared: Arc::clone(&self.shared) })
     }
 
-    /// Closes this handle. With the last handle the file is closed, in the mode that was asked for
-    /// last; dropping the last handle does the same with [`Options::close_on_drop`] and hears of
-    /// no error.
+    /// Closes this handle. With the last handle the file is closed, in the mode that was asked for last.
+    ///
+    /// Dropping the last handle does the same, in the mode that another handle's `close` asked for last, or with
+    /// [`Options::close_on_drop`], and hears of no error. With [`Durability::AllOrNothing`] a drop never makes a durable
+    /// point: if something has changed since the last one, it closes with [`CloseMode::Unsynced`], and the next open
+    /// takes that back.
+    ///
+    /// [`CloseMode::Spatial`] and [`CloseMode::Fast`] make a durable point of everything that has returned. With
+    /// [`Durability::AllOrNothing`] they do so at once, also if other handles are left. [`CloseMode::Unsynced`] makes
+    /// none.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the home file had holes that cannot be filled, or what the system
@@ -364,6 +382,15 @@ impl AtomicMappedFile {
             return Err(Error::Forked { path: self.engine().path() });
         }
         *self.shared.close_mode.lock() = mode;
+        let is_last = Arc::strong_count(&self.shared) == 1;
+        if !is_last
+            && mode != CloseMode::Unsynced
+            && self.durability() == Durability::AllOrNothing
+            && !planted!(EarlierCloseNoPoint)
+        {
+            // The last handle may be dropped, which makes no durable point.
+            self.engine().sync()?;
+        }
         match Arc::into_inner(self.shared) {
             // The drop that follows finds the engine closed.
             Some(last) => last.engine.close(mode),

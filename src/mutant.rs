@@ -129,6 +129,8 @@ mutants! {
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
         CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
         CutOffLeadStays "cut-off-lead-stays": "who was to make a durable point leads for ever after a panic",
+        OverdueForGood "overdue-for-good": "writes fail for good once a point at an interval has failed",
+        FollowersKeepLanes "followers-keep-lanes": "who waits for another thread's durable point keeps its lane",
         FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
         RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
         FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
@@ -140,6 +142,9 @@ mutants! {
     "engine/copy.rs" {
         CopyNotLocked "copy-not-locked": "writers go on while a consistent copy is made",
         CopyMissesRegions "copy-misses-regions": "a copy lacks what was written to a region that held nothing",
+    }
+    "engine/sync.rs" {
+        OverdueForgotten "overdue-forgotten": "a point at an interval that fails and does not poison is not heard of",
     }
     "engine/journal.rs" {
         JournalHeaderNotRenewed "journal-header-not-renewed": "an older superblock finds a journal whose records of its session are written over",
@@ -214,9 +219,11 @@ mutants! {
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
         AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
+        LaneHandedToNobody "lane-handed-to-nobody": "who gives a shared lane back wakes no thread that waits for one",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
     }
     "engine/mod.rs" {
+        NoThreadNoMatter "no-thread-no-matter": "no thread can be started that makes points at an interval, and opening says nothing",
         WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
     }
     "engine/read.rs" {
@@ -342,6 +349,7 @@ mutants! {
     }
     "engine/close.rs" {
         DamagedWordsNotNoted "damaged-words-not-noted": "a spatial close takes the durable words of a closed pair for right",
+        DropMakesPoint "drop-makes-point": "dropping a handle makes half a save durable",
         CloseNoPoint "close-no-point": "a close begins without a durable point",
         CloseSettlesNothing "close-settles-nothing": "closing does not flush what entries vouch for",
         CloseNotDrained "close-not-drained": "closing does not drain before the session ends",
@@ -388,7 +396,10 @@ mutants! {
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
         JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
         NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
-        NotRolledForward "not-rolled-forward": "after a death the durable words are not brought up to it",
+        OpeningIsNoPoint "opening-is-no-point": "what the death of the process has left is no durable point when opening returns",
+        DeadSessionNotSynced "dead-session-not-synced": "the session of a dead process is closed before its data is durable",
+        FoundSessionNotSynced "found-session-not-synced": "a superblock is written while the other copy is in the page cache only",
+        BegunWordsNotSynced "begun-words-not-synced": "a session begins before its durable words are durable",
         NotReplayed "not-replayed": "records are not replayed",
         ReplayNotSynced "replay-not-synced": "the journal is voided before what was replayed is durable",
         WorkingWordsKept "working-words-kept": "working words are believed after a restart",
@@ -396,16 +407,18 @@ mutants! {
         RegionsNotBegun "regions-not-begun": "a pair gets durable words only where it has slice words",
         PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
     }
+    "file.rs" {
+        EarlierCloseNoPoint "earlier-close-no-point": "who closes one of several handles makes no durable point, and a drop takes it back",
+    }
     "recovery/mod.rs" {
         MountedAloneTaken "mounted-alone-taken": "a file is opened that is mounted by itself",
         CompanionNotOwned "companion-not-owned": "companions stay their maker's, who may be the administrator",
-        TrustedWordsNotNoted "trusted-words-not-noted": "the durable words of a pair that is trusted are taken for right",
+        TrustedWordsKept "trusted-words-kept": "the durable words of a pair that is trusted are taken for right",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",
         OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
         OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
         OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
-        CutBeforePoint "cut-before-point": "opening cuts off what belongs to the last durable point",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
@@ -423,6 +436,7 @@ mutants! {
         MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
         MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
         SessionStands "session-stands": "a new session keeps the number of the last one",
+        EmptiedNotSynced "emptied-not-synced": "the journal of an emptied reflection file is removed while that it is empty is in the page cache only",
         SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
     }

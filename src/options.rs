@@ -113,7 +113,11 @@ impl Options {
         self
     }
 
-    /// How dropping the last handle closes the file.
+    /// How dropping the last handle closes the file. Default: [`CloseMode::Spatial`].
+    ///
+    /// With [`Durability::AllOrNothing`] this is for a file in which nothing has changed since the last durable point.
+    /// Otherwise dropping closes with [`CloseMode::Unsynced`], whatever is chosen here: a handle that an early return or
+    /// a panic drops makes no half of a save durable. Call `sync`, or `close`, when it is whole.
     pub fn close_on_drop(mut self, mode: CloseMode) -> Self {
         self.close_on_drop = mode;
         self
@@ -127,7 +131,12 @@ impl Options {
 
     /// Calls `sync` in the background, again and again after so long, where durable points are kept: on
     /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`] everywhere. (Elsewhere `sync` has nothing
-    /// to do.) A failure poisons the handle, as that of any `sync`. Default: no.
+    /// to do.) Default: no.
+    ///
+    /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if no thread can be started for it. A point that
+    /// fails poisons the handle, as any `sync` that fails does; or, where it failed before anything was done (no space
+    /// for a longer journal), every write fails with [`Error::Overdue`](crate::Error::Overdue) until a point is made.
+    /// [`health`](AtomicMappedFile::health) asks, and [`Stats::failed_points`](crate::Stats::failed_points) counts.
     pub fn sync_every(mut self, interval: Duration) -> Self {
         self.sync_every = Some(interval);
         self
@@ -152,8 +161,9 @@ impl Options {
     /// [`Error::NotWritable`](crate::Error::NotWritable),
     /// [`Error::FolderNotWritable`](crate::Error::FolderNotWritable),
     /// [`Error::NoAddressSpace`](crate::Error::NoAddressSpace),
-    /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace), or
-    /// what the system says. Neither file was changed then, but for what
+    /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace),
+    /// [`Error::NoThread`](crate::Error::NoThread), or what the system says. Neither file was changed
+    /// then, but for what
     /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.
     /// [`Error::Untrusted`](crate::Error::Untrusted) if another user's file or a link lies where a companion
     /// is to be, [`Error::MountedAlone`](crate::Error::MountedAlone) for a single file that is mounted into

@@ -51,7 +51,7 @@ pub struct UnknownMedium(String);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Survives {
-    /// Nothing: until the next `sync` it is taken back by every end but a closing.
+    /// Nothing: until the next `sync` it is taken back by every end but a call of `close`.
     Nothing,
     /// The death of the process: kill, panic, abort.
     ProcessDeath,
@@ -91,7 +91,8 @@ impl Medium {
 /// When is what has returned durable, where the medium does not make it so at once?
 ///
 /// A *durable point* is a state that a loss of power goes back to. [`sync`](crate::AtomicMappedFile::sync)
-/// makes one; so do opening and closing, [`deploy`](crate::AtomicMappedFile::deploy), making the file shorter,
+/// makes one; so do opening and closing (but for [`CloseMode::Unsynced`]),
+/// [`deploy`](crate::AtomicMappedFile::deploy), making the file shorter,
 /// and, but for [`AllOrNothing`](Self::AllOrNothing), a write that would otherwise overflow the log (more than
 /// 256 MiB written again since the last one).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -107,7 +108,8 @@ pub enum Durability {
     EveryWrite,
     /// When `sync` has returned, and until then not at all: what has returned since the last durable point
     /// is taken back, whole, by the death of the process as well (the atomic msync of Libnvmmio). On every
-    /// medium.
+    /// medium. Dropping the last handle makes no durable point: what an early return or a panic has left half done is
+    /// taken back by the next open.
     AllOrNothing,
 }
 
@@ -144,6 +146,11 @@ pub enum CloseMode {
     /// what the kernel has not written. Acumen's fast mode. Until then nobody else may read or
     /// change the home file.
     Fast,
+    /// No durable point is made: both files stay as the death of the process would leave them, and the next open
+    /// recovers. With [`Durability::AllOrNothing`] it takes back what was written since the last durable point.
+    /// Otherwise it finds everything that had returned; a loss of power before that goes back to the last durable
+    /// point. Writes nothing. Until then no other program may read or change the home file.
+    Unsynced,
 }
 
 /// What to do if the home file and the reflection file do not go together.

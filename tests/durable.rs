@@ -277,6 +277,57 @@ fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     assert_same(&read_all(&again), &model, "grown again");
 }
 
+/// A node comes up again after a crash, loads its vote and answers by it. Then the power goes, and the node voted again,
+/// for another one: opening had only noted what differed from the last durable point.
+#[test]
+fn what_was_read_after_opening_is_not_taken_back_by_any_later_end() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let home = scratch.file("state.dat");
+    let mut rng = Rng(26);
+    let mut model = vec![0; LEN as usize];
+    write_at_random(&file, &mut model, &mut rng, 12);
+    file.sync().expect("sync");
+    write_at_random(&file, &mut model, &mut rng, 12);
+    file.set_len(LEN + 100_000).expect("grow");
+    model.resize(LEN as usize + 100_000, 0);
+    for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+        let image = died(&ground, &home);
+        let options = ground.options().durability(durability);
+        let found = options.clone().open(&image.home).expect("recovers");
+        assert_same(&read_all(&found), &model, "after the death");
+        let again = restarted(&ground, &image.home);
+        assert_same(&read_all(&again.open(&ground)), &model, "and a loss of power");
+        let again = died(&ground, &image.home);
+        let again = options.open(&again.home).expect("opens");
+        assert_same(&read_all(&again), &model, "and another death");
+    }
+}
+
+/// A point that needs a longer journal failed on a full disk. Opening needs none: it takes no space, so a full disk keeps
+/// no caller away from what the file holds.
+#[test]
+fn opening_makes_its_durable_point_on_a_full_disk() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let options = || ground.options().create(true).len(32 << 20).journal_len(64 << 10);
+    let file = options().open(scratch.file("state.dat")).expect("open");
+    file.write_at(&vec![3; 32 << 20], 0).expect("write");
+    file.sync().expect("sync");
+    // A word for each second page: more than the journal holds.
+    for page in (0..32 << 20).step_by(2 * PAGE as usize) {
+        file.write_at(&[4; 64], page).expect("write");
+    }
+    let expected = read_all(&file);
+    let image = died(&ground, &scratch.file("state.dat"));
+    let recorder = Recorder::new();
+    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    let found = ground.options().open_recorded(&recorder, &image.home).expect("opens");
+    let again = restarted(&ground, &image.home).open(&ground);
+    assert_same(&read_all(&again), &expected, "after a loss of power");
+    drop(found);
+}
+
 /// A point that is longer than the working state was not left by any death: a shrink makes one first.
 #[test]
 fn a_point_that_is_too_long_is_damage() {
@@ -329,6 +380,125 @@ fn all_or_nothing_takes_back_what_was_not_synced_when_the_process_dies() {
         drop(again);
         file.close(CloseMode::Spatial).expect("closing keeps everything");
         assert_same(&fs::read(&path).expect("read"), &model, "closed");
+    }
+}
+
+/// The newest record may be in the page cache only, if its process died before the barrier. What is replayed from it may be
+/// written back at once; if the power went then, the next replay would end before this record.
+#[test]
+fn the_newest_record_is_durable_before_anything_is_replayed_from_it() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::AllOrNothing);
+    file.write_at(&[1; 300], 5).expect("write");
+    file.sync().expect("sync");
+    file.close(CloseMode::Unsynced).expect("close");
+    let recorder = Recorder::new();
+    let options = ground.options().durability(Durability::AllOrNothing);
+    let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("goes back");
+    let events = recorder.take();
+    let first = |is: &dyn Fn(&What) -> bool| events.iter().position(|event| is(&event.what));
+    let record = first(&|what| matches!(what, What::WriteDurably { .. }));
+    let replayed = first(&|what| matches!(what, What::Copy { .. } | What::Store { .. }));
+    assert!(record.is_some() && record < replayed, "{record:?}, {replayed:?}");
+    assert_eq!(file.load::<u8>(5).expect("load"), 1);
+}
+
+/// A game saved in ten writes and a `sync`. It returned early from the middle of a save, or panicked there: the drop of its
+/// handle made half a save durable, though a save was to be whole or not there.
+#[test]
+fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
+    let save = |file: &AtomicMappedFile, level: u8, writes: u64| {
+        for n in 0..writes {
+            file.write_at(&[level; 8], n * PAGE).expect("write");
+        }
+        if writes < 10 {
+            return Err("cannot serialise the inventory");
+        }
+        file.sync().expect("sync");
+        Ok(())
+    };
+    for ground in common::media() {
+        for mode in [CloseMode::Spatial, CloseMode::Fast, CloseMode::Unsynced] {
+            for ends in ["early return", "panic", "a clone is closed so"] {
+                let scratch = ground.scratch();
+                let options =
+                    ground.options().create(true).len(LEN).durability(Durability::AllOrNothing);
+                let open = || {
+                    let options = options.clone().close_on_drop(mode);
+                    options.open(scratch.file("state.dat")).expect("open")
+                };
+                let file = open();
+                if ends == "a clone is closed so" {
+                    let other = file.try_clone().expect("another");
+                    other.close(mode).expect("close");
+                }
+                let play = move || -> Result<(), &str> {
+                    save(&file, 1, 10)?;
+                    let saved = save(&file, 2, 5);
+                    assert!(ends != "panic", "as planned");
+                    saved
+                };
+                let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
+                assert!(!matches!(played, Ok(Ok(()))));
+                let file = open();
+                let levels: Vec<u8> = (0..10).map(|n| file.load(n * PAGE).expect("load")).collect();
+                assert_eq!(levels, [1; 10], "{ends}, {mode:?} on {}", ground.medium);
+                // What is whole is closed as it was asked for.
+                save(&file, 3, 10).expect("saves");
+                drop(file);
+                let names = fs::read_dir(scratch.path()).expect("list").count();
+                assert_eq!(names == 1, mode == CloseMode::Spatial, "{mode:?}: {names}");
+            }
+        }
+    }
+}
+
+/// Whoever calls `close` asks for what was written. If another handle is left, its drop makes no durable point.
+#[test]
+fn a_handle_that_is_closed_beside_others_makes_a_point_of_what_is_all_or_nothing() {
+    for ground in common::media() {
+        for mode in [CloseMode::Spatial, CloseMode::Fast, CloseMode::Unsynced] {
+            let scratch = ground.scratch();
+            let options =
+                ground.options().create(true).len(LEN).durability(Durability::AllOrNothing);
+            let open = || options.clone().open(scratch.file("state.dat")).expect("open");
+            let file = open();
+            let other = file.try_clone().expect("another");
+            file.write_at(&[1; 8], 0).expect("write");
+            file.close(mode).expect("close");
+            drop(other);
+            let expected = if mode == CloseMode::Unsynced { 0 } else { 1_u8 };
+            assert_eq!(open().load::<u8>(0).expect("load"), expected, "{mode:?}");
+        }
+    }
+}
+
+/// A program that gives up leaves what a crash would leave, in no time, and hears no error.
+#[test]
+fn an_unsynced_close_leaves_what_the_death_of_the_process_would_leave() {
+    for ground in common::media() {
+        for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+            let scratch = ground.scratch();
+            let home = scratch.file("state.dat");
+            let options = ground.options().create(true).len(LEN).durability(durability);
+            let file = options.clone().open(&home).expect("open");
+            file.write_at(&[1; 8], 5).expect("write");
+            file.sync().expect("sync");
+            file.write_at(&[2; 8], 5).expect("write");
+            file.set_len(LEN + 1).expect("grow");
+            file.close(CloseMode::Unsynced).expect("close");
+            let (byte, len) = match durability {
+                Durability::AllOrNothing => (1, LEN),
+                _ => (2, LEN + 1),
+            };
+            if ground.medium == Medium::PageCache && durability == Durability::BySync {
+                let again = restarted(&ground, &home).open(&ground);
+                assert_eq!((again.load::<u8>(5).expect("load"), again.len()), (1, LEN));
+            }
+            let again = options.open(&home).expect("opens");
+            let found = (again.load::<u8>(5).expect("load"), again.len());
+            assert_eq!(found, (byte, len), "{durability:?} on {}", ground.medium);
+        }
     }
 }
 

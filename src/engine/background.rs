@@ -7,6 +7,7 @@
 
 use super::Engine;
 use parking_lot::{Condvar, Mutex};
+use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -43,10 +44,11 @@ impl Background {
     }
 
     /// Begins the thread if durable points are to be made at an interval.
-    pub fn begin_interval(&self, engine: &Weak<Engine>) {
-        if self.every.is_some() {
-            self.begin(engine);
-        }
+    ///
+    /// # Errors
+    /// What the system says if no thread can be started: no point would be made then.
+    pub fn begin_interval(&self, engine: &Weak<Engine>) -> io::Result<()> {
+        if self.every.is_some() { self.begin(engine) } else { Ok(()) }
     }
 
     /// Asks for a checkpoint, and does not wait for it.
@@ -56,18 +58,19 @@ impl Background {
         }
         self.shared.wishes.lock().checkpoint = true;
         self.shared.changed.notify_one();
-        self.begin(engine);
+        // Without a thread, the writer that finds no room in the journal makes the checkpoint.
+        let _made_by_a_writer_otherwise = self.begin(engine);
     }
 
-    fn begin(&self, engine: &Weak<Engine>) {
+    fn begin(&self, engine: &Weak<Engine>) -> io::Result<()> {
         let mut thread = self.thread.lock();
         if !self.may_run || thread.is_some() || self.shared.wishes.lock().stop {
-            return;
+            return Ok(());
         }
         let (shared, engine, every) = (self.shared.clone(), engine.clone(), self.every);
         let work = move || run(&shared, &engine, every);
-        // Without a thread, who finds no room in the journal makes the checkpoint.
-        *thread = std::thread::Builder::new().name("atomic-mmap".into()).spawn(work).ok();
+        *thread = Some(std::thread::Builder::new().name("atomic-mmap".into()).spawn(work)?);
+        Ok(())
     }
 
     /// Ends the thread and waits for it. In a child of `fork` there is none.
@@ -90,7 +93,21 @@ impl Background {
     }
 }
 
+/// Poisons the handle if a panic ends the thread: no durable point would be made any more, and no caller would hear of it.
+struct EndsUnheard<'a>(&'a Weak<Engine>);
+
+impl Drop for EndsUnheard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(engine) = self.0.upgrade()
+        {
+            engine.poison_by_panic();
+        }
+    }
+}
+
 fn run(shared: &Shared, engine: &Weak<Engine>, every: Option<Duration>) {
+    let _not_unheard = EndsUnheard(engine);
     // So far away that it cannot be told: never.
     let after = |every: Duration| Instant::now().checked_add(every.max(SHORTEST));
     let mut next = every.and_then(after);
@@ -114,14 +131,14 @@ fn run(shared: &Shared, engine: &Weak<Engine>, every: Option<Duration>) {
             }
         };
         let Some(engine) = engine.upgrade() else { return };
-        // What fails here has poisoned the handle: the next call says so.
+        // A checkpoint that fails has poisoned the handle: the next call says so.
         if checkpoint {
             let _poisoned = engine.checkpoint_in_background();
         }
         if let (Some(every), Some(due)) = (every, next)
             && Instant::now() >= due
         {
-            let _poisoned = engine.sync();
+            engine.sync_at_interval();
             next = after(every);
         }
     }

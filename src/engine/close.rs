@@ -1,31 +1,46 @@
-//! How does it end? Fast and spatial close.
+//! How does it end? Fast and spatial close, and one that makes no durable point.
 //!
 //! At every step a crash leaves something that the next open understands: a pair in use until the
 //! superblock says otherwise, a complete home file without a mark from then on.
 
 use super::Engine;
 use super::deploy::{Pins, Which};
-use super::session::{moment, remove_own, write_superblock};
+use super::session::{closed_as, remove_own, write_superblock};
 use crate::bitmap::Validity;
 use crate::error::{Error, Result};
 use crate::format::marker;
-use crate::format::superblock::{ClosedAs, State, Superblock};
+use crate::format::superblock::{State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, Name};
 use crate::primitive::Ordering;
-use crate::terms::{CloseMode, Medium};
+use crate::terms::{CloseMode, Durability, Medium};
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
 
 impl Engine {
     /// Closes the pair. No handle, no view and no operation is left. The second call does nothing.
     pub fn close(&self, mode: CloseMode) -> Result<()> {
+        self.close_as(|| mode)
+    }
+
+    /// Closes the pair after its last handle was dropped. An early return or a panic may have dropped it half way through
+    /// what belongs together: where that is to be all or nothing, no durable point is made of it.
+    pub fn close_dropped(&self, mode: CloseMode) -> Result<()> {
+        self.close_as(|| match self.durability {
+            Durability::AllOrNothing if self.has_changed() && !planted!(DropMakesPoint) => {
+                CloseMode::Unsynced
+            }
+            _ => mode,
+        })
+    }
+
+    fn close_as(&self, mode: impl FnOnce() -> CloseMode) -> Result<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.background.stop(self.is_forked());
         // A child has no business with its parent's files; a poisoned pair is left to recovery.
-        let result = self.check_usable().and_then(|()| self.close_files(mode));
+        let result = self.check_usable().and_then(|()| self.close_files(mode()));
         if !self.is_forked() {
             // Explicitly, not by closing the file: a thread that is ending may keep the engine
             // alive for a moment, and the file can be opened again as soon as this has returned.
@@ -40,13 +55,11 @@ impl Engine {
         result
     }
 
-    /// Gives the files back without closing them: what was begun is left to the next open.
-    pub fn abandon(&self, why: &Error) {
-        self.poison(why);
-        let _poisoned = self.close(CloseMode::Fast);
-    }
-
     fn close_files(&self, mode: CloseMode) -> Result<()> {
+        if mode == CloseMode::Unsynced {
+            // As a process that dies: recovery knows what to do.
+            return Ok(());
+        }
         self.settle_all_entries();
         if self.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
             let lane = self.lane();
@@ -63,6 +76,7 @@ impl Engine {
         match mode {
             CloseMode::Spatial => self.close_spatial(),
             CloseMode::Fast => self.close_fast(),
+            CloseMode::Unsynced => Ok(()),
         }
     }
 
@@ -112,11 +126,7 @@ impl Engine {
             .platform
             .stat(self.home.file())
             .map_err(|e| Error::io("look up", self.home.path(), e))?;
-        self.end_session(State::Clean(ClosedAs {
-            len: stat.len,
-            mtime: moment(stat.mtime),
-            ctime: moment(stat.ctime),
-        }))
+        self.end_session(State::Clean(closed_as(&stat)))
     }
 
     /// Writes the superblock that says that there is nothing to recover. What it says so of is

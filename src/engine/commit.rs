@@ -103,6 +103,9 @@ impl Engine {
         if asked == 0 {
             return self.check_reads_alone(marks);
         }
+        if let Some(durable) = &self.durable {
+            self.check_not_overdue(durable)?;
+        }
         match self.commit_once(parts, marks) {
             // It would go through the log, because it writes again what was written since the last
             // durable point. After a new one it does not.
@@ -171,30 +174,40 @@ impl Engine {
     fn commit_once(&self, parts: &[Part<'_>], marks: &ReadMarks) -> Result<()> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let page = PageIndex::of(first.offset);
-        let in_page = page == PageIndex::of(last.range().end - 1);
-        // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
-        // other one.
-        let lane = self.lane();
-        // Several pieces may lie on both sides of a new end and not at it: a shrink waits.
-        let _no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
-            .then(|| self.lanes.enter(Gate::Length, &lane));
-        if in_page {
-            for part in parts.iter().take(ASKED_PARTS) {
-                self.ask_for_lines(&lane, part);
+        let last_page = PageIndex::of(last.range().end - 1);
+        let in_page = page == last_page;
+        let mut may_wait = self.durable.is_some();
+        loop {
+            // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
+            // other one.
+            let lane = self.lane();
+            // Several pieces may lie on both sides of a new end and not at it: a shrink waits.
+            let no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
+                .then(|| self.lanes.enter(Gate::Length, &lane));
+            if in_page {
+                for part in parts.iter().take(ASKED_PARTS) {
+                    self.ask_for_lines(&lane, part);
+                }
+            } else {
+                match parts {
+                    // Its first page was asked for.
+                    [part] => self.ask_for_more_regions(part),
+                    _ => self.ask_for_first_pages(&lane, parts),
+                }
+                self.ask_for_ends(parts);
             }
-        } else {
-            match parts {
-                // Its first page was asked for.
-                [part] => self.ask_for_more_regions(part),
-                _ => self.ask_for_first_pages(&lane, parts),
+            let inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
+            if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
+                drop(inside);
+                drop(no_shorter);
+                drop(lane);
+                may_wait = self.wait_for_point();
+                continue;
             }
-            self.ask_for_ends(parts);
-        }
-        let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
-        if in_page {
-            self.commit_in_page(&lane, page, parts, marks)
-        } else {
-            self.commit_over_pages(&lane, parts, marks)
+            return match in_page {
+                true => self.commit_in_page(&lane, page, parts, marks),
+                false => self.commit_over_pages(&lane, parts, marks),
+            };
         }
     }
 

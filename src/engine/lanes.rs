@@ -27,14 +27,15 @@ use crate::format::layout::{LANE_COUNT, PRIVATE_LANES, RING};
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
 use crate::platform::barrier;
-use crate::primitive::{self, AtomicBool, AtomicU64, OnceBox, Ordering, fence};
+use crate::primitive::{self, AtomicBool, AtomicU64, Condvar, Mutex, OnceBox, Ordering, fence};
 use crate::thread::{self, Tag};
 use crate::units::{LaneIndex, PageIndex, SLICE};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 #[cfg(not(any(loom, shuttle)))]
 use std::mem::offset_of;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// One lane of each kind: two threads are enough to compete for it, and every word costs an
 /// explorer of executions.
@@ -89,6 +90,8 @@ pub struct Lane {
     /// rest, so that a look for a page reads few lines.
     pages: [AtomicU64; RING],
     records: [Record; RING],
+    /// Threads that wait for a shared lane of the file.
+    queue: Arc<Queue>,
 }
 
 // A model checker's words are larger.
@@ -153,8 +156,9 @@ impl Drop for AtOnce<'_> {
 }
 
 impl Lane {
-    fn new() -> Self {
+    fn new(queue: Arc<Queue>) -> Self {
         Lane {
+            queue,
             taken: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             pages: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -315,6 +319,27 @@ impl Lane {
         Sequence::from_bits(self.vouch_sequence.load(Ordering::Relaxed))
     }
 
+    /// Gives back this lane, which is a shared one, or hands it to a thread that waits for one.
+    #[cold]
+    #[inline(never)]
+    fn give_back_shared(&self, index: LaneIndex) {
+        // Release: what the operation did in the lane comes before.
+        self.taken.store(false, Ordering::Release);
+        // Orders that before the look at the count: a thread that counts itself and then finds no lane free is found here.
+        fence(Ordering::SeqCst);
+        if self.queue.waiting.load(Ordering::Relaxed) == 0 || planted!(LaneHandedToNobody) {
+            return;
+        }
+        let mut handed = self.queue.handed.lock();
+        let may_hand = self.queue.waiting.load(Ordering::Relaxed) > handed.len() as u64;
+        // Another thread may have claimed it meanwhile: that one hands it on.
+        let taken = (Ordering::Acquire, Ordering::Relaxed);
+        if may_hand && self.taken.compare_exchange(false, true, taken.0, taken.1).is_ok() {
+            handed.push_back(index);
+            self.queue.arrived.notify_one();
+        }
+    }
+
     /// What the entries of the ring are about, for when nobody operates.
     pub fn all_live(&self) -> impl Iterator<Item = PageIndex> + '_ {
         self.pages
@@ -335,6 +360,8 @@ pub struct Lanes {
     /// Each is made when a thread takes it for the first time: few files ever have more than a few.
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     gates: CachePadded<Gates>,
+    /// Threads that wait for a shared lane.
+    queue: Arc<Queue>,
     /// The gate of who is alone was shut, for good, and nobody is inside any more.
     are_shared: AtomicBool,
 }
@@ -345,6 +372,26 @@ impl std::ops::Index<LaneIndex> for Lanes {
     #[inline]
     fn index(&self, lane: LaneIndex) -> &Lane {
         self.lanes[usize::from(lane.0)].get().expect("a lane that was taken was made")
+    }
+}
+
+/// Where threads wait for a shared lane: parked, and served in turn.
+#[derive(Debug)]
+struct Queue {
+    /// How many threads wait. Changed under `handed`.
+    waiting: AtomicU64,
+    /// Lanes that are taken for threads that wait, and not fetched yet.
+    handed: Mutex<VecDeque<LaneIndex>>,
+    arrived: Condvar,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Queue {
+            waiting: AtomicU64::new(0),
+            handed: Mutex::new(VecDeque::new()),
+            arrived: Condvar::new(),
+        }
     }
 }
 
@@ -387,7 +434,7 @@ impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_private() {
-            self.lane.taken.store(false, Ordering::Release);
+            self.lane.give_back_shared(self.index);
         }
     }
 }
@@ -443,6 +490,7 @@ impl Lanes {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
             gates: CachePadded::new(Gates::new()),
+            queue: Arc::new(Queue::new()),
             are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
@@ -455,7 +503,7 @@ impl Lanes {
 
     /// The lane with this number, made if nobody has taken it before.
     fn made(&self, n: usize) -> &Lane {
-        self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new())))
+        self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new(Arc::clone(&self.queue)))))
     }
 
     /// Passes the gate, and waits while it is shut: [`Gates::enter`].
@@ -598,15 +646,32 @@ impl Lanes {
         InUse { lane: &self[index], index }
     }
 
+    /// Takes a shared lane, behind the threads that wait for one already.
     fn borrow_shared(&self, file: u64) -> LaneIndex {
-        let mut patience = Patience::new();
-        loop {
-            let found = self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES);
-            if let Some(lane) = found {
-                return lane;
-            }
-            patience.wait();
+        if self.queue.waiting.load(Ordering::Relaxed) == 0
+            && let Some(lane) = self.claim_shared(file)
+        {
+            return lane;
         }
+        let mut handed = self.queue.handed.lock();
+        let waiting = self.queue.waiting.load(Ordering::Relaxed);
+        self.queue.waiting.store(waiting + 1, Ordering::Relaxed);
+        // Orders the count before the look at the lanes: a thread that gives one back after that finds the count.
+        fence(Ordering::SeqCst);
+        let mine = loop {
+            let lane = handed.pop_front().or_else(|| self.claim_shared(file));
+            if let Some(lane) = lane {
+                break lane;
+            }
+            self.queue.arrived.wait(&mut handed);
+        };
+        let waiting = self.queue.waiting.load(Ordering::Relaxed);
+        self.queue.waiting.store(waiting - 1, Ordering::Relaxed);
+        mine
+    }
+
+    fn claim_shared(&self, file: u64) -> Option<LaneIndex> {
+        self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES)
     }
 
     /// Claims one of `count` lanes from `first` on, probing from where the hash points.
@@ -644,7 +709,6 @@ pub fn next_file_number() -> u64 {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     struct Keeper {
         lanes: Lanes,
@@ -705,9 +769,56 @@ mod tests {
         assert_eq!(shared.load(Ordering::Relaxed), 8);
     }
 
+    /// It looked for one again and again, a tenth of a millisecond apart, and others came before it.
+    #[test]
+    fn a_thread_that_waits_for_a_shared_lane_is_woken_when_one_is_given_back() {
+        let (k, file) = new_keeper();
+        let (say, said) = std::sync::mpsc::channel();
+        let taken = std::sync::Barrier::new(LANE_COUNT + 1);
+        let end = std::sync::Barrier::new(LANE_COUNT + 1);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        std::thread::scope(|s| {
+            for _ in 0..LANE_COUNT {
+                s.spawn(|| {
+                    let weak = keeper(&k);
+                    let lane = k.lanes.mine(file, &weak);
+                    taken.wait();
+                    if !lane.is_private() {
+                        wait.lock().recv().expect("the test says when");
+                    }
+                    drop(lane);
+                    end.wait();
+                });
+            }
+            taken.wait();
+            let late: Vec<_> = (0..4)
+                .map(|_| {
+                    let say = say.clone();
+                    let (k, weak) = (&k, keeper(&k));
+                    s.spawn(move || {
+                        drop(k.lanes.mine(file, &weak));
+                        say.send(()).expect("the test waits");
+                    })
+                })
+                .collect();
+            while k.lanes.queue.waiting.load(Ordering::Relaxed) < late.len() as u64 {
+                std::thread::yield_now();
+            }
+            // One lane, from one to the next.
+            go.send(()).expect("a thread waits");
+            let patience = std::time::Duration::from_secs(20);
+            let woken = late.iter().filter(|_| said.recv_timeout(patience).is_ok()).count();
+            (1..LANE_COUNT - PRIVATE_LANES).for_each(|_| go.send(()).expect("a thread waits"));
+            end.wait();
+            assert_eq!(woken, 4);
+        });
+        assert_eq!(k.lanes.queue.waiting.load(Ordering::Relaxed), 0);
+    }
+
     #[test]
     fn a_record_is_seen_only_by_its_page() {
-        let lane = Lane::new();
+        let lane = Lane::new(Arc::new(Queue::new()));
         let live = |page| lane.live(LaneIndex(0), PageIndex(page)).next();
         let first = lane.next_vouch();
         lane.note(first, PageIndex(7), 0b11);

@@ -257,13 +257,17 @@ impl Engine {
         })
     }
 
-    /// Begins to make durable points at an interval, once everything is known that the last process has
-    /// left: a point before that could hold half of an operation.
-    pub fn begin_interval(&self) {
-        self.background.begin_interval(&self.this);
+    /// Begins to make durable points at an interval, where that was asked for.
+    ///
+    /// # Errors
+    /// [`Error::NoThread`]: no point would be made then, and no caller would hear of it.
+    pub fn begin_interval(&self) -> Result<()> {
+        let begun = self.background.begin_interval(&self.this);
+        let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
+        begun.map_err(|source| Error::NoThread { path: self.path(), source })
     }
 
-    /// Notes every page that differs from the last durable point: what a process that died has left.
+    /// Notes every page whose words say that it differs from the last durable point.
     pub fn note_all_changed(&self) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         self.touch_regions_with_words(0..self.len())?;

@@ -43,6 +43,11 @@ impl Engine {
         let lane = self.lane();
         let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
         let old = self.len();
+        if let Some(durable) = &self.durable
+            && new > old
+        {
+            self.check_not_overdue(durable)?;
+        }
         if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // A shrink or a growth that was not finished for lack of something.
             self.clean_up_past(&lane, old)?;
@@ -159,16 +164,6 @@ impl Engine {
                 self.leave_home(index, region, past);
             }
         }
-    }
-
-    /// Goes on with a shrink in the middle of which a process died: what it cuts off belongs to the last
-    /// durable point still.
-    pub fn finish_shrink(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
-        let lane = self.lane();
-        let _one_at_a_time = self.resizing.write();
-        self.durable_point_while_resizing(&lane, durable, true)?;
-        self.clean_up_past(&lane, self.len())
     }
 
     /// Touches the region that `len` cuts in two. It is the only one past the end that an operation

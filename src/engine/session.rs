@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::format::superblock::{Cache, Identity, Moment, Superblock};
+use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
 use crate::mutant::planted;
 use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
 use crate::store::MappedFile;
@@ -24,6 +24,11 @@ pub(crate) fn write_superblock(
 /// A file system's time as the format keeps it.
 pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
     Moment { seconds, nanos }
+}
+
+/// What a closed pair remembers of its home file.
+pub(crate) fn closed_as(home: &FileStat) -> ClosedAs {
+    ClosedAs { len: home.len, mtime: moment(home.mtime), ctime: moment(home.ctime) }
 }
 
 /// What a file is known by.

@@ -70,6 +70,8 @@ counters! {
     journal_points = JournalPoints,
     /// Durable points for which both files were synced.
     flush_points = FlushPoints,
+    /// Durable points that were due by `Options::sync_every` and failed.
+    failed_points = FailedPoints,
     /// Times that both files were synced so that the journal can go on.
     checkpoints = Checkpoints,
     /// Chunks that were allocated before their first touch.

@@ -1,8 +1,10 @@
-//! What does `sync` have to do on this medium?
+//! What does `sync` have to do on this medium? And what if nobody hears of its failure?
 
 use super::Engine;
+use super::durable::Durable;
 use super::stats::Counter;
-use crate::error::Result;
+use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::mutant::planted;
 
 impl Engine {
     /// Makes everything that has returned as durable as the medium promises.
@@ -15,5 +17,42 @@ impl Engine {
         }
         self.lane().stats.bump(Counter::Syncs, 1);
         Ok(())
+    }
+
+    /// Makes the durable point that is due. A failure that does not poison the handle is remembered until a point is made:
+    /// writes fail meanwhile, since a loss of power would take back more than the interval allows.
+    pub(super) fn sync_at_interval(&self) {
+        if let Err(error) = self.sync() {
+            if let Some(durable) = &self.durable
+                && !planted!(OverdueForgotten)
+            {
+                durable.set_overdue(&error);
+            }
+            self.lane().stats.bump(Counter::FailedPoints, 1);
+        }
+    }
+
+    /// Fails if a durable point is overdue that was promised at an interval. Nothing more is written then.
+    #[inline]
+    pub(super) fn check_not_overdue(&self, durable: &Durable) -> Result<()> {
+        if durable.is_overdue() { self.fail_as_overdue(durable) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn fail_as_overdue(&self, durable: &Durable) -> Result<()> {
+        let cause = durable.why_overdue();
+        cause.map_or(Ok(()), |cause| Err(Error::Overdue { path: self.path(), cause }))
+    }
+
+    /// Fails as the next write would, whatever it writes.
+    pub fn health(&self) -> Result<()> {
+        self.check_usable()?;
+        self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))
+    }
+
+    /// A panic has ended the thread that works in the background.
+    pub(super) fn poison_by_panic(&self) {
+        let cause = std::io::Error::other("a panic has ended the thread that makes durable points");
+        self.poison(&Error::io(SYNC_FOR_A_POINT, self.home.path(), cause));
     }
 }

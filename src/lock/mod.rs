@@ -91,6 +91,12 @@ impl LockWord {
         self.0.load(Ordering::SeqCst) & HELD != 0
     }
 
+    /// Returns `true` if a thread holds this word and will change nothing under it: as a durable point is made of it.
+    #[inline]
+    pub fn is_held_still(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (HELD | STILL) == HELD | STILL
+    }
+
     /// Whether somebody may write under this word. For who has put a sequentially consistent fence
     /// before its look, as [`close_before_looking`] does.
     pub fn is_written_after_fence(&self) -> bool {

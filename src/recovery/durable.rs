@@ -3,7 +3,7 @@
 //! | the end of the last session | believed | done |
 //! |---|---|---|
 //! | closed | the words of both kinds, which are alike | nothing |
-//! | the process died | the working words | the newest record is made durable, if it was not, and the durable words are brought up to it |
+//! | the process died | the working words | the session is closed, as a fast close does it; then what was found is a durable point |
 //! | the machine was restarted, or the session was all or nothing | the durable words, and the journal over them | the records are replayed; the working words become what the durable words say |
 //!
 //! Idempotent: until the superblock of the new session is durable, records and durable words stay what they
@@ -15,12 +15,12 @@ use super::trust::Named;
 use crate::bitmap::Validity;
 use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::le_word;
-use crate::engine::session::{remove_if_is, remove_own};
+use crate::engine::session::{closed_as, remove_if_is, remove_own, write_superblock};
 use crate::engine::space::allocation_error;
 use crate::error::{Distrust, Error, Result};
 use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
 use crate::format::layout;
-use crate::format::superblock::{DurableBase, Superblock};
+use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
@@ -247,6 +247,30 @@ impl Opening<'_> {
         Ok(())
     }
 
+    /// Closes the session of a process that died, once its lanes were recovered. The working words count from here
+    /// on, after every end: a caller reads what they say as soon as opening has returned, and may answer by it. So
+    /// it becomes a durable point first.
+    ///
+    /// This is what a fast close does. No record is needed, so a full disk or a short journal does not stop it; and the
+    /// durable words, which follow, need not change at one blow. If opening fails or ends in the middle, the next one
+    /// finds a closed pair.
+    pub(super) fn end_dead_session(&self, pair: &Pair<'_>, last: Superblock) -> Result<Superblock> {
+        if planted!(OpeningIsNoPoint) {
+            return Ok(last);
+        }
+        // Orders everything that was recovered, the words and the bytes, before the superblock that makes them count.
+        unless!(DeadSessionNotSynced, pair.sync_both()?);
+        let home = self.stat(pair.home.file(), pair.home.path())?;
+        let closed = Superblock {
+            session: last.session + 1,
+            state: State::Clean(closed_as(&home)),
+            durable: DurablePoints::None,
+            ..last
+        };
+        write_superblock(self.platform, pair.reflection, &closed)?;
+        Ok(closed)
+    }
+
     /// The journal of a session that begins.
     pub(super) fn begin_journal(
         &self,
@@ -313,20 +337,6 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// After the death of the process: brings the durable words up to the newest record.
-    ///
-    /// The record may be in the page cache only, if its sync had not returned. Whether it counts is
-    /// for us to say, and it does: so it is made durable first.
-    pub fn roll_forward(&self, found: &Found) -> Result<()> {
-        if let Some((_, newest)) = found.run.last() {
-            unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
-            // Those of older records were stored before this one was written.
-            unless!(NotRolledForward, self.store_words(&newest.changes, newest.len)?);
-        }
-        // The superblock that follows voids the journal: what it vouches for is durable before.
-        self.sync_both()
-    }
-
     /// Writes the newest record again. It may be in the page cache only: if its process died between
     /// writing and waiting for the disk, or the disk failed and the system goes on.
     fn make_newest_durable(&self, found: &Found) -> Result<()> {
@@ -368,8 +378,21 @@ impl Pair<'_> {
         Ok(Lengths { len, high_water })
     }
 
-    /// Makes the durable words say what the working words say, of a pair that had none. Only where one of
-    /// them says something: reading all of a long file's words took seconds.
+    /// Makes the superblock durable that was found, or written since. It may be in the page cache only: a process may have
+    /// died between writing it and its sync.
+    ///
+    /// Orders it before the durable words that change because it says that they do not count; and before the next
+    /// superblock, which goes over the other copy: a loss of power may tear both.
+    pub fn sync_superblock(&self) -> Result<()> {
+        let file = self.reflection;
+        if self.medium != Medium::Ram && !planted!(FoundSessionNotSynced) {
+            file.sync_data().map_err(|e| Error::io("sync", file.path(), e))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the durable words say what the working words say, of a pair that had none, or whose durable words say
+    /// nothing any more. Only where one of them says something: reading all of a long file's words took seconds.
     pub fn begin_durable_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
             let superchunk = (start / SUPERCHUNK as u64) as usize;
@@ -390,7 +413,9 @@ impl Pair<'_> {
                 from = at + PAGE;
             }
         }
-        self.sync_both()
+        // Orders the durable words before the superblock of the session that believes them.
+        unless!(BegunWordsNotSynced, self.sync_both()?);
+        Ok(())
     }
 
     /// The same for the words of `count` pages, which are of one superchunk, as its regions' words are.

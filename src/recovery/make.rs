@@ -208,6 +208,15 @@ impl Opening<'_> {
     /// Removes what the caller does not want. The mark first, and durably: a mark without a
     /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
+        if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
+            && !planted!(EmptiedNotSynced)
+        {
+            // The emptied state may be in the page cache only: its process may have died before the
+            // sync. It is durable before the journal goes, which a pair in use needs.
+            self.platform
+                .sync_all(file, FileId::Reflection)
+                .map_err(self.io("sync", found.companions.reflection.path()))?;
+        }
         // What is not certainly this home file's may be another's, with bytes that are nowhere else.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);

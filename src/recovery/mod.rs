@@ -199,18 +199,28 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     {
         recover(&platform, &home_file, &reflection, lengths.len, entries)?;
     }
-    let died = decision == Decision::Recover;
+    // Of a pair that is believed because the caller says so, words of both kinds may differ in any case.
+    let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
+    let had_points = superblock.durable.base().is_some();
     let pair =
         durable::Pair { platform: &platform, home: &home_file, reflection: &reflection, medium };
-    if let Some(journal) = &found.journal {
-        if goes_back {
+    let mut superblock = superblock;
+    match &found.journal {
+        Some(journal) if goes_back => {
             lengths = pair.go_back(journal)?;
-        } else if died {
-            pair.roll_forward(journal)?;
         }
+        // The process died, or the caller vouches for what is there: it becomes a durable point.
+        _ if had_points
+            && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
+        {
+            superblock = opening.end_dead_session(&pair, superblock)?;
+        }
+        _ => {}
+    }
+    if !is_fresh {
+        pair.sync_superblock()?;
     }
     // Made before the superblock that says that it is there.
-    let had_points = superblock.durable.base().is_some();
     let journal = match keeps {
         true => {
             let name = &companions.journal;
@@ -222,14 +232,11 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         made_journal = Some(opening.undo_making(&companions.journal, there));
     }
     if keeps && !is_fresh && superblock.durable.base().is_none() {
-        // Of a session that kept none: from here on what is there counts as the first one.
+        // Of a session that kept none, or whose durable points count no more: from here on what is there counts as
+        // the first one.
         pair.begin_durable_words(lengths.len)?;
     }
-    let durable_len = match (&found.journal, died) {
-        (Some(journal), true) => journal.len(),
-        _ => lengths.len,
-    };
-    let points = opening.durable_points(keeps, durable_len);
+    let points = opening.durable_points(keeps, lengths.len);
     let superblock = if is_fresh && superblock.durable == points {
         superblock
     } else {
@@ -243,12 +250,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         // Of a session that kept durable points; this one says that it does not.
         opening.remove_journal(&companions.journal, &stat, &superblock.uuid)?;
     }
-    // The process died in the middle of a shrink, before the durable point that a cut is made after.
-    let cuts_later = keeps && died && durable_len > lengths.len && !planted!(CutBeforePoint);
     let is_longer = home_file.len() > lengths.len
         || reflection_len > layout::reflection_len(lengths.len)
         || lengths.high_water > lengths.len;
-    let cuts = is_longer && !cuts_later && !planted!(OpenNotCleanedUp);
+    let cuts = is_longer && !planted!(OpenNotCleanedUp);
     if cuts {
         if planted!(OpenHighWaterFirst) {
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
@@ -271,7 +276,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let durable = match journal {
         Some(journal) => {
             let journal = opening.begin_journal(journal, &superblock)?;
-            let durable = Durable::new(journal, durable_len);
+            let durable = Durable::new(journal, lengths.len);
             if cuts {
                 durable.must_flush();
             }
@@ -279,11 +284,6 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         }
         None => None,
     };
-    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
-        undo.keep();
-    }
-    // From here on by closing the pair.
-    home.is_locked = false;
     let engine = Engine::new(Setup {
         platform,
         home: home_file,
@@ -302,13 +302,12 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         durability: options.durability,
         sync_every: options.sync_every,
     });
-    // Of a pair that is believed because the caller says so, words of both kinds may differ in any case.
-    let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
-    if died || is_trusted && !planted!(TrustedWordsNotNoted) {
-        let cut = || if cuts_later { engine.finish_shrink() } else { Ok(()) };
-        engine.note_all_changed().and_then(|()| cut()).inspect_err(|e| engine.abandon(e))?;
+    engine.begin_interval()?;
+    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
+        undo.keep();
     }
-    engine.begin_interval();
+    // From here on by closing the pair.
+    home.is_locked = false;
     Ok(engine)
 }
 

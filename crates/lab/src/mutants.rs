@@ -257,8 +257,11 @@ fn fate(mutant: Mutant) -> Fate {
         | PagesFlipDurableSlots
         | ShrinkNoPoint
         | CloseNoPoint
-        | NewestNotMadeDurable
-        | NotRolledForward
+        | OpeningIsNoPoint
+        | DeadSessionNotSynced
+        | EmptiedNotSynced
+        | FoundSessionNotSynced
+        | BegunWordsNotSynced
         | NotReplayed
         | ReplayNotSynced
         | WorkingWordsKept
@@ -267,11 +270,20 @@ fn fate(mutant: Mutant) -> Fate {
         RegionsNotBegun => by(test("durable", "a_long_pair_gets_its_durable_points")),
         PunchDurableSlots => by(test("atomic_mmap", "slots_of_the_durable_point")),
         PastPointKept => by(test("durable", "what_lies_past_the_last_point")),
-        CutBeforePoint => by(test("durable", "a_shrink_that_died")),
         LongPointTaken => by(test("durable", "a_point_that_is_too_long")),
-        DamagedWordsNotNoted | TrustedWordsNotNoted => {
+        DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
+        OverdueForgotten => by(test("unheard", "writes_fail_while_the_points")),
+        OverdueForGood => by(test("unheard", "writes_fail_while_the_points")),
+        NoThreadNoMatter => by(test("unheard", "opening_fails_if_no_thread")),
+        FollowersKeepLanes => {
+            by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
+        }
+        LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
+        NewestNotMadeDurable => by(test("durable", "the_newest_record_is_durable")),
+        DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
+        EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
         CutOffLeadStays => by(test("atomic_mmap", "nobody_waits_for_a_leader")),
         FailedTurnCounts => by(test("durable", "who_waits_for_a_point_that_fails")),

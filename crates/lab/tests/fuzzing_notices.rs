@@ -58,7 +58,7 @@ fn planted_bugs_of_going_back_are_noticed() {
         Mutant::WorkingWordsKept,
         Mutant::RegionWordsKept,
         Mutant::PastPointKept,
-        Mutant::NotRolledForward,
+        Mutant::OpeningIsNoPoint,
         Mutant::BackAfterDeath,
         Mutant::RestartNotNoticed,
         Mutant::InPlaceFlips,

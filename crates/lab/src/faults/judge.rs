@@ -27,7 +27,7 @@
 //!
 //! **Durable points.** Where they are kept, a copy of the files of another boot holds the last durable
 //! point, whole; if whatever was to make the next one has failed, that one or the next. (Which one is not
-//! said: that is why it poisons.) The same holds of a copy of the same boot where only durable points
+//! said: that is why it poisons.) Opening makes one of what the death of a process has left. The same holds of a copy of the same boot where only durable points
 //! count.
 //!
 //! **Leftovers.** A failed open or create leaves names, lengths, bytes and marks as they were, but for

@@ -601,6 +601,7 @@ impl Op {
             Op::TryClone => "try_clone",
             Op::Close(CloseMode::Fast) => "fast close",
             Op::Close(CloseMode::Spatial) => "spatial close",
+            Op::Close(CloseMode::Unsynced) => "close without a point",
             Op::Drop => "drop",
         }
     }

@@ -558,6 +558,10 @@ impl<'a> Run<'a> {
         }
         match op {
             Op::Open(how) => {
+                if how.expected == Opened::Whole {
+                    // It may have come as far as the durable point of what it has found.
+                    self.bench.points.push(self.bench.model.clone());
+                }
                 self.look_after_failed_open(how, failed, before.expect("taken"));
                 Next::Go
             }
@@ -587,9 +591,8 @@ impl<'a> Run<'a> {
             Op::Open(how) => {
                 (self.is_undone, self.durability) =
                     (how.durability == Durability::AllOrNothing, how.durability);
-                if matches!(how.expected, Opened::New(_) | Opened::HomeBytes) {
-                    self.bench.points = vec![self.bench.model.clone()];
-                }
+                // Also of what the death of a process has left.
+                self.bench.points = vec![self.bench.model.clone()];
             }
             // Nobody hears of a failure; whether there is a new point, the next open sees.
             Op::Drop => self.bench.points.push(self.bench.model.clone()),

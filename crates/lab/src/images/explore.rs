@@ -49,21 +49,55 @@ impl Explorer {
     pub fn explore(&mut self, moment: &Moment, ranges: &[Range<u64>], depth: u32, name: &str) {
         self.explore_from(&moment.world, &moment.allowed, ranges, (depth, CRASH_IN), name);
         if !moment.after_death.is_empty() {
-            self.die(moment, ranges, name);
+            let before = moment.allowed.iter().chain(&moment.after_death).cloned().collect();
+            self.die(&moment.world, &moment.after_death, before, ranges, depth + 1, name);
         }
     }
 
-    /// The process dies at the moment, and nothing is lost.
-    fn die(&mut self, moment: &Moment, ranges: &[Range<u64>], name: &str) {
-        let machine = Simulation::new(moment.world.after_kill());
+    /// The process dies at the moment, and nothing is lost. What the next one reads after opening is a durable point:
+    /// no loss of power takes it back. While it opens, the power may go, and it may die as well, `deaths` times in all;
+    /// `before` is allowed after a loss of power then.
+    fn die(
+        &mut self,
+        world: &World,
+        after_death: &[Arc<Content>],
+        before: Vec<Arc<Content>>,
+        ranges: &[Range<u64>],
+        deaths: u32,
+        name: &str,
+    ) {
+        let mut world = world.after_kill();
+        if deaths > 1 {
+            world.watch();
+        }
+        let machine = Simulation::new(world);
         self.recoveries += 1;
-        let problem = match recovered(&machine, ranges, |_| None) {
+        let found = recovered(&machine, ranges, |_| None);
+        let watched = machine.world().take_watched();
+        let problem = match found {
             Err(problem) => problem,
-            Ok(found) => match moment.after_death.iter().find(|c| found.is(c, ranges)) {
-                Some(_) => return,
+            Ok(found) => match after_death.iter().find(|c| found.is(c, ranges)) {
+                Some(content) => {
+                    let (one, states) = ([content.clone()], watched.len());
+                    for (n, world) in watched.iter().enumerate() {
+                        // Opening is over, and the file was read.
+                        let is_open = n + 1 == states;
+                        let allowed = if is_open { &one[..] } else { &before[..] };
+                        let name = format!("{name}, the process died, state {n} of opening");
+                        self.explore_from(world, allowed, ranges, (0, 0), &name);
+                        if !is_open {
+                            let before = before.clone();
+                            self.die(world, &one, before, ranges, deaths - 1, &name);
+                        }
+                        if !self.violations.is_empty() {
+                            return;
+                        }
+                    }
+                    return;
+                }
                 None => {
                     let differences: Vec<String> =
-                        moment.after_death.iter().map(|c| found.difference(c, ranges)).collect();
+                        after_death.iter().map(|c| found.difference(c, ranges)).collect();
                     format!("wrong contents: {}", differences.join("; or "))
                 }
             },

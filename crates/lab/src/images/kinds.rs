@@ -376,7 +376,8 @@ impl<'a> Player<'a> {
     }
 
     fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
-        self.step_with(Effect::Nothing, close.is_some(), |me, _| {
+        // Opening makes a durable point of what the death of the process has left.
+        self.step_with(Effect::Nothing, true, |me, _| {
             match close {
                 Some(mode) => me.file.take().expect("an open file").close(mode)?,
                 None => me.die(),

@@ -1,0 +1,155 @@
+//! Does anything stop in silence? Durable points that were promised and are not made.
+//!
+//! A program that chose an interval does not call `sync`, and hears of its failures by the next write.
+
+mod common;
+
+use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::{CloseMode, Error, Medium};
+use common::{Ground, child, read_all, role};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "plays_the_child_if_it_is_one";
+const LEN: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Call<'a> = &'a dyn Fn() -> Result<(), Error>;
+
+fn ground() -> Option<Ground> {
+    let ground = common::page_cache();
+    if ground.is_none() {
+        eprintln!("no page cache here: skipped");
+    }
+    ground
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what} never happens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Takes away from this process the right to start threads. The limit does not bind root, so root becomes another user.
+fn start_no_more_threads() {
+    // SAFETY: no precondition; the child is single-threaded but for the harness, which does nothing meanwhile.
+    let (user, limited) = unsafe {
+        if libc::geteuid() == 0 {
+            libc::setgid(65534);
+            libc::setuid(65534);
+        }
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        (libc::geteuid(), libc::setrlimit(libc::RLIMIT_NPROC, &none))
+    };
+    assert!(user != 0 && limited == 0, "no root, and no thread");
+    let thread = std::thread::Builder::new().spawn(|| ());
+    assert!(thread.is_err(), "this is about a process without threads");
+}
+
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((_, path)) = role() else { return };
+    let options = || {
+        let options = common::options(Medium::PageCache).create(true).len(LEN);
+        options.sync_every(Duration::from_millis(2))
+    };
+    let files = |path: &Path| fs::read_dir(path.parent().expect("a folder")).expect("list").count();
+    start_no_more_threads();
+    let error = options().open(&path).expect_err("no point would be made");
+    assert!(matches!(error, Error::NoThread { .. }), "{error:?}");
+    assert!(error.to_string().contains("ulimit -u"), "says what to do: {error}");
+    assert_eq!(files(&path), 0, "what this open has made is gone");
+    // Checkpoints need no thread: a writer makes them.
+    let options = || common::options(Medium::PageCache).create(true).len(LEN);
+    let file = options().journal_len(64 << 10).open(&path).expect("needs no thread");
+    for n in 0..100_u64 {
+        file.store(0, &n).expect("store");
+        file.sync().expect("sync");
+    }
+    assert!(file.stats().checkpoints > 0);
+    file.close(CloseMode::Fast).expect("close");
+    options().sync_every(PATIENCE).open(&path).expect_err("the pair is there, the thread is not");
+    let file = options().open(&path).expect("and the pair is as it was");
+    assert_eq!(file.load::<u64>(0).expect("load"), 99);
+}
+
+/// `sync_every` in a container at its limit of processes: opening said `Ok`, and no durable point was ever made.
+#[test]
+fn opening_fails_if_no_thread_can_make_the_points_of_an_interval() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).expect("for all users");
+    let output = child(CHILD, "no threads", scratch.file("state.dat")).output().expect("a child");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Ten writes returned `Ok` on a full disk. No point of the interval was made, and no call said so.
+#[test]
+fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let pages = 4_000;
+    let recorder = Recorder::new();
+    let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
+    let options = options.sync_every(Duration::from_millis(20));
+    let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+    file.health().expect("nothing has failed");
+    // A point of so many pages needs a longer journal, and there is no space for it.
+    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    let data: Vec<(u64, Vec<u8>)> =
+        (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
+    let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+    file.write_many(&parts).expect("returns before the point is due");
+    wait_until("a failed point", || file.stats().failed_points > 0);
+    let before = read_all(&file);
+    let calls: [(&str, Call<'_>); 6] = [
+        ("health", &|| file.health()),
+        ("write_at", &|| file.write_at(&[9; 3], 5)),
+        ("write_many", &|| file.write_many(&[(0, &[9]), (PAGE, &[9])])),
+        ("update", &|| file.update(0, |n: &mut u64| *n += 1)),
+        ("transact", &|| file.transact(|tx| tx.store(0, &9_u64))),
+        ("set_len", &|| file.set_len((pages + 1) * PAGE)),
+    ];
+    for (name, call) in calls {
+        let error = call().expect_err(name);
+        assert!(matches!(error, Error::Overdue { .. }), "{name}: {error:?}");
+        let text = error.to_string();
+        assert!(text.contains(".journal") && text.contains("call sync"), "{name}: {text}");
+    }
+    assert_eq!(read_all(&file), before, "nothing was written, and readers go on");
+    let error = file.sync().expect_err("there is no space");
+    assert!(!matches!(error, Error::Overdue { .. }), "a caller that syncs hears why: {error:?}");
+    recorder.heal();
+    file.sync().expect("there is space again");
+    file.health().expect("and it is made up for");
+    file.write_at(&[9; 3], 5).expect("writes go on");
+}
+
+/// The interval goes on by itself once its cause is gone.
+#[test]
+fn the_next_point_of_an_interval_ends_what_was_overdue() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let pages = 4_000;
+    let recorder = Recorder::new();
+    let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
+    let options = options.sync_every(Duration::from_millis(5));
+    let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    let data: Vec<(u64, Vec<u8>)> =
+        (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
+    let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+    file.write_many(&parts).expect("returns before the point is due");
+    wait_until("a failed point", || file.health().is_err());
+    recorder.heal();
+    wait_until("a point", || file.health().is_ok());
+    file.write_at(&[9; 3], 5).expect("writes go on");
+}
