@@ -65,6 +65,7 @@ mod log_area;
 mod loom_models;
 mod one_store;
 mod pin_in_page;
+mod pieces;
 mod plan;
 pub(crate) mod read;
 mod read_in_page;

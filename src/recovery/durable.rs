@@ -16,7 +16,7 @@ use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::le_word;
 use crate::engine::space::allocation_error;
 use crate::error::{Error, Result};
-use crate::format::journal::{Change, JournalSeed, Record, newest_run};
+use crate::format::journal::{BLOCK, Change, JournalSeed, Record, newest_run};
 use crate::format::layout;
 use crate::format::superblock::{DurableBase, Superblock};
 use crate::mutant::{planted, unless};
@@ -125,6 +125,7 @@ impl Opening<'_> {
                         // Of an open that did not come to its end: it may have died before the syncs.
                         self.sync_journal(&file, path, medium)?;
                     }
+                    let len = self.room_of_journal(&file, path, len)?;
                     return Ok((file, len, false));
                 }
                 self.platform.remove_file(path).map_err(self.io("remove", path))?;
@@ -141,6 +142,26 @@ impl Opening<'_> {
         Ok((file, len, true))
     }
 
+    /// How many of the `len` bytes of a journal have storage: all, or those before its first hole. A
+    /// growth that died half way, or an older version of this crate, may have left one; a record that
+    /// is written there on a full disk would fail when its time comes.
+    fn room_of_journal(&self, file: &File, path: &Path, len: u64) -> Result<u64> {
+        let hole = self
+            .platform
+            .next_hole(file, 0)
+            .map_err(|e| Error::io_at("look for holes", path, 0, e))?;
+        if hole >= len || planted!(JournalHoleCountsAsRoom) {
+            return Ok(len);
+        }
+        // What is reserved and was never written is told as a hole, too.
+        let at = hole / BLOCK as u64 * BLOCK as u64;
+        match self.platform.allocate(file, FileId::Journal, None, at, len - at) {
+            Ok(()) => Ok(len),
+            Err(_) if at >= *JOURNAL_LENS.start() => Ok(at),
+            Err(e) => Err(Error::io_of_range("allocate", path, at, len - at, e)),
+        }
+    }
+
     /// Written, and not only reserved: a record then changes neither the file's length nor where it
     /// lies, and costs one barrier.
     fn fill_journal(&self, file: &File, path: &Path, len: u64, medium: Medium) -> Result<()> {
@@ -148,14 +169,9 @@ impl Opening<'_> {
         let zeroes = vec![0; len.min(1 << 20) as usize];
         for at in (0..len).step_by(zeroes.len()) {
             let piece = &zeroes[..(len - at).min(zeroes.len() as u64) as usize];
-            self.platform.write_at(file, FileId::Journal, piece, at).map_err(|e| {
-                match e.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        Error::NoSpace { path: path.to_owned(), offset: at, len, source: e }
-                    }
-                    _ => Error::io_at("write", path, at, e),
-                }
-            })?;
+            self.platform
+                .write_at(file, FileId::Journal, piece, at)
+                .map_err(|e| Error::io_of_range("write", path, at, len, e))?;
         }
         self.sync_journal(file, path, medium)
     }
@@ -458,6 +474,8 @@ impl Pair<'_> {
     }
 
     fn allocate(&self, file: &MappedFile, at: u64, len: u64) -> Result<()> {
+        // The page lies among holes: see `Engine::is_there_or_forgotten`.
+        file.forget_folios(at, len);
         file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
     }
 

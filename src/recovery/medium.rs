@@ -1,6 +1,7 @@
 //! What does the file lie on? The forced medium, or what the system shows.
 
 use crate::error::{Error, Result};
+use crate::format::layout;
 use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
 use crate::terms::Medium;
@@ -61,6 +62,8 @@ pub(crate) fn map(
         let mapping = map(reflection)?;
         // Much of it is holes for good, and words lie among them, allocated by the page.
         platform.expect_random(file, &mapping).map_err(|e| Error::io("advise", path, e))?;
+        // Also what was read before: superblocks, lanes and log lie among holes as well.
+        platform.forget_cached(file, &mapping, 0, layout::SUPERCHUNKS);
         let (file, path, _) = home;
         let home = map(home)?;
         platform.expect_random(file, &home).map_err(|e| Error::io("advise", path, e))?;
