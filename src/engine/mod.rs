@@ -64,8 +64,8 @@ mod log_area;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod one_store;
-mod pin_in_page;
 mod pieces;
+mod pin_in_page;
 mod plan;
 pub(crate) mod read;
 mod read_in_page;

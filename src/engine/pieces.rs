@@ -66,6 +66,12 @@ impl Pieces {
         }
     }
 
+    fn count(&self, side: Side, pages: Range<usize>) -> usize {
+        let words = self.side(side);
+        let bits = |(word, mask): (usize, u64)| words[word].load(Ordering::Relaxed) & mask;
+        masks(pages).map(|word| bits(word).count_ones() as usize).sum()
+    }
+
     /// The runs of these pages that are not allocated.
     pub fn missing(&self, side: Side, pages: Range<usize>) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
@@ -88,12 +94,15 @@ impl Pieces {
         while size <= PAGES_PER_CHUNK {
             let start = needed.start / size * size;
             let block = start..(start + size).min(all);
-            let is_there = |page: &usize| needed.contains(page) || self.has(side, *page..page + 1);
-            let covers = needed.end <= block.end;
-            if covers && block.clone().filter(is_there).count() * 2 > block.len() {
+            size *= 2;
+            if block.end < needed.end {
+                continue;
+            }
+            // What is needed may be there in part: it is counted once.
+            let beside = self.count(side, block.clone()) - self.count(side, needed.clone());
+            if (beside + needed.len()) * 2 > block.len() {
                 best = block;
             }
-            size *= 2;
         }
         best
     }

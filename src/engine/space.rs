@@ -152,7 +152,9 @@ impl Engine {
 
     /// What is known of the chunk's pages, if it was touched in pieces.
     pub(super) fn pieces_of(&self, chunk: ChunkIndex) -> Option<&Pieces> {
-        self.state.touched_superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?.pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
+        self.state
+            .touched_superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
+            .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
     }
 
     /// Whether both slots of a page are known to be allocated, and its slice word.
@@ -264,7 +266,8 @@ impl Engine {
         // Writes in a row go on where a chunk ends.
         let goes_on = needed.start == 0
             && chunk.0 > 0
-            && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side) != 0;
+            && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side)
+                != 0;
         if goes_on { 0..all } else { pieces.block(side, needed, all) }
     }
 
@@ -304,7 +307,8 @@ impl Engine {
     fn is_there_or_forgotten(&self, side: Side, chunk: ChunkIndex, end: u64) -> Result<bool> {
         let (file, at) = self.slot(side, chunk.start());
         let len = (end - chunk.start()).min(file.len().saturating_sub(at));
-        let hole = file.next_hole(at).map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
+        let hole =
+            file.next_hole(at).map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
         if hole >= at + len {
             return Ok(true);
         }
@@ -458,7 +462,8 @@ impl Engine {
             } else {
                 continue;
             };
-            let from = if planted!(GrowthFromNextPage) { old.next_multiple_of(PAGE as u64) } else { old };
+            let from =
+                if planted!(GrowthFromNextPage) { old.next_multiple_of(PAGE as u64) } else { old };
             if from < end {
                 let (file, at) = self.slot(side, from);
                 file.allocate_growth(at, at + (end - from))
