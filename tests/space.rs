@@ -564,10 +564,10 @@ fn a_sync_that_finds_no_space_changes_nothing_and_passes_when_there_is_space() {
 
 /// File systems whose blocks are not as large as a page, and one whose are; and the commands that make them.
 const BLOCKS: [(&str, u64, &[&str]); 5] = [
-    ("ext4-1k", 48 << 20, &["mkfs.ext4", "-q", "-b", "1024"]),
-    ("ext4-2k", 48 << 20, &["mkfs.ext4", "-q", "-b", "2048"]),
-    ("ext4-4k", 48 << 20, &["mkfs.ext4", "-q", "-b", "4096"]),
-    ("ext3-1k", 48 << 20, &["mkfs.ext3", "-q", "-b", "1024"]),
+    ("ext4-1k", 64 << 20, &["mkfs.ext4", "-q", "-b", "1024"]),
+    ("ext4-2k", 64 << 20, &["mkfs.ext4", "-q", "-b", "2048"]),
+    ("ext4-4k", 64 << 20, &["mkfs.ext4", "-q", "-b", "4096"]),
+    ("ext3-1k", 64 << 20, &["mkfs.ext3", "-q", "-b", "1024"]),
     ("xfs-1k", 320 << 20, &["mkfs.xfs", "-q", "-f", "-b", "size=1024"]),
 ];
 
@@ -604,7 +604,7 @@ fn grow_within_the_last_page(small: &Small) {
 /// Writes in place with entries that do not fit a lane. Of the log area only the bytes of an entry were
 /// allocated, and a page fault asks for whole pages.
 fn spill_on_a_full_disk(small: &Small) {
-    let len = 4 << 20;
+    let len = 8 << 20;
     let path = small.file("spilled.dat");
     let file = small.options().len(len).open(&path).expect("open");
     for n in 1..3 {
@@ -617,8 +617,8 @@ fn spill_on_a_full_disk(small: &Small) {
     let mut rng = Rng(len);
     let mut model = vec![2; len as usize];
     for n in 0..150 {
-        small.fill([0, 0, 4096, 9000, 70_000][rng.below(5) as usize]);
-        let size = [3000, 9001, 40_000, 74_000, 301_001][rng.below(5) as usize];
+        small.fill([0, 4096, 9000, 70_000, 200_000][rng.below(5) as usize]);
+        let size = [3000, 9001, 74_000, 301_001, 1_500_001][rng.below(5) as usize];
         let offset = rng.below(len - size);
         let data = vec![n as u8; size as usize];
         match file.write_at(&data, offset) {
