@@ -2,6 +2,7 @@
 //!
 //! May import nothing from the crate but its limits.
 
+use crate::mutant::planted;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -76,17 +77,16 @@ pub enum Error {
     /// The file system is full. Nothing was changed; free space and call again. (From a `sync` that was to
     /// make the journal longer: the durable point was not made. Where that `sync` was part of a write, under
     /// [`Durability::EveryWrite`](crate::Durability::EveryWrite), the write is there and not yet durable.)
-    #[error(
-        "{}: no space left for {len} bytes at offset {offset}; nothing was changed, free space on \
-         the file system and call again",
-        path.display()
-    )]
+    ///
+    /// A quota that is used up, and the process's limit on the length of files (`ulimit -f`), count as a
+    /// full file system; `source` tells which it was.
+    #[error("{}: {}", path.display(), no_space_message(*offset, *len, source))]
     NoSpace {
         /// The file that could not be extended: home file, reflection file or journal.
         path: PathBuf,
-        /// Offset in that file.
+        /// Offset in that file, in bytes. 0 where the call has none.
         offset: u64,
-        /// Bytes that were to be allocated.
+        /// Bytes that were to be allocated. 0 where the call has no range: a name, an attribute, a length.
         len: u64,
         /// What the system said.
         source: io::Error,
@@ -521,8 +521,12 @@ pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
 
 const ADVICE: &str = "; drop every handle and open the file again to recover";
 
+fn leaves_doubt(call: &str) -> bool {
+    [SYNC_FOR_A_POINT, WRITE_A_POINT, SYNC_OF_LENGTH].contains(&call)
+}
+
 fn advice_after(call: &str, source: &io::Error) -> &'static str {
-    if [SYNC_FOR_A_POINT, WRITE_A_POINT, SYNC_OF_LENGTH].contains(&call) {
+    if leaves_doubt(call) {
         ADVICE
     } else if is_out_of_descriptors(source) {
         "; a file that is open takes up to four descriptors: raise the limit (ulimit -n), or close \
@@ -552,6 +556,31 @@ fn address_space_advice(source: &io::Error) -> &'static str {
     }
 }
 
+fn no_space_message(offset: u64, len: u64, source: &io::Error) -> String {
+    let what = match len {
+        0 => String::new(),
+        _ => format!(" for {len} bytes at offset {offset}"),
+    };
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
+            format!("too long{what}: {source}; nothing was changed, raise the limit and call again")
+        }
+        io::ErrorKind::QuotaExceeded => format!(
+            "no space left{what} within the quota; nothing was changed, free space or raise the \
+             quota, and call again"
+        ),
+        _ => format!(
+            "no space left{what}; nothing was changed, free space on the file system and call again"
+        ),
+    }
+}
+
+/// Whether a call failed for want of space: on the file system, within a quota or a limit.
+fn is_no_space(source: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 fn at(offset: &Option<u64>) -> String {
     offset.map_or_else(String::new, |offset| format!(" at offset {offset}"))
 }
@@ -559,12 +588,41 @@ fn at(offset: &Option<u64>) -> String {
 impl Error {
     /// An I/O error of a call that has no offset.
     pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
-        Error::Io { call, path: path.to_owned(), offset: None, source }
+        Self::of_call(call, path, None, 0, source)
     }
 
     /// An I/O error of a call at an offset of the file.
     pub(crate) fn io_at(call: &'static str, path: &Path, offset: u64, source: io::Error) -> Self {
-        Error::Io { call, path: path.to_owned(), offset: Some(offset), source }
+        Self::of_call(call, path, Some(offset), 0, source)
+    }
+
+    /// What a call that needs storage for `len` bytes could not do.
+    pub(crate) fn io_of_range(
+        call: &'static str,
+        path: &Path,
+        offset: u64,
+        len: u64,
+        source: io::Error,
+    ) -> Self {
+        Self::of_call(call, path, Some(offset), len, source)
+    }
+
+    /// The one place that tells want of space from all other failures. A call that leaves the handle in
+    /// doubt stays [`Error::Io`]: [`Error::NoSpace`] promises that nothing was changed.
+    fn of_call(
+        call: &'static str,
+        path: &Path,
+        offset: Option<u64>,
+        len: u64,
+        source: io::Error,
+    ) -> Self {
+        let path = path.to_owned();
+        let is_in_doubt = leaves_doubt(call);
+        let is_told = len > 0 || !planted!(NoSpaceOfAllocationOnly);
+        if is_no_space(&source) && !is_in_doubt && is_told {
+            return Error::NoSpace { path, offset: offset.unwrap_or(0), len, source };
+        }
+        Error::Io { call, path, offset, source }
     }
 
     /// What is kept of an error as the cause of later ones, which say by themselves what to do.

@@ -150,6 +150,7 @@ mutants! {
         JournalHeaderNotRenewed "journal-header-not-renewed": "an older superblock finds a journal whose records of its session are written over",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record goes over the one before it",
+        JournalLongerBeforeAllocated "journal-longer-before-allocated": "a journal that cannot grow keeps its new length, with a hole",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's place is free",
     }
     "engine/in_place.rs" {
@@ -204,7 +205,11 @@ mutants! {
         ClearToZero "clear-to-zero": "a void entry does not keep its number and page",
         FlushWordsUnpinned "flush-words-unpinned": "the flush of words that entries vouch for does not pin its lane",
     }
+    "error.rs" {
+        NoSpaceOfAllocationOnly "no-space-of-allocation-only": "want of space is told of ranges only, not of names, attributes and lengths",
+    }
     "store/mod.rs" {
+        BytesAllocated "bytes-allocated": "the bytes of a range are allocated, and not all blocks of their pages",
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
     }
@@ -341,7 +346,9 @@ mutants! {
     "engine/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
         FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
-        PiecesBesideHoles "pieces-beside-holes": "on page cache, too, single pages are allocated",
+        PiecesBesideHoles "pieces-beside-holes": "what the page cache holds in large folios beside a new piece stays there",
+        ChunkForEachTouch "chunk-for-each-touch": "on page cache, too, a whole chunk is allocated for each page that is touched",
+        GrowthFromNextPage "growth-from-next-page": "a growth does not allocate the rest of the page that the old end cuts in two",
         PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
         SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
         HolesLoaded "holes-loaded": "holes of the home file are loaded through the mapping",
@@ -394,6 +401,7 @@ mutants! {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
         JournalHeaderNotWritten "journal-header-not-written": "a journal does not say whose it is",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
+        JournalHoleCountsAsRoom "journal-hole-counts-as-room": "a journal's length is taken for its room, whatever is behind it",
         JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
         NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
         OpeningIsNoPoint "opening-is-no-point": "what the death of the process has left is no durable point when opening returns",

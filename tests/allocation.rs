@@ -21,6 +21,8 @@ use std::path::Path;
 
 const CHILD: &str = "plays_the_child_if_it_is_one";
 const PAGE: u64 = 4096;
+/// The smallest blocks that file systems have: ext4's on small disks.
+const BLOCK: u64 = 1024;
 const CHUNK: u64 = 2 << 20;
 const LEN: u64 = 4 * CHUNK - 1000;
 
@@ -38,41 +40,57 @@ fn grounds() -> Vec<Ground> {
     [Some(common::ram()), common::dax()].into_iter().flatten().collect()
 }
 
-/// Which pages of both files are allocated.
+/// Which blocks of both files are allocated, and how long the files are.
 #[derive(Default)]
-struct Allocated([BTreeSet<u64>; 2]);
+struct Allocated {
+    blocks: [BTreeSet<u64>; 2],
+    lens: [Option<u64>; 2],
+}
 
 impl Allocated {
     fn of(&mut self, file: FileId) -> &mut BTreeSet<u64> {
-        &mut self.0[usize::from(file == FileId::Reflection)]
+        &mut self.blocks[usize::from(file == FileId::Reflection)]
+    }
+
+    fn has_page(&mut self, file: FileId, page: u64) -> bool {
+        let len = self.lens[usize::from(file == FileId::Reflection)].unwrap_or(u64::MAX);
+        let end = ((page + 1) * PAGE).min(len.div_ceil(BLOCK).saturating_mul(BLOCK));
+        (page * PAGE / BLOCK..end.div_ceil(BLOCK)).all(|block| self.of(file).contains(&block))
     }
 
     /// What the file system says of the files as they are.
     fn look(home: &Path, reflection: &Path) -> Allocated {
-        Allocated([pages_with_storage(home), pages_with_storage(reflection)])
+        let per_page = PAGE / BLOCK;
+        let blocks = [home, reflection].map(|path| {
+            let pages = pages_with_storage(path).into_iter();
+            pages.flat_map(|page| page * per_page..(page + 1) * per_page).collect()
+        });
+        let len = |path: &Path| fs::metadata(path).ok().map(|told| told.len());
+        Allocated { blocks, lens: [len(home), len(reflection)] }
     }
 
-    /// Follows the trace, and fails at a store to a hole, or a flush of one.
+    /// Follows the trace, and fails at a store to a page of which a block is a hole, or a flush of one.
     #[track_caller]
     fn follow(&mut self, recorder: &Recorder, what: &str) {
-        let pages = |offset: u64, len: u64| offset / PAGE..(offset + len).div_ceil(PAGE);
+        let blocks = |offset: u64, len: u64| offset / BLOCK..(offset + len).div_ceil(BLOCK);
         for event in recorder.take() {
             let (file, offset, len) = match event.what {
                 What::Allocate { file, offset, len } => {
-                    self.of(file).extend(pages(offset, len));
+                    self.of(file).extend(blocks(offset, len));
                     continue;
                 }
                 What::Write { file, offset, bytes } => {
-                    self.of(file).extend(pages(offset, bytes.len() as u64));
+                    self.of(file).extend(blocks(offset, bytes.len() as u64));
                     continue;
                 }
                 What::Punch { file, offset, len } => {
-                    let gone = offset.div_ceil(PAGE)..(offset + len) / PAGE;
-                    self.of(file).retain(|page| !gone.contains(page));
+                    let gone = offset.div_ceil(BLOCK)..(offset + len) / BLOCK;
+                    self.of(file).retain(|block| !gone.contains(block));
                     continue;
                 }
                 What::SetLen { file, len } => {
-                    self.of(file).retain(|page| page * PAGE < len);
+                    self.of(file).retain(|block| block * BLOCK < len);
+                    self.lens[usize::from(file == FileId::Reflection)] = Some(len);
                     continue;
                 }
                 What::Copy { file, offset, bytes, .. } => (file, offset, bytes.len() as u64),
@@ -83,8 +101,9 @@ impl Allocated {
                 }
                 _ => continue,
             };
-            for page in pages(offset, len) {
-                assert!(self.of(file).contains(&page), "{what}: {file:?} page {page} is a hole");
+            for page in offset / PAGE..(offset + len).div_ceil(PAGE) {
+                let whole = self.has_page(file, page);
+                assert!(whole, "{what}: {file:?} page {page} has a hole");
             }
         }
     }
@@ -126,7 +145,7 @@ fn random_op(file: &AtomicMappedFile, rng: &mut Rng) -> Result<(), Error> {
         }
         15 => file.deploy(0..len).map(|_| ()),
         16 if len > CHUNK => write_deploy_and_write(file),
-        16 => Ok(()),
+        16 => grow_within_the_last_page(file),
         17 => file.set_len(1000 + rng.below(LEN)),
         18 => file.set_len(LEN + rng.below(3) * PAGE),
         _ => file.read_at(&mut vec![0; size as usize], at),
@@ -138,6 +157,15 @@ fn write_many_words(file: &AtomicMappedFile) {
     let pages = (0..360).step_by(3);
     file.transact(|tx| pages.clone().try_for_each(|n| tx.write_at(&[7; 9], n * PAGE)))
         .expect("write");
+}
+
+/// Past the old end, a page that is in use has no blocks where blocks are smaller than a page.
+fn grow_within_the_last_page(file: &AtomicMappedFile) -> Result<(), Error> {
+    let page = file.len() / PAGE * PAGE;
+    file.set_len(page + 1000)?;
+    (1..4u8).try_for_each(|n| file.write_at(&[n; 500], page + 100))?;
+    file.set_len(page + PAGE)?;
+    (1..4u8).try_for_each(|n| file.write_at(&[n; 500], page + 3000))
 }
 
 /// A small write, and what its lane flushes when a batch ends, by when it has come home.
@@ -271,12 +299,12 @@ fn what_is_recovered_is_not_stored_to_a_hole() {
         dig_holes(file);
     }
     let mut allocated = Allocated::look(&path, &reflection);
-    assert!(!allocated.of(FileId::Reflection).contains(&(word / PAGE)));
+    assert!(!allocated.of(FileId::Reflection).contains(&(word / BLOCK)));
     let recorder = Recorder::new();
     let file = ground.options().open_recorded(&recorder, &path).expect("open");
     allocated.follow(&recorder, "recovery");
     for word in [word, layout::slice_word(taken_back)] {
-        assert!(allocated.of(FileId::Reflection).contains(&(word / PAGE)), "not recovered");
+        assert!(allocated.of(FileId::Reflection).contains(&(word / BLOCK)), "not recovered");
     }
     let mut found = [0; 100];
     file.read_at(&mut found, 5 * PAGE).expect("read");

@@ -786,7 +786,7 @@ fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
         file.write_at(&[1; 64], page * PAGE + page % 64 * 64).expect("write");
     }
     // Each point needs a longer journal.
-    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     std::thread::scope(|threads| {
         let file = &file;
         let sync = || (0..3).map(|_| file.sync()).collect::<Vec<_>>();

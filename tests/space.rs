@@ -8,6 +8,8 @@
 
 mod common;
 
+use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
 use common::{Rng, assert_same, child_with_mounts, reflections_in, role, run};
 use std::fs::{self, File};
@@ -44,6 +46,15 @@ impl Small {
         let image = folder.with_extension("img");
         File::create(&image).expect("create").set_len(32 << 20).expect("make the image");
         run(Command::new("mkfs.ext4").arg("-q").arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(folder));
+        Small { folder: folder.to_owned(), medium: Medium::PageCache }
+    }
+
+    /// A disk of `bytes`, by a command that makes its file system.
+    fn disk(folder: &Path, bytes: u64, make: &[&str]) -> Small {
+        let image = folder.with_extension("img");
+        File::create(&image).expect("create").set_len(bytes).expect("make the image");
+        run(Command::new(make[0]).args(&make[1..]).arg(&image));
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(folder));
         Small { folder: folder.to_owned(), medium: Medium::PageCache }
     }
@@ -163,6 +174,17 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
         _ => Small::ext4(&folder),
     };
     match role.split(' ').collect::<Vec<_>>()[..] {
+        ["blocks", kind] => {
+            let (_, bytes, make) = BLOCKS.iter().find(|(name, ..)| *name == kind).expect("a kind");
+            let small = Small::disk(&folder, *bytes, make);
+            grow_within_the_last_page(&small);
+            spill_on_a_full_disk(&small);
+        }
+        ["journal"] => {
+            let small = Small::disk(&folder, 160 << 20, BLOCKS[0].2);
+            grow_the_journal_on_a_full_disk(&small);
+        }
+        ["limit"] => open_under_a_limit(&folder),
         ["full", kind] => {
             for policy in [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual] {
                 let small = mount(kind, 3 << 20);
@@ -538,4 +560,203 @@ fn sync_on_a_full_disk(small: &Small) {
 #[test]
 fn a_sync_that_finds_no_space_changes_nothing_and_passes_when_there_is_space() {
     check("sync");
+}
+
+/// File systems whose blocks are not as large as a page, and one whose are; and the commands that make them.
+const BLOCKS: [(&str, u64, &[&str]); 5] = [
+    ("ext4-1k", 64 << 20, &["mkfs.ext4", "-q", "-b", "1024"]),
+    ("ext4-2k", 64 << 20, &["mkfs.ext4", "-q", "-b", "2048"]),
+    ("ext4-4k", 64 << 20, &["mkfs.ext4", "-q", "-b", "4096"]),
+    ("ext3-1k", 64 << 20, &["mkfs.ext3", "-q", "-b", "1024"]),
+    ("xfs-1k", 320 << 20, &["mkfs.xfs", "-q", "-f", "-b", "size=1024"]),
+];
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("-V").output().is_ok()
+}
+
+/// The page that the old end cuts in two had blocks up to there. The growth began at the next page.
+fn grow_within_the_last_page(small: &Small) {
+    let path = small.file("grown.dat");
+    let file = small.options().journal_len(64 << 10).len(5000).open(&path).expect("open");
+    for n in 1..5 {
+        file.write_at(&[n; 5000], 0).expect("write");
+        file.sync().expect("sync");
+    }
+    small.fill(0);
+    match file.set_len(8192) {
+        Ok(()) => (1..5).for_each(|n| match file.write_at(&[n; 1000], 6000) {
+            Ok(()) | Err(Error::NoSpace { .. }) => {
+                let _point_or_no_space = file.sync();
+            }
+            Err(e) => panic!("{e:?}"),
+        }),
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    let mut found = [0; 5000];
+    file.read_at(&mut found, 0).expect("read");
+    assert_eq!(found, [4; 5000]);
+    drop(file);
+    small.free();
+}
+
+/// Writes in place with entries that do not fit a lane. Of the log area only the bytes of an entry were
+/// allocated, and a page fault asks for whole pages.
+fn spill_on_a_full_disk(small: &Small) {
+    let len = 8 << 20;
+    let path = small.file("spilled.dat");
+    let file = small.options().len(len).open(&path).expect("open");
+    for n in 1..3 {
+        // The second time, what has changed is written in place.
+        file.write_at(&vec![n; len as usize], 0).expect("write");
+        if n == 1 {
+            file.sync().expect("sync");
+        }
+    }
+    let mut rng = Rng(len);
+    let mut model = vec![2; len as usize];
+    for n in 0..150 {
+        small.fill([0, 4096, 9000, 70_000, 200_000][rng.below(5) as usize]);
+        let size = [3000, 9001, 74_000, 301_001, 1_500_001][rng.below(5) as usize];
+        let offset = rng.below(len - size);
+        let data = vec![n as u8; size as usize];
+        match file.write_at(&data, offset) {
+            Ok(()) => model[offset as usize..][..data.len()].copy_from_slice(&data),
+            Err(Error::NoSpace { .. }) => {}
+            Err(e) => panic!("write {n}: {e:?}"),
+        }
+    }
+    assert_ne!(file.stats().spilled_writes, 0, "nothing was spilled");
+    read_everywhere(&file, &model);
+    small.free();
+}
+
+/// On ext4 with 1 KiB blocks, which is what `mkfs.ext4` makes of a small disk, a full disk was a SIGBUS.
+#[test]
+fn a_full_disk_is_an_error_whatever_its_block_size() {
+    if device().is_some() {
+        return;
+    }
+    for (kind, _, make) in BLOCKS {
+        if is_there(make[0]) {
+            check_on(&format!("blocks {kind}"));
+        } else {
+            eprintln!("skipped: there is no {} here", make[0]);
+        }
+    }
+}
+
+fn bytes_of_disk(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).expect("list").map(|entry| entry.expect("list").metadata());
+    files.map(|told| told.expect("stat").blocks() * 512).sum()
+}
+
+/// A chunk of 2 MiB was allocated for each page: 100,000 writes of 8 bytes took 8 GB.
+#[test]
+fn scattered_writes_take_the_pages_that_they_touch() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let len = 1 << 30;
+    let options = ground.options().create(true).len(len).journal_len(1 << 20);
+    let file = options.open(scratch.file("sparse.dat")).expect("open");
+    let mut rng = Rng(1);
+    let writes = 4000;
+    for n in 0..writes {
+        file.write_at(&[n as u8 | 1; 8], rng.below(len / 8) * 8).expect("write");
+    }
+    // The page of each, beside it now and then a second one, and a page of words of either kind for each chunk.
+    let words = 2 * (len / (2 << 20)) * PAGE;
+    let taken = bytes_of_disk(scratch.path());
+    assert!(taken < 2 * writes * PAGE + words + (8 << 20), "{taken} bytes for {writes} writes");
+}
+
+/// A failed growth left the journal at its new length, with a hole: the next session took that for room, and
+/// a record that was due was one too many.
+fn grow_the_journal_on_a_full_disk(small: &Small) {
+    let pages: u64 = 8192;
+    let path = small.file("state.dat");
+    let options = || small.options().journal_len(64 << 10).deploy(DeployPolicy::Manual);
+    let file = options().len(pages * PAGE).open(&path).expect("open");
+    let write_all = || {
+        let parts: Vec<(u64, &[u8])> =
+            (0..pages).map(|n| (n * PAGE + n % 2 * 64, &[9; 64][..])).collect();
+        file.write_many(&parts).expect("write");
+    };
+    write_all();
+    let journal = small.file(&format!(
+        "{}.journal",
+        file.reflection_path().file_name().expect("a name").to_string_lossy()
+    ));
+    let before = fs::metadata(&journal).expect("stat").len();
+    small.fill(0);
+    let error = file.sync().expect_err("the words of all pages do not fit");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+    assert_eq!(fs::metadata(&journal).expect("stat").len(), before, "the journal is as it was");
+    small.free();
+    file.sync().expect("sync with space");
+    file.close(CloseMode::Fast).expect("close");
+}
+
+#[test]
+fn a_journal_that_could_not_grow_is_as_it_was() {
+    if device().is_none() {
+        check_on("journal");
+    }
+}
+
+/// What an older version left: a length with nothing behind it.
+#[test]
+fn a_hole_in_a_journal_is_no_room() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let options = || ground.options().create(true).len(1 << 20).journal_len(64 << 10);
+    let file = options().open(&path).expect("open");
+    let mut journal = file.reflection_path().to_owned().into_os_string();
+    journal.push(".journal");
+    file.close(CloseMode::Fast).expect("close");
+    let grown = File::options().write(true).open(&journal).expect("the journal");
+    grown.set_len(4 << 20).expect("longer, and nothing behind it");
+    let file = options().journal_len(4 << 20).open(&path).expect("open again");
+    let told = fs::metadata(&journal).expect("stat");
+    assert!(told.blocks() * 512 >= told.len(), "{} bytes of {}", told.blocks() * 512, told.len());
+    drop(file);
+}
+
+/// A limit of the process is an error. The kernel would send a signal, which ends the process.
+fn open_under_a_limit(folder: &Path) {
+    let limit = libc::rlimit { rlim_cur: 16 << 20, rlim_max: 16 << 20 };
+    // SAFETY: the structure is readable; the limit is that of this child.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let path = folder.join("state.dat");
+    let options = common::options(Medium::Ram).create(true);
+    let error = options.len(64 << 10).open(&path).expect_err("the reflection file is longer");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("ulimit -f") && text.contains("16777216"), "{text}");
+    assert!(!path.exists() && reflections_in(folder).is_empty(), "something is left behind");
+}
+
+#[test]
+fn the_limit_on_the_length_of_files_is_an_error_and_no_signal() {
+    if !cfg!(atomic_mmap_portable) {
+        check_on("limit");
+    }
+}
+
+/// A full file system, or a quota, shows itself in names, attributes and lengths as well.
+#[test]
+fn want_of_space_is_told_of_every_call() {
+    let ground = common::ram();
+    let calls = [call::OPEN, call::SET_LEN, call::WRITE, call::RENAME, call::SET_XATTR];
+    for (call, code) in calls.into_iter().flat_map(|c| [(c, libc::ENOSPC), (c, libc::EDQUOT)]) {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        recorder.fail_next(call, 1, code);
+        let options = ground.options().create(true).len(10_000);
+        let opened = options.open_recorded(&recorder, scratch.file("state.dat"));
+        let error = opened.map(drop).expect_err(call);
+        assert!(matches!(error, Error::NoSpace { .. }), "{call}: {error:?}");
+    }
 }

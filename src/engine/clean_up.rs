@@ -70,6 +70,10 @@ fn zero_data(file: &MappedFile, mut at: u64, end: u64) -> Result<()> {
         let mut bytes = vec![0; (piece_end - from) as usize];
         file.read_file(&mut bytes, from).map_err(|e| Error::io_at("read", file.path(), from, e))?;
         if bytes.iter().any(|byte| *byte != 0) {
+            // Data in one block of a page says nothing of its other blocks.
+            let len = bytes.len() as u64;
+            file.allocate(from, len)
+                .map_err(|e| Error::io_of_range("allocate", file.path(), from, len, e))?;
             file.fill_zero(from, bytes.len());
         }
         at = piece_end;

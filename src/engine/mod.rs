@@ -68,6 +68,7 @@ mod one_store;
 pub(crate) mod own_changes;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod pause;
+mod pieces;
 mod pin_in_page;
 mod plan;
 pub(crate) mod read;

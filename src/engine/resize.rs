@@ -222,6 +222,11 @@ impl Engine {
         let first_gone = ChunkIndex::of(len.next_multiple_of(CHUNK as u64));
         let gone = len.div_ceil(SUPERCHUNK as u64) as usize;
         unless!(CutStaysAllocated, self.state.forget_allocation(first_gone, gone));
+        if let Some(pieces) = self.pieces_of(ChunkIndex::of(len)) {
+            // The page that the end cuts in two stays as well.
+            let kept = len.next_multiple_of(PAGE as u64) - ChunkIndex::of(len).start();
+            unless!(CutStaysAllocated, pieces.forget_from(kept as usize / PAGE));
+        }
         unless!(CutFilesNotSynced, self.sync_lengths()?);
         self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
         // Orders the mark before whatever is written past the length after the next growth.

@@ -136,7 +136,7 @@ impl Engine {
         self.leave_home(page.region(), region, 1 << place);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !region.is_pinned(place)
-            && self.all_is_allocated(page.region(), true)
+            && self.page_is_allocated(page)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
             && if IS_VOUCHED {
                 !self.another_lane_names(&lane, &target)

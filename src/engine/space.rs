@@ -3,18 +3,19 @@
 //! Owns: what is known of each chunk's allocation. Invariant: no store goes to a page that was not
 //! allocated before, and no load through the mapping goes to a hole of the home file, so that a
 //! full file system is an error of the call and never a SIGBUS (on tmpfs a load allocates, too).
-//! Allocation goes ahead of need by a chunk (2 MiB). Where the file system has no chunk left, it falls
-//! back to the pages that are needed on DAX and in RAM; on page cache that would be no promise, see
-//! `allocate_slots`. May import `store`, `format`, `engine::state`.
+//! Allocation goes ahead of need: by a chunk (2 MiB) on DAX and in RAM, by what is worth it on page cache
+//! (`engine::pieces`). Where the file system has no more, the pages that are needed are allocated.
+//! May import `store`, `format`, `engine::state`.
 
 use super::Engine;
 use super::lanes::Lane;
+use super::pieces::Pieces;
 use super::state::{RegionState, known};
 use super::stats::Counter;
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
@@ -37,13 +38,7 @@ pub(crate) fn storage_error(
     len: u64,
     e: io::Error,
 ) -> Error {
-    let path = file.path().to_owned();
-    match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Error::NoSpace { path, offset, len, source: e }
-        }
-        _ => Error::Io { call, path, offset: Some(offset), source: e },
-    }
+    Error::io_of_range(call, file.path(), offset, len, e)
 }
 
 /// Runs `allocate` unless `flag` is known, one caller at a time: who finds the flag finds the storage
@@ -62,6 +57,22 @@ pub(super) fn unless_known(
     let known = state.load(Ordering::Acquire);
     // Somebody may have been faster.
     if known & flag == 0 { allocate(known) } else { Ok(()) }
+}
+
+/// What is known of a chunk whose slots on this side are allocated as a whole.
+#[inline(always)]
+fn flag_of(side: Side) -> u8 {
+    match side {
+        Side::Home => known::HOME,
+        Side::Reflection => known::REFLECTION,
+    }
+}
+
+/// The pages of the chunk that the bytes `range` touch.
+#[inline]
+fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
+    let start = (range.start - chunk.start()) as usize / PAGE;
+    start..((range.end - chunk.start()) as usize).div_ceil(PAGE)
 }
 
 impl Engine {
@@ -107,11 +118,7 @@ impl Engine {
     // Inlined: a call is a store, and some small writes are bound by how many they have.
     #[inline(always)]
     pub(super) fn side_is_allocated(&self, region: RegionIndex, side: Side, words: bool) -> bool {
-        let slots = match side {
-            Side::Home => known::HOME,
-            Side::Reflection => known::REFLECTION,
-        };
-        let needed = slots | if words { known::SLICE_WORDS } else { 0 };
+        let needed = flag_of(side) | if words { known::SLICE_WORDS } else { 0 };
         let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
         state & needed == needed
     }
@@ -135,19 +142,55 @@ impl Engine {
         if word { self.ensure_slice_word(page) } else { Ok(()) }
     }
 
+    /// Whether the page's slots on `side` are known to be allocated, of a chunk that is not as a whole.
+    // Not inlined: chunks that are in use are whole sooner or later.
+    #[inline(never)]
+    pub(super) fn pieces_are_allocated(&self, side: Side, range: &Range<u64>) -> bool {
+        let chunk = ChunkIndex::of(range.start);
+        self.pieces_of(chunk).is_some_and(|pieces| pieces.has(side, pages_in(chunk, range)))
+    }
+
+    /// What is known of the chunk's pages, if it was touched in pieces.
+    pub(super) fn pieces_of(&self, chunk: ChunkIndex) -> Option<&Pieces> {
+        self.state
+            .touched_superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
+            .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
+    }
+
+    /// Whether both slots of a page are known to be allocated, and its slice word.
+    #[inline(always)]
+    pub(super) fn page_is_allocated(&self, page: PageIndex) -> bool {
+        self.all_is_allocated(page.region(), true) || self.is_allocated_in_pieces(page)
+    }
+
+    #[inline(never)]
+    fn is_allocated_in_pieces(&self, page: PageIndex) -> bool {
+        let range = page.start()..page.start() + PAGE as u64;
+        let is_there = |side| {
+            self.side_is_allocated(page.region(), side, true)
+                || self.pieces_are_allocated(side, &range)
+        };
+        let state = self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire);
+        state & known::SLICE_WORDS != 0 && is_there(Side::Home) && is_there(Side::Reflection)
+    }
+
     /// Makes sure that the slots on `side` of the bytes `range` (within one chunk) are allocated.
     #[inline]
     pub(super) fn ensure_slots(&self, lane: &Lane, side: Side, range: Range<u64>) -> Result<()> {
         let chunk = ChunkIndex::of(range.start);
-        let flag = match side {
-            Side::Home => known::HOME,
-            Side::Reflection => known::REFLECTION,
-        };
-        unless_known(&self.allocating, self.chunk_state(chunk), flag, |known| {
-            self.allocate_slots(lane, side, chunk, known, flag, range)
+        let flag = flag_of(side);
+        let state = self.chunk_state(chunk);
+        if state.load(Ordering::Acquire) & flag == 0 && self.pieces_are_allocated(side, &range) {
+            return Ok(());
+        }
+        unless_known(&self.allocating, state, flag, |known| {
+            self.allocate_slots(lane, side, chunk, known, range)
         })
     }
 
+    /// On page cache the pages that are needed, and more as their chunk fills: a disk is not to be full of
+    /// what nobody has written. In memory the whole chunk, which is one page of the processor's there, as long
+    /// as there is one; then single pages.
     #[cold]
     fn allocate_slots(
         &self,
@@ -155,41 +198,122 @@ impl Engine {
         side: Side,
         chunk: ChunkIndex,
         known: u8,
-        flag: u8,
         needed: Range<u64>,
     ) -> Result<()> {
         let state = self.chunk_state(chunk);
-        if known & known::PIECEWISE == 0 {
-            let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
-            let (file, at) = self.slot(side, chunk.start());
+        let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
+        let (file, at) = self.slot(side, chunk.start());
+        let is_cached = self.medium == Medium::PageCache && !planted!(ChunkForEachTouch);
+        if known & known::PIECEWISE == 0 && !is_cached {
             let Err(full) = file.allocate_chunk(at, end - chunk.start()) else {
-                state.fetch_or(flag, Ordering::Release);
-                if flag == known::HOME {
-                    state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
-                }
-                lane.stats.bump(Counter::Allocations, 1);
+                self.note_whole(lane, side, chunk);
                 return Ok(());
             };
             let error = allocation_error(file, at, end - chunk.start(), full);
-            // On page cache whole chunks only: the kernel keeps what was read in large folios, and the
-            // first store to one asks for storage for all of it. Beside holes that fails on a full
-            // disk, and a store cannot fail. A folio is at most as large as a chunk, and aligned to
-            // its own size.
-            let is_cached = self.medium == Medium::PageCache && !planted!(PiecesBesideHoles);
-            if !matches!(error, Error::NoSpace { .. }) || is_cached {
+            if !matches!(error, Error::NoSpace { .. }) {
                 return Err(error);
             }
+            state.fetch_or(known::PIECEWISE, Ordering::Release);
         }
-        // No chunk is left, but perhaps the pages that are needed: slow, and only where the file
-        // system was all but full.
-        state.fetch_or(known::PIECEWISE, Ordering::Release);
         if planted!(PiecesNotAllocated) {
             return Ok(());
         }
-        let start = PageIndex::of(needed.start).start();
-        let len = needed.end.next_multiple_of(PAGE as u64) - start;
-        let (file, at) = self.slot(side, start);
-        file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
+        let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
+        let pieces = superchunk.touch_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
+        let needed = pages_in(chunk, &needed);
+        if pieces.has(side, needed.clone()) {
+            // Somebody was faster.
+            return Ok(());
+        }
+        if is_cached && pieces.is_empty(side) && self.is_there_or_forgotten(side, chunk, end)? {
+            self.note_whole(lane, side, chunk);
+            return Ok(());
+        }
+        let all = pages_in(chunk, &(chunk.start()..end)).end;
+        let block = self.worthwhile(side, chunk, pieces, needed.clone(), all);
+        if block != needed {
+            // Ahead of need, if there is space.
+            match self.allocate_missing(side, chunk, pieces, block.clone()) {
+                Ok(()) => {
+                    if pieces.has(side, 0..all) {
+                        self.note_whole(lane, side, chunk);
+                    }
+                    return Ok(());
+                }
+                Err(Error::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.allocate_missing(side, chunk, pieces, needed)?;
+        if pieces.has(side, 0..all) {
+            self.note_whole(lane, side, chunk);
+        }
+        Ok(())
+    }
+
+    /// The pages around those that are needed which are worth allocating with them.
+    fn worthwhile(
+        &self,
+        side: Side,
+        chunk: ChunkIndex,
+        pieces: &Pieces,
+        needed: Range<usize>,
+        all: usize,
+    ) -> Range<usize> {
+        if self.medium != Medium::PageCache {
+            return needed;
+        }
+        // Writes in a row go on where a chunk ends.
+        let goes_on = needed.start == 0
+            && chunk.0 > 0
+            && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side)
+                != 0;
+        if goes_on { 0..all } else { pieces.block(side, needed, all) }
+    }
+
+    /// Allocates what is missing of these pages. Never what is allocated already: where allocation goes by
+    /// writing zeroes, that would be over bytes that others store.
+    fn allocate_missing(
+        &self,
+        side: Side,
+        chunk: ChunkIndex,
+        pieces: &Pieces,
+        pages: Range<usize>,
+    ) -> Result<()> {
+        for run in pieces.missing(side, pages) {
+            let (file, at) = self.slot(side, chunk.start() + (run.start * PAGE) as u64);
+            let len = (run.len() * PAGE) as u64;
+            file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
+            pieces.note(side, run);
+        }
+        Ok(())
+    }
+
+    /// Notes that the chunk is allocated as a whole.
+    fn note_whole(&self, lane: &Lane, side: Side, chunk: ChunkIndex) {
+        let state = self.chunk_state(chunk);
+        state.fetch_or(flag_of(side), Ordering::Release);
+        if side == Side::Home {
+            state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
+        }
+        lane.stats.bump(Counter::Allocations, 1);
+    }
+
+    /// Whether the chunk has no hole; if it has some, the page cache forgets what it holds of the chunk.
+    ///
+    /// The kernel may hold it in large folios, if a program read it in a row. The first store to a folio asks
+    /// for storage for all of it. Beside holes that fails on a full disk, and a store cannot fail. What our
+    /// own mapping brings in is single pages (`Platform::expect_random`).
+    fn is_there_or_forgotten(&self, side: Side, chunk: ChunkIndex, end: u64) -> Result<bool> {
+        let (file, at) = self.slot(side, chunk.start());
+        let len = (end - chunk.start()).min(file.len().saturating_sub(at));
+        let hole =
+            file.next_hole(at).map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
+        if hole >= at + len {
+            return Ok(true);
+        }
+        unless!(PiecesBesideHoles, file.forget_folios(at, len));
+        Ok(false)
     }
 
     /// Makes sure that the slice word of `page` is allocated.
@@ -201,15 +325,26 @@ impl Engine {
         }
         let state = self.chunk_state(chunk);
         unless_known(&self.allocating, state, known::SLICE_WORDS, |_| {
-            let at = layout::slice_word(PageIndex::of(chunk.start()));
-            self.allocate_reflection(at, PAGE as u64)?;
+            let first = PageIndex::of(chunk.start());
+            self.forget_words(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
+            self.allocate_reflection(layout::slice_word(first), PAGE as u64)?;
             if self.durable.is_some() {
-                let at = layout::durable_word(PageIndex::of(chunk.start()));
-                self.allocate_reflection(at, PAGE as u64)?;
+                self.allocate_reflection(layout::durable_word(first), PAGE as u64)?;
             }
             state.fetch_or(known::SLICE_WORDS, Ordering::Release);
             Ok(())
         })
+    }
+
+    /// Has the page cache forget the words of superchunk `n`, once, before the first of them is stored to:
+    /// pages of words lie among holes, as slots do ([`is_there_or_forgotten`](Self::is_there_or_forgotten)).
+    /// While nobody else allocates.
+    fn forget_words(&self, n: usize) {
+        let superchunk = self.state.superchunk(n);
+        let is_first = !superchunk.words_forgotten.swap(true, Ordering::Relaxed);
+        if is_first && self.medium == Medium::PageCache {
+            self.reflection.forget_folios(layout::superchunk(n), layout::SUPERCHUNK_META);
+        }
     }
 
     /// Whether the region words of superchunk `n` are known to be allocated.
@@ -225,6 +360,7 @@ impl Engine {
         }
         let allocated = &self.state.superchunk(n).region_words_allocated;
         let _one_at_a_time = self.allocating.lock();
+        self.forget_words(n);
         self.allocate_reflection(layout::region_words(n), layout::REGION_WORDS_LEN)?;
         allocated.store(true, Ordering::Release);
         Ok(())
@@ -251,7 +387,8 @@ impl Engine {
     #[inline]
     pub(super) fn home_is_loadable(&self, chunk: ChunkIndex) -> Result<bool> {
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
-        if state & known::HOME != 0 {
+        if state & known::HOME != 0 || self.medium == Medium::PageCache {
+            // On page cache a load from a hole allocates nothing.
             return Ok(true);
         }
         if planted!(HolesLoaded) {
@@ -270,7 +407,7 @@ impl Engine {
     pub(super) fn note_loadable(&self, region: &RegionState, index: RegionIndex) {
         if !region.home_is_loadable() {
             let known = self.chunk_state(ChunkIndex::of(index.start())).load(Ordering::Acquire);
-            if known & known::HOME != 0 {
+            if known & known::HOME != 0 || self.medium == Medium::PageCache {
                 region.set_home_loadable(true);
             }
         }
@@ -311,13 +448,25 @@ impl Engine {
     /// the old end yet.
     pub(super) fn extend_chunk(&self, old: u64, new: u64) -> Result<()> {
         let chunk = ChunkIndex::of(old);
-        let from = old.next_multiple_of(PAGE as u64);
-        let end = (chunk.start() + CHUNK as u64).min(new.next_multiple_of(PAGE as u64));
+        let end_of = |unit: u64| (old / unit * unit + unit).min(new.next_multiple_of(PAGE as u64));
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
-        for (side, flag) in [(Side::Home, known::HOME), (Side::Reflection, known::REFLECTION)] {
-            if from < end && state & flag != 0 {
+        let page = PageIndex::of(old);
+        let cut = page.start()..page.start() + PAGE as u64;
+        for side in [Side::Home, Side::Reflection] {
+            // The page that the old end cuts in two as well: its blocks past the old end are missing where
+            // blocks are smaller than a page.
+            let end = if state & flag_of(side) != 0 {
+                end_of(CHUNK as u64)
+            } else if old > cut.start && self.pieces_are_allocated(side, &cut) {
+                end_of(PAGE as u64)
+            } else {
+                continue;
+            };
+            let from =
+                if planted!(GrowthFromNextPage) { old.next_multiple_of(PAGE as u64) } else { old };
+            if from < end {
                 let (file, at) = self.slot(side, from);
-                file.allocate(at, end - from)
+                file.allocate_growth(at, at + (end - from))
                     .map_err(|e| allocation_error(file, at, end - from, e))?;
             }
         }

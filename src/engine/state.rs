@@ -9,6 +9,7 @@
 //! what an operation costs beyond the hardware's limit (`docs/performance.md`). May import `lock`, `bitmap`, `units`,
 //! `primitive`.
 
+use super::pieces::Pieces;
 use crate::bitmap::{Side, Slices, Validity};
 use crate::lock::{LockWord, Patience};
 use crate::mutant::{planted, unless};
@@ -528,8 +529,7 @@ pub mod known {
     pub const SLICE_WORDS: u8 = 4;
     /// The home file's chunk was found to have holes: read it through the file until allocated.
     pub const HOME_HAS_HOLES: u8 = 8;
-    /// The file system had no whole chunk left: allocate what is needed, each time. Never the
-    /// chunk again: where allocation goes by writing zeroes, that would be over live bytes.
+    /// The file system had no whole chunk left: allocate the pages that are needed, and not more.
     pub const PIECEWISE: u8 = 16;
 }
 
@@ -541,8 +541,25 @@ type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
 pub struct Superchunk {
     /// What is known of each chunk, as bits of [`known`].
     pub chunks: Box<[AtomicU8; CHUNKS_PER_SUPERCHUNK]>,
+    /// Of chunks that are not allocated as a whole: which of their pages are.
+    pieces: Box<[OnceBox<Pieces>; CHUNKS_PER_SUPERCHUNK]>,
     /// Whether the superchunk's region words are allocated.
     pub region_words_allocated: AtomicBool,
+    /// Whether the page cache was asked to forget the superchunk's words: once.
+    pub words_forgotten: AtomicBool,
+}
+
+impl Superchunk {
+    /// The pages of its chunk `n` that are known to be allocated, if it was touched in pieces.
+    #[inline]
+    pub fn pieces(&self, n: usize) -> Option<&Pieces> {
+        self.pieces[n].get()
+    }
+
+    /// The same, made on first touch.
+    pub fn touch_pieces(&self, n: usize) -> &Pieces {
+        self.pieces[n].get_or_init(|| Box::new(Pieces::new()))
+    }
 }
 
 /// All of it.
@@ -572,12 +589,19 @@ impl State {
         }
     }
 
+    /// The superchunk `n`, if it was touched.
+    pub fn touched_superchunk(&self, n: usize) -> Option<&Superchunk> {
+        self.superchunks.get(n)?.get()
+    }
+
     #[cold]
     fn touch_superchunk(&self, n: usize) -> &Superchunk {
         self.superchunks[n].get_or_init(|| {
             Box::new(Superchunk {
                 chunks: many(|| AtomicU8::new(0)),
+                pieces: many(OnceBox::new),
                 region_words_allocated: AtomicBool::new(false),
+                words_forgotten: AtomicBool::new(false),
             })
         })
     }
@@ -602,6 +626,7 @@ impl State {
             let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
+            state.pieces[gone..].iter().filter_map(OnceBox::get).for_each(|p| p.forget_from(0));
             // (Where nobody has looked at a chunk, no region is noted as loadable.)
             let regions = self.regions[n].get().into_iter().flatten();
             let regions = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);

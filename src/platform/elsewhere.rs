@@ -55,6 +55,19 @@ impl Mapping {
     }
 }
 
+/// Nothing to say.
+pub fn forget_cached(_file: &File, _mapping: &Mapping, _offset: u64, _len: u64) {}
+
+/// Not asked: callers take 4096 bytes at least.
+pub fn page_size() -> u64 {
+    0
+}
+
+/// Not asked.
+pub fn longest_file() -> Option<u64> {
+    None
+}
+
 /// On Unix as long as asked for, whatever the file's length. Elsewhere a mapping cannot reach beyond
 /// the end of the file, so it is as long as the file, at most `len`.
 pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {

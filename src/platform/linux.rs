@@ -155,6 +155,28 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     }
 }
 
+/// Drops what the page cache holds of the range, but for what it has to write. Only a hint.
+pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
+    let (Ok(start), Ok(count)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else {
+        return;
+    };
+    let Some(end) = offset.checked_add(len).filter(|end| *end <= mapping.len() as u64) else {
+        return;
+    };
+    let page = page_size().max(1);
+    let (from, to) = (offset / page * page, end.next_multiple_of(page).min(mapping.len() as u64));
+    // First out of our own mapping: the kernel drops nothing that is mapped.
+    // SAFETY: the range is within the mapping (just compared), which is shared and of a file: what was
+    // stored stays in the page cache, and the next access maps it again.
+    let _a_hint = unsafe {
+        let at = mapping.base().wrapping_add(from as usize);
+        libc::madvise(at.cast(), (to - from) as usize, libc::MADV_DONTNEED)
+    };
+    // SAFETY: the descriptor is open; the call takes nothing else of ours.
+    let _a_hint =
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), start, count, libc::POSIX_FADV_DONTNEED) };
+}
+
 /// Lets the 2 MiB of the file at `offset`, a multiple of as many, be one page, where it lies on tmpfs: also where its
 /// mount and the system give huge pages only to who asks, or to nobody by themselves, since they are asked for here.
 /// What was a hole is allocated by that. Only a hint: nothing depends on what comes of it.
@@ -252,6 +274,20 @@ fn map_near(
         #[cfg(feature = "recorder")]
         is_simulated: false,
     }))
+}
+
+/// Bytes of one page of the processor's.
+pub fn page_size() -> u64 {
+    // SAFETY: the call takes and touches nothing of ours.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)
+}
+
+/// The length of files beyond which a call of this process is a SIGXFSZ. `None`: there is no such limit.
+pub fn longest_file() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (told == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {

@@ -75,6 +75,33 @@ fn are_blocks(bytes: &[u8], offset: u64) -> bool {
     (at | len).is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64)
 }
 
+/// Refuses to make the file `len` bytes long where the limit of the process (`ulimit -f`) is less. The
+/// kernel would send SIGXFSZ, which ends the process: what the signal does belongs to the program, not to
+/// a library. A length that the file has already needs no leave.
+fn allow_len(file: &std::fs::File, len: u64) -> io::Result<()> {
+    match sys::longest_file() {
+        Some(limit) if len > limit && file.metadata()?.len() < len => Err(too_long(len, limit)),
+        _ => Ok(()),
+    }
+}
+
+/// The same for a write, which the kernel refuses past the limit wherever the file ends.
+fn allow_write(bytes: &[u8], offset: u64) -> io::Result<()> {
+    let end = offset.saturating_add(bytes.len() as u64);
+    match sys::longest_file() {
+        Some(limit) if end > limit => Err(too_long(end, limit)),
+        _ => Ok(()),
+    }
+}
+
+fn too_long(len: u64, limit: u64) -> io::Error {
+    let said = format!(
+        "the process may make files of {limit} bytes at most (ulimit -f), and {len} are needed; a \
+         reflection file is longer than its home file by 256 MiB and more, most of which are holes"
+    );
+    io::Error::new(ErrorKind::FileTooLarge, said)
+}
+
 /// Whether the file system merely does not know how.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
@@ -263,6 +290,16 @@ impl Platform {
         }
     }
 
+    /// Has the page cache forget what it holds of the range, whole pages of it, and has written already. A hint
+    /// that passes no gate. What the range holds stays as it is, also for threads that load and store there.
+    pub fn forget_cached(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
+        match file {
+            File::System(file) => sys::forget_cached(file, mapping, offset, len),
+            #[cfg(feature = "recorder")]
+            File::Simulated(_) => {}
+        }
+    }
+
     /// Says that the file, which is new and empty, is written to in place, where the file system would else
     /// copy on write: storage that was allocated there is not enough for the next store. `false`: it does
     /// not let itself be told so, and goes on copying.
@@ -275,6 +312,16 @@ impl Platform {
             [_simulated => { let _ = file; Ok(()) }]
         );
         Ok(if_supported(told)?.is_some())
+    }
+
+    /// Bytes of one page of the mapping: what a page fault asks the file system for. At least 4096.
+    pub fn page_size(&self) -> u64 {
+        const LEAST: u64 = 4096;
+        match self {
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => LEAST,
+            _ => sys::page_size().max(LEAST),
+        }
     }
 
     /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
@@ -304,6 +351,7 @@ impl Platform {
                 if let Some(mapping) = mapping {
                     sys::take_huge_page(file.system(), mapping, offset);
                 }
+                allow_len(file.system(), offset.saturating_add(len))?;
                 sys::allocate(file.system(), offset, len)
             },
             [simulated => simulated.machine.allocate(file.number(), offset, len)],
@@ -336,7 +384,10 @@ impl Platform {
         attempt!(
             self,
             call::SET_LEN,
-            |_| file.system().set_len(len),
+            |_| {
+                allow_len(file.system(), len)?;
+                file.system().set_len(len)
+            },
             [simulated => simulated.machine.set_len(file.number(), len)],
             [id] |_: &()| What::SetLen { file: id, len }
         )
@@ -413,7 +464,11 @@ impl Platform {
             let put = attempt!(
                 self,
                 call::WRITE,
-                |most: usize| positioned::write(file.system(), &rest[..most.min(rest.len())], at),
+                |most: usize| {
+                    let part = &rest[..most.min(rest.len())];
+                    allow_write(part, at)?;
+                    positioned::write(file.system(), part, at)
+                },
                 [simulated => simulated.machine.write_at(file.number(), rest, at)],
                 [id] |put: &usize| What::Write {
                     file: id,
@@ -451,6 +506,7 @@ impl Platform {
                 |most: usize| {
                     let part = &rest[..most.min(rest.len())];
                     let direct = direct.filter(|_| are_blocks(part, at));
+                    allow_write(part, at)?;
                     sys::write_durably(direct.unwrap_or(file).system(), part, at)
                 },
                 [simulated => simulated.machine.write_durably(file.number(), rest, at)],

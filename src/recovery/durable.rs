@@ -26,7 +26,6 @@ use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -183,7 +182,8 @@ impl Opening<'_> {
         }
         match header {
             Some((_, block)) if JOURNAL_LENS.contains(&stat.len) => {
-                Ok(Some((file, stat.len, block)))
+                let len = self.room_of_journal(&file, name.path(), stat.len)?;
+                Ok(Some((file, len, block)))
             }
             _ => {
                 remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
@@ -209,6 +209,26 @@ impl Opening<'_> {
         Ok((file, len, there))
     }
 
+    /// How many of the `len` bytes of a journal have storage: all, or those before its first hole. A
+    /// growth that died half way, or an older version of this crate, may have left one; a record that
+    /// is written there on a full disk would fail when its time comes.
+    fn room_of_journal(&self, file: &File, path: &Path, len: u64) -> Result<u64> {
+        let hole = self
+            .platform
+            .next_hole(file, 0)
+            .map_err(|e| Error::io_at("look for holes", path, 0, e))?;
+        if hole >= len || planted!(JournalHoleCountsAsRoom) {
+            return Ok(len);
+        }
+        // What is reserved and was never written is told as a hole, too.
+        let at = hole / BLOCK as u64 * BLOCK as u64;
+        match self.platform.allocate(file, FileId::Journal, None, at, len - at) {
+            Ok(()) => Ok(len),
+            Err(_) if at >= *JOURNAL_LENS.start() => Ok(at),
+            Err(e) => Err(Error::io_of_range("allocate", path, at, len - at, e)),
+        }
+    }
+
     /// Written, and not only reserved: a record then changes neither the file's length nor where it
     /// lies, and costs one barrier.
     fn fill_journal(&self, file: &File, path: &Path, len: u64) -> Result<()> {
@@ -216,14 +236,9 @@ impl Opening<'_> {
         let zeroes = vec![0; len.min(1 << 20) as usize];
         for at in (0..len).step_by(zeroes.len()) {
             let piece = &zeroes[..(len - at).min(zeroes.len() as u64) as usize];
-            self.platform.write_at(file, FileId::Journal, piece, at).map_err(|e| {
-                match e.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        Error::NoSpace { path: path.to_owned(), offset: at, len, source: e }
-                    }
-                    _ => Error::io_at("write", path, at, e),
-                }
-            })?;
+            self.platform
+                .write_at(file, FileId::Journal, piece, at)
+                .map_err(|e| Error::io_of_range("write", path, at, len, e))?;
         }
         Ok(())
     }
@@ -559,6 +574,8 @@ impl Pair<'_> {
     }
 
     fn allocate(&self, file: &MappedFile, at: u64, len: u64) -> Result<()> {
+        // The page lies among holes: see `Engine::is_there_or_forgotten`.
+        file.forget_folios(at, len);
         file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
     }
 

@@ -496,6 +496,7 @@ fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
     }
     let start = at / PAGE as u64 * PAGE as u64;
     let end = (at + len).next_multiple_of(PAGE as u64);
+    file.forget_folios(start, end - start);
     file.allocate(start, end - start).map_err(|e| allocation_error(file, start, end - start, e))
 }
 

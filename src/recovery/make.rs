@@ -63,12 +63,7 @@ impl Opening<'_> {
         }
         let no_space = |at: u64, bytes: u64| {
             let path = new.clone();
-            move |e: io::Error| match e.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    Error::NoSpace { path, offset: at, len: bytes, source: e }
-                }
-                _ => Error::Io { call: "write", path, offset: Some(at), source: e },
-            }
+            move |e: io::Error| Error::io_of_range("write", &path, at, bytes, e)
         };
         if stat.len != len {
             platform

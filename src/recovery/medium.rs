@@ -1,6 +1,7 @@
 //! What does the file lie on? The forced medium, or what the system shows.
 
 use crate::error::{Error, Result};
+use crate::format::layout;
 use crate::mutant::planted;
 use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
@@ -80,6 +81,8 @@ pub(crate) fn map(
         let mapping = map(reflection)?;
         // Much of it is holes for good, and words lie among them, allocated by the page.
         platform.expect_random(reflection.0, &mapping);
+        // Also what was read before: superblocks, lanes and log lie among holes as well.
+        platform.forget_cached(reflection.0, &mapping, 0, layout::SUPERCHUNKS);
         let home_mapping = map(home)?;
         platform.expect_random(home.0, &home_mapping);
         Ok::<_, Error>((home_mapping, mapping))

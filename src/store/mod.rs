@@ -359,11 +359,30 @@ impl MappedFile {
         self.platform.write_at(&self.file, self.id, from, offset)
     }
 
-    /// Allocates the range, so that no store to it can fail. Does not make the file longer.
+    /// Allocates every page that the range touches, so that no store to it can fail. Does not make the
+    /// file longer.
+    ///
+    /// A page fault asks the file system for all blocks of the page. Blocks may be smaller than a page,
+    /// so a range of bytes would leave some of them out: with 1 KiB blocks, three quarters of a page.
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        // The last page's rest past the end is never written back, and needs no space.
-        let len = len.min(self.len.load(Ordering::Acquire).saturating_sub(offset));
-        self.platform.allocate(&self.file, self.id, None, offset, len)
+        if planted!(BytesAllocated) {
+            return self.allocate_to_end(offset, offset + len);
+        }
+        let page = self.platform.page_size();
+        let end = (offset + len).next_multiple_of(page);
+        self.allocate_to_end(offset - offset % page, end)
+    }
+
+    /// The same from `old` on, which was the file's end until a moment ago. The page that `old` cuts in
+    /// two may be in use: what lies before `old` is left alone, also by a file system without a call.
+    pub fn allocate_growth(&self, old: u64, end: u64) -> io::Result<()> {
+        self.allocate_to_end(old, end.next_multiple_of(self.platform.page_size()))
+    }
+
+    fn allocate_to_end(&self, start: u64, end: u64) -> io::Result<()> {
+        // The last page's rest past the file's last block is never written back, and needs no space.
+        let len = end.min(self.len.load(Ordering::Acquire)).saturating_sub(start);
+        self.platform.allocate(&self.file, self.id, None, start, len)
     }
 
     /// The same for the first `len` bytes of the chunk at `offset`. If that is all of it, it becomes one page of the
@@ -374,6 +393,15 @@ impl MappedFile {
             return self.allocate(offset, len);
         }
         self.platform.allocate(&self.file, self.id, Some(&self.mapping), offset, len)
+    }
+
+    /// Has the page cache forget what it holds of the range, in whole folios, and need not write: a hint. A
+    /// folio is at most as large as a chunk, and aligned to its own size.
+    pub fn forget_folios(&self, offset: u64, len: u64) {
+        let chunk = CHUNK as u64;
+        let end = (offset + len).next_multiple_of(chunk).min(self.len());
+        let start = offset / chunk * chunk;
+        self.platform.forget_cached(&self.file, &self.mapping, start, end.saturating_sub(start));
     }
 
     /// Gives the range back to the file system; it reads as zeroes. False: not supported.

@@ -207,7 +207,13 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesNotAllocated
         | WholeNotAllocated
         | CopyToHoles
+        | BytesAllocated
+        | GrowthFromNextPage
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
+        ChunkForEachTouch => by(test("space", "scattered_writes_take_the_pages")),
+        JournalLongerBeforeAllocated => by(test("space", "a_journal_that_could_not_grow")),
+        JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
+        NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
         TogetherBeforeCommit => by(EVERY_IMAGE),
         TogetherWhileOpen => {
             by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("5")])
