@@ -648,10 +648,14 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");
         let recorder = Recorder::new();
-        let options = ground.options().create(true).len(LEN).journal_len(64 << 10);
+        let options = ground.options().create(true).len(LEN);
         let options = match name {
-            call::WRITE_DURABLY => options.sync_every(Duration::from_millis(2)),
-            _ => options,
+            call::WRITE_DURABLY => {
+                options.journal_len(64 << 10).sync_every(Duration::from_millis(2))
+            }
+            // From half of it on a checkpoint is asked for. The other half is room for a hundred more
+            // points, so that it is made in the background however late its thread comes.
+            _ => options.journal_len(4 << 20),
         };
         let file = options.open_recorded(&recorder, &path).expect("open");
         recorder.fail_next(name, 1, libc::EIO);
