@@ -1254,6 +1254,55 @@ fn another_pairs_journal_stays_when_the_reflection_file_beside_it_is_discarded()
     assert!(fs::read(&ours).expect("it is there") == was, "another's journal was written to");
 }
 
+/// Found by the lab's part `identity`. A companion that had been restored belonged to whichever copy of its
+/// home file was opened first, and the home file itself was refused from then on.
+#[test]
+fn a_copy_does_not_take_the_companion_of_the_file_that_lies_beside_it() {
+    for ground in media() {
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        let [reflection, _] = companions_of(&path).map(|name| scratch.file(&name));
+        let (aside, beside) = (scratch.file("aside"), scratch.file("copy.dat"));
+        copy_all(&reflection, &aside);
+        fs::rename(&aside, &reflection).expect("rename");
+        copy_all(&path, &beside);
+        // Where there are no attributes it is a plain file.
+        match ground.options().open(&beside) {
+            Ok(file) => file.close(CloseMode::Spatial).expect("close"),
+            Err(Error::Mismatch { why: Mismatch::HomeIsCopy, .. }) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+        let file = ground.options().open(&path).expect("the original opens");
+        assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "read");
+    }
+}
+
+/// Copies a file with its attributes.
+fn copy_all(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("cp").success());
+}
+
+/// Found by the lab's part `identity`. A discard removed the reflection file, and was refused then, for what
+/// lay in the journal's place.
+#[test]
+fn what_may_not_be_used_for_a_journal_stops_no_discard_half_way() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = closed_pair(&ground, LEN);
+    let path = scratch.file("state.dat");
+    let [reflection, _] = companions_of(&path);
+    let journal = scratch.file(&format!("{reflection}.journal"));
+    fs::hard_link(&journal, scratch.file("another name")).expect("link");
+    fs::write(&path, [5; 9000]).expect("write");
+    let was = fs::read(&journal).expect("read");
+    let file = ground.options().on_mismatch(OnMismatch::Discard).open(&path).expect("open");
+    assert_same(&read_all(&file), &[5; 9000], "what the home file holds");
+    file.write_at(&[6; 100], 50).expect("write");
+    file.sync().expect("sync");
+    file.close(CloseMode::Spatial).expect("close");
+    assert!(fs::read(&journal).expect("it is there") == was, "it was written to");
+}
+
 /// The names that the companion of a home file may have.
 fn companions_of(path: &Path) -> [String; 2] {
     let stat = fs::metadata(path).expect("stat");

@@ -84,6 +84,9 @@ pub trait Machine: Send + Sync {
     fn boot_id(&self) -> [u8; 16];
     /// The file system that the file lies on, as long as it stays mounted. 0: unknown.
     fn volume(&self, file: FileNumber) -> u64;
+    /// Nanoseconds since the machine was started; when that was, and when its folder of devices was made,
+    /// in nanoseconds since 1970. 0, of each: unknown.
+    fn clocks(&self) -> (u64, i64, u64);
     /// Random, or the next of a sequence where runs are to be repeatable.
     fn new_uuid(&self) -> [u8; 16];
 }

@@ -782,8 +782,13 @@ impl Platform {
             identity.volume = home.id.wrapping_mul(MIX) ^ folder.id;
             is_shared = !home.is_of_mount && !folder.is_of_mount;
         }
-        if !self.is_simulated() {
-            cache::clocks(&mut identity);
+        match self {
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => {
+                let (uptime, started, devices_born) = simulated.machine.clocks();
+                identity = CacheIdentity { uptime, started, devices_born, ..identity };
+            }
+            _ => cache::clocks(&mut identity),
         }
         Ok((identity, is_shared))
     }

@@ -86,10 +86,10 @@ impl Opening<'_> {
         match mark {
             Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
                 // A copy of the companion alone may be of any time.
-                (true, true) if was_copied && is_used => Claim::Contested,
+                (_, true) if was_copied && is_used => Claim::Contested,
                 (true, true) if self.may_be_anothers(superblock, home) => Claim::Contested,
                 (_, true) => Claim::Ours,
-                (false, false) if was_copied => Claim::Restored,
+                (false, false) if was_copied && mark.is_of(&superblock.identity) => Claim::Restored,
                 // The home file is the copy, and the companion the original's.
                 (_, false) => Claim::Others,
             },
@@ -104,6 +104,27 @@ impl Opening<'_> {
             }
             None => Claim::Others,
         }
+    }
+
+    /// As `claim`, where names of the folder may have to be looked at: a copy of a companion is that of the
+    /// home file that it names, as long as that one lies beside.
+    pub(super) fn claim_beside_others(
+        &self,
+        superblock: &Superblock,
+        file: &FileStat,
+        home: &FileStat,
+        mark: Option<&Marker>,
+    ) -> Result<Claim> {
+        let claim = self.claim(superblock, file, home, mark);
+        if claim != Claim::Restored {
+            return Ok(claim);
+        }
+        let folder = self.home.folder();
+        let listed = match self.platform.list_dir(folder, MOST_LISTED) {
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(claim),
+            other => other.map_err(self.io("list", folder.path()))?,
+        };
+        Ok(if self.is_among(superblock, &listed)? { Claim::Others } else { claim })
     }
 
     /// Whether the superblock names a home file of this name.
@@ -149,7 +170,7 @@ impl Opening<'_> {
             if !self.is_named(&superblock) || is_unfinished(&superblock) {
                 continue;
             }
-            match self.claim(&superblock, &stat, home, None) {
+            match self.claim_beside_others(&superblock, &stat, home, None)? {
                 Claim::Restored => {
                     let candidate = (name, file, stat, superblock);
                     return self.look_at(candidate, Claim::Restored, home, look);

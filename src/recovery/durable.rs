@@ -307,14 +307,19 @@ impl Opening<'_> {
         Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Whether a journal's header says that it is another pair's than that of this uuid.
+    /// Whether what lies in a journal's place may not be used for one, or is another pair's than that of
+    /// this uuid by its header.
     pub(super) fn is_anothers_journal(
         &self,
         name: &Name,
         home: &FileStat,
         uuid: &[u8; 16],
     ) -> Result<bool> {
-        let Named::Trusted(file, stat) = self.open_trusted(name, home)? else { return Ok(false) };
+        let (file, stat) = match self.open_trusted(name, home)? {
+            Named::Nothing => return Ok(false),
+            Named::Irregular | Named::Distrusted(_) => return Ok(true),
+            Named::Trusted(file, stat) => (file, stat),
+        };
         let header = Header::newest(&self.read_head(&file, &stat, name)?);
         Ok(header.is_some_and(|(header, _)| header.uuid != *uuid))
     }

@@ -133,7 +133,8 @@ impl Opening<'_> {
                     look.note(found, &name, has_bytes);
                 }
                 Judged::Valid(superblock) => {
-                    let claim = self.claim(&superblock, &there, stat, marker.as_ref());
+                    let mark = marker.as_ref();
+                    let claim = self.claim_beside_others(&superblock, &there, stat, mark)?;
                     match claim {
                         Claim::Ours | Claim::Restored => {
                             let candidate = (name, file, there, superblock);

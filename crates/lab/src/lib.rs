@@ -28,6 +28,7 @@ pub mod death;
 pub mod faults;
 pub mod fuzzing;
 pub mod histories;
+pub mod identity;
 pub mod images;
 pub mod loom;
 pub mod machine;

@@ -14,6 +14,11 @@ type Run = fn(&Settings, &Progress) -> Outcome;
 /// The parts, in the order in which `all` runs them.
 const PARTS: &[(&str, &str, Run)] = &[
     ("images", "is everything that a loss of power can leave recovered?", lab::images::run),
+    (
+        "identity",
+        "is what belongs to others left alone, and what is ours found?",
+        lab::identity::run,
+    ),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
     ("loom", "do the protocols hold in every execution?", lab::loom::run),
     ("histories", "is what threads see explained by some order?", lab::histories::run),

@@ -464,17 +464,34 @@ impl Folder<'_> {
             return match names_home {
                 true if lacks_mark || is_open_copy => Is::Contested,
                 true => Is::Ours,
-                false if is_copy && self.is_of_name(superblock) => Is::Restored,
+                false if is_copy && self.is_of_name(superblock) => self.unless_beside(superblock),
                 false => Is::Anothers,
             };
         };
+        let says_the_same = same_file(&mark.file, &superblock.identity);
         match (mark.uuid == superblock.uuid, same_file(&mark.file, is), names_home) {
-            (true, true, true) if is_open_copy => Is::Contested,
+            (true, _, true) if is_open_copy => Is::Contested,
             (true, _, true) => Is::Ours,
-            (true, false, false) if is_copy => Is::Restored,
+            (true, false, false) if is_copy && says_the_same => self.unless_beside(superblock),
             (false, _, true) => Is::Contested,
             _ => Is::Anothers,
         }
+    }
+
+    /// What a copy of a companion is: of the file that it names, if that lies beside.
+    fn unless_beside(&self, superblock: &Superblock) -> Is {
+        match self.lies_here(superblock) {
+            true => Is::Anothers,
+            false => Is::Restored,
+        }
+    }
+
+    /// Whether the home file that a superblock names lies in the folder, under any name.
+    fn lies_here(&self, superblock: &Superblock) -> bool {
+        let home = &superblock.identity;
+        let no_time = home.born.is_some_and(|born| born.nanos == u32::MAX);
+        let mut files = self.around.files.iter();
+        files.any(|(_, is)| is.inode == home.inode && (no_time || same_birth(is.born, home.born)))
     }
 
     /// Whether the superblock names a home file of this name, and is whole.
@@ -558,12 +575,7 @@ impl Folder<'_> {
                 Is::Restored => return Some(Searched::Restored(name.clone(), superblock)),
                 Is::Anothers => {
                     // A file that was renamed is no business of ours.
-                    let home = &superblock.identity;
-                    let is_here = self.around.files.iter().any(|(_, is)| {
-                        let no_time = home.born.is_some_and(|born| born.nanos == u32::MAX);
-                        is.inode == home.inode && (no_time || same_birth(is.born, home.born))
-                    });
-                    if !is_here {
+                    if !self.lies_here(&superblock) {
                         return Some(Searched::Earlier);
                     }
                 }

@@ -426,7 +426,7 @@ fn check_all(
 
 /// Machines that exist at the same time have different device numbers, in one process: one for each
 /// thread that makes machines.
-fn new_device() -> u64 {
+pub(crate) fn new_device() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

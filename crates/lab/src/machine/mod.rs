@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `memory` | what may the medium hold of what was stored? |
 //! | `world` | what does the operating system know, and what of it is durable? |
+//! | `others` | what do others do to files, and what becomes of the machine? |
 //! | `units` | which undetermined bytes does recovery tell apart? |
 //! | `stops` | how is a thread held in the middle of an operation? |
 //! | `trail` | which of several possible values does a load find this time? |
@@ -14,6 +15,7 @@
 //! This file is the door: [`Simulation`] implements [`Machine`] over a [`World`] behind a mutex.
 
 pub mod memory;
+pub mod others;
 pub mod stops;
 pub mod trail;
 mod units;
@@ -193,12 +195,16 @@ impl Machine for Simulation {
         self.world().own(file, like)
     }
 
-    fn is_mounted_alone(&self, _: &Path, _: FileNumber) -> bool {
-        false
+    fn is_mounted_alone(&self, _: &Path, file: FileNumber) -> bool {
+        self.world().is_mounted_alone(file)
     }
 
     fn user(&self) -> u32 {
-        0
+        self.world().user
+    }
+
+    fn clocks(&self) -> (u64, i64, u64) {
+        self.world().clocks()
     }
 
     fn volume(&self, _: FileNumber) -> u64 {

@@ -13,7 +13,7 @@
 use super::memory::{LINE, Memory};
 use super::trail::Trail;
 use atomic_mmap::testing::entry::{Found, Seed, Undo};
-use atomic_mmap::testing::journal::{self, JournalSeed, Record};
+use atomic_mmap::testing::journal::{self, Header, JournalSeed, Record};
 use atomic_mmap::testing::superblock::{self, Judged, SUPERBLOCK_LEN, Superblock};
 use atomic_mmap::testing::vouch::{Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, layout};
@@ -104,10 +104,23 @@ pub(super) fn journal_seed(memory: &mut Memory, trail: &mut Trail) -> Option<Jou
     superblock_of(memory, trail).map(|s| JournalSeed::new(&s.uuid, s.session))
 }
 
-/// Settles the undetermined groups of a journal, by one choice: which records are whole.
+/// Settles the undetermined groups of a journal's headers, by one choice for each: is it whole, the one
+/// before it, torn, or were there only zeroes?
+pub(super) fn tell_headers_apart(memory: &mut Memory, trail: &mut Trail) {
+    let block = journal::BLOCK as u64;
+    for at in (0..journal::HEADERS as u64).map(|n| n * block) {
+        let judge = |bytes: &[u8]| match Header::decode(bytes) {
+            Some(header) => hash(&(1, header.uuid, header.from, header.to)),
+            None => hash(&(2, bytes.iter().all(|byte| *byte == 0))),
+        };
+        settle(memory, (at, at + block), 0, judge, trail);
+    }
+}
+
+/// Settles the undetermined groups of a journal behind its headers, by one choice: which records are whole.
 pub(super) fn tell_records_apart(memory: &mut Memory, seed: JournalSeed, trail: &mut Trail) {
     let block = journal::BLOCK as u64;
-    let groups = memory.groups(0, u64::MAX / 2);
+    let groups = memory.groups(journal::HEADERS as u64 * block, u64::MAX / 2);
     let (Some(first), Some(last)) = (groups.first(), groups.last()) else { return };
     let start = first.0 * LINE / block * block;
     let end = (last.0 * LINE + LINE).next_multiple_of(block);

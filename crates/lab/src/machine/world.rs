@@ -49,7 +49,7 @@ pub enum LeftOut {
 
 /// One change of the file system that may not be durable, and how to take it back.
 #[derive(Clone, Debug)]
-enum Change {
+pub(super) enum Change {
     Len { file: FileNumber, len: u64, cut: Option<(u64, u64, Memory)> },
     Allocated { file: FileNumber, start: u64, end: u64, before: Spans },
     Punched { file: FileNumber, start: u64, end: u64, bytes: Memory, before: Spans },
@@ -84,7 +84,7 @@ impl Change {
 
 /// Ranges of bytes that have storage: start to end, apart from each other.
 #[derive(Clone, Default, Debug)]
-struct Spans(BTreeMap<u64, u64>);
+pub(super) struct Spans(pub(super) BTreeMap<u64, u64>);
 
 impl Spans {
     fn holds(&self, at: u64) -> bool {
@@ -126,34 +126,64 @@ impl Spans {
 }
 
 #[derive(Clone, Debug)]
-struct Inode {
-    memory: Memory,
-    len: u64,
-    spans: Spans,
-    attributes: BTreeMap<String, Vec<u8>>,
-    born: u64,
-    changed: u64,
+pub(super) struct Inode {
+    pub(super) memory: Memory,
+    pub(super) len: u64,
+    pub(super) spans: Spans,
+    pub(super) attributes: BTreeMap<String, Vec<u8>>,
+    /// As `stat` tells it: a number of a file that was removed may be given again.
+    pub(super) number: u64,
+    pub(super) born: u64,
+    pub(super) changed: u64,
+    /// How many names it has.
+    pub(super) links: u64,
+    /// Whether a mount of its own lies over its name.
+    pub(super) is_mounted_alone: bool,
     /// User, group and permissions.
-    owner: (u32, u32, u32),
-    is_reflection: bool,
-    is_journal: bool,
+    pub(super) owner: (u32, u32, u32),
+    pub(super) is_reflection: bool,
+    pub(super) is_journal: bool,
+}
+
+/// How what is in the page cache only is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The power goes, and the machine is started.
+    Restart,
+    /// The same, and the kernel says that it is the same run: a board whose firmware seeds its random
+    /// numbers.
+    RestartWithItsId,
+    /// The same, and the machine has been up since for longer than before.
+    RestartLongAgo,
+    /// The device goes and comes again, and its file system is mounted anew. The machine stays up.
+    Remount,
 }
 
 /// A machine.
 #[derive(Clone, Debug)]
 pub struct World {
     model: Model,
-    files: BTreeMap<FileNumber, Inode>,
-    names: BTreeMap<PathBuf, FileNumber>,
-    journal: Vec<Change>,
+    pub(super) files: BTreeMap<FileNumber, Inode>,
+    pub(super) names: BTreeMap<PathBuf, FileNumber>,
+    /// Names that are symbolic links. What they lead to is what `names` says.
+    pub(super) symlinks: BTreeSet<PathBuf>,
+    /// For whom files are opened.
+    pub user: u32,
+    /// Whether the file system keeps when a file was made.
+    pub keeps_births: bool,
+    pub(super) journal: Vec<Change>,
     pending: BTreeMap<Thread, Vec<Pending>>,
     locked: BTreeSet<FileNumber>,
     seq: u64,
     next_file: u64,
     uuids: u64,
     boot: u8,
-    /// How often the file system was mounted anew while the machine was up.
+    /// How often the file system was mounted anew.
     mounts: u8,
+    /// How often the machine was started, whatever it says of it.
+    starts: u32,
+    /// Of `seq`, when it was started.
+    started_at: u64,
     device: u64,
     is_dead: bool,
     /// Which values loads find where several are possible.
@@ -214,6 +244,9 @@ impl World {
             model,
             files: BTreeMap::new(),
             names: BTreeMap::new(),
+            symlinks: BTreeSet::new(),
+            user: 0,
+            keeps_births: true,
             journal: Vec::new(),
             pending: BTreeMap::new(),
             locked: BTreeSet::new(),
@@ -222,6 +255,8 @@ impl World {
             uuids: 0,
             boot: 1,
             mounts: 0,
+            starts: 1,
+            started_at: 0,
             device,
             is_dead: false,
             trail: Trail::default(),
@@ -270,6 +305,13 @@ impl World {
 
     /// The machine after a loss of power at this moment, with the choices of `trail`.
     pub fn after_crash(&self, trail: Trail) -> World {
+        self.after(Loss::Restart, trail)
+    }
+
+    /// The machine after what was in the page cache only is gone, with the choices of `trail`.
+    pub fn after(&self, loss: Loss, trail: Trail) -> World {
+        let is_up = loss == Loss::Remount;
+        let keeps_id = loss != Loss::Restart;
         let mut world = World {
             pending: BTreeMap::new(),
             locked: BTreeSet::new(),
@@ -279,7 +321,14 @@ impl World {
             trail,
             left_out: None,
             drains: BTreeMap::new(),
-            boot: self.boot.wrapping_add(1).max(1),
+            boot: if keeps_id { self.boot } else { self.boot.wrapping_add(1).max(1) },
+            // A number of a file system is given again after a restart only.
+            mounts: if is_up { self.mounts + 1 } else { self.mounts },
+            starts: self.starts + u32::from(!is_up),
+            started_at: match loss {
+                Loss::Remount | Loss::RestartLongAgo => self.started_at,
+                Loss::Restart | Loss::RestartWithItsId => self.seq,
+            },
             is_new: false,
             ..self.clone()
         };
@@ -501,7 +550,7 @@ impl World {
         self.names.keys().map(PathBuf::as_path)
     }
 
-    fn inode(&mut self, file: FileNumber) -> &mut Inode {
+    pub(super) fn inode(&mut self, file: FileNumber) -> &mut Inode {
         self.files.get_mut(&file).expect("an open file's number")
     }
 
@@ -637,6 +686,10 @@ impl World {
 
     pub(super) fn open(&mut self, path: &Path, how: OpenHow) -> io::Result<FileNumber> {
         self.alive()?;
+        if self.symlinks.contains(path) {
+            // ELOOP: no link is followed.
+            return Err(io::Error::from_raw_os_error(40));
+        }
         if let Some(file) = self.names.get(path) {
             return if how.create_new { Err(ErrorKind::AlreadyExists.into()) } else { Ok(*file) };
         }
@@ -647,11 +700,14 @@ impl World {
         self.next_file += 1;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let inode = Inode {
+            number: file.0,
             born: self.seq + 1,
+            links: 1,
+            is_mounted_alone: false,
             changed: self.seq + 1,
             is_reflection: name.starts_with(REFLECTION) && !name.ends_with(JOURNAL),
             is_journal: name.ends_with(JOURNAL),
-            owner: (0, 0, how.mode),
+            owner: (self.user, self.user, how.mode),
             memory: Memory::new(file),
             len: 0,
             spans: Spans::default(),
@@ -816,6 +872,7 @@ impl World {
         let inode = self.files.get_mut(&file).expect("an open file's number");
         let len = (inode.len.saturating_sub(offset)).min(buf.len() as u64) as usize;
         if inode.is_journal && inode.memory.is_open(offset, offset + len as u64) {
+            units::tell_headers_apart(&mut inode.memory, &mut self.trail);
             self.tell_records_apart(file);
         }
         let inode = self.files.get_mut(&file).expect("an open file's number");
@@ -880,18 +937,18 @@ impl World {
 
     pub(super) fn stat(&mut self, file: FileNumber) -> io::Result<FileStat> {
         self.alive()?;
-        let device = self.device;
+        let (device, keeps_births) = (self.device, self.keeps_births);
         let inode = self.inode(file);
         Ok(FileStat {
             dev: device,
-            ino: file.0,
+            ino: inode.number,
             len: inode.len,
             mtime: (inode.changed as i64, 0),
             ctime: (inode.changed as i64, 0),
-            btime: Some((inode.born as i64, 0)),
+            btime: keeps_births.then_some((inode.born as i64, 0)),
             is_regular: true,
             is_link: false,
-            links: 1,
+            links: inode.links,
             uid: inode.owner.0,
             gid: inode.owner.1,
             mode: inode.owner.2,
@@ -902,7 +959,11 @@ impl World {
     pub(super) fn stat_path(&mut self, path: &Path) -> io::Result<Option<FileStat>> {
         self.alive()?;
         match self.names.get(path).copied() {
-            Some(file) => self.stat(file).map(Some),
+            Some(file) => {
+                let is_link = self.symlinks.contains(path);
+                let stat = self.stat(file)?;
+                Ok(Some(FileStat { is_link, is_regular: !is_link, ..stat }))
+            }
             None => Ok(None),
         }
     }
@@ -918,6 +979,7 @@ impl World {
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.alive()?;
         let file = self.names.remove(path).ok_or(ErrorKind::NotFound)?;
+        self.symlinks.remove(path);
         self.note(Change::Name { path: path.to_owned(), before: Some(file) });
         Ok(())
     }
@@ -967,6 +1029,13 @@ impl World {
 
     pub(super) fn boot_id(&self) -> [u8; 16] {
         [self.boot; 16]
+    }
+
+    /// Uptime, when the machine was started, and when its folder of devices was made.
+    pub(super) fn clocks(&self) -> (u64, i64, u64) {
+        const DAY: u64 = 86_400_000_000_000;
+        let started = u64::from(self.starts) * DAY;
+        (1 + self.seq - self.started_at, started as i64, started + 1)
     }
 
     pub(super) fn new_uuid(&mut self) -> [u8; 16] {
