@@ -11,8 +11,8 @@ use crate::units::PAGE;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// What is appended to the name of a copy that is not whole yet.
-const UNFINISHED: &str = "atomic-mmap-copy";
+/// What the name of a copy begins with that is not whole yet.
+const UNFINISHED: &str = ".atomic-mmap-copy-";
 
 /// Writes one state of the file to a new file at `path`: plain, complete and durable.
 pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
@@ -22,7 +22,8 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     if there.is_some() {
         return Err(Error::io("create", name.path(), ErrorKind::AlreadyExists.into()));
     }
-    let new = name.with_suffix(UNFINISHED);
+    let number = uuid::Uuid::from_bytes(platform.new_uuid()).simple();
+    let new = Name::new(name.folder(), format!("{UNFINISHED}{number}"));
     let how = OpenHow { create: false, create_new: true, mode: 0o600 };
     let file = platform.open(&new, how).map_err(|e| Error::io("create", new.path(), e))?;
     let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;

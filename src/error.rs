@@ -384,12 +384,12 @@ pub enum Distrust {
     )]
     IsLink,
     /// It has further names, so another file may be changed by writing to it.
-    #[error("it has {0} hard links, and may be another file as well; copy it and rename the copy")]
+    #[error("it has {0} hard links, and may be another file as well; remove its other names")]
     HasLinks(u64),
     /// It belongs to a user who neither owns the home file nor is this process's.
     #[error(
         "user {owner} owns it, and the home file is user {home_owner}'s; if it is right, give it to \
-         that user with chown, else remove it"
+         that user with chown, else move it away"
     )]
     IsOwnedBy {
         /// The user number of its owner.

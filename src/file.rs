@@ -250,7 +250,7 @@ impl AtomicMappedFile {
     ///
     /// Writers and `set_len` wait until it returns, readers go on. It takes the time that copying the bytes
     /// takes, and DRAM of 1 % of them. A crash leaves no file at `path`, and perhaps an unfinished one
-    /// beside it whose name ends with `.atomic-mmap-copy`.
+    /// beside it whose name begins with `.atomic-mmap-copy-`.
     ///
     /// A file that is open must not be copied by other means (`cp`): a part of its bytes is in the reflection
     /// file.

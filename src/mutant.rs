@@ -493,6 +493,7 @@ mutants! {
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
     }
     "format/superblock.rs" {
+        SessionsUsedAgain "sessions-used-again": "a restored pair gives numbers of sessions again that its journal knows",
         SuperblockSumNotChecked "superblock-sum-not-checked": "the checksum of a superblock is not looked at",
         OlderSuperblockCounts "older-superblock-counts": "the older superblock counts",
     }

@@ -366,6 +366,18 @@ impl Superblock {
         })
     }
 
+    /// The number of the session that begins after this one. `used` is the highest number that the journal
+    /// knows: where this superblock was restored from a backup, the numbers up to that were used before, and
+    /// records of theirs must not be taken for the new session's. Of the other parity than this one's
+    /// number: so the new superblock goes over the older copy.
+    pub fn next_session(&self, used: u64) -> u64 {
+        let next = self.session + 1;
+        match used {
+            used if used < next || used >= SESSIONS || planted!(SessionsUsedAgain) => next,
+            used => used + 1 + (used + 1 - next) % 2,
+        }
+    }
+
     /// Which of the two copies the superblock of this session goes to.
     pub fn copy_index(&self) -> usize {
         (self.session & 1) as usize
@@ -439,6 +451,18 @@ pub(crate) mod tests {
                 assert_eq!(Superblock::decode(&block.encode()), Copy::Valid(block));
             }
         }
+    }
+
+    #[test]
+    fn a_session_gets_a_number_that_was_not_used_and_the_older_copy() {
+        let block = sample();
+        for used in [0, 6, 7, 8, 9, 10, 11, 1000, u64::MAX] {
+            let next = block.next_session(used);
+            let is_damage = used == u64::MAX;
+            assert!(next > block.session && (next > used || is_damage), "{used}: {next}");
+            assert_ne!(next % 2, block.session % 2, "{used}: {next}");
+        }
+        assert_eq!(block.next_session(7), 8);
     }
 
     #[test]

@@ -121,12 +121,28 @@ mod by_folder {
         checked(unsafe { libc::unlinkat(descriptor(name.folder()), file.as_ptr(), 0) }).map(drop)
     }
 
-    /// Renames, and replaces what is at the new name.
+    /// Renames, and fails with `AlreadyExists` if something is at the new name.
     pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
         let (old, new) = (c_string(from.name())?, c_string(to.name())?);
         let (source, target) = (descriptor(from.folder()), descriptor(to.folder()));
-        // SAFETY: both descriptors are open while they are borrowed, and both names are C strings.
-        checked(unsafe { libc::renameat(source, old.as_ptr(), target, new.as_ptr()) }).map(drop)
+        let (from, to) = ((source, old.as_ptr()), (target, new.as_ptr()));
+        // SAFETY: both descriptors are open while they are borrowed, and both names are C strings; the call
+        // takes nothing else of ours.
+        let renamed = unsafe {
+            libc::syscall(libc::SYS_renameat2, from.0, from.1, to.0, to.1, libc::RENAME_NOREPLACE)
+        };
+        if renamed == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) {
+            return Err(error);
+        }
+        // A file system or a filter that does not know the call: a second name, and then only that one.
+        // SAFETY: as above.
+        checked(unsafe { libc::linkat(from.0, from.1, to.0, to.1, 0) })?;
+        // SAFETY: as above.
+        checked(unsafe { libc::unlinkat(from.0, from.1, 0) }).map(drop)
     }
 
     /// Makes the folder's names durable. A folder that may not be read cannot be synced by itself: then
@@ -213,8 +229,12 @@ mod by_path {
         std::fs::remove_file(name.path())
     }
 
-    /// Renames, and replaces what is at the new name.
+    /// Renames, and fails with `AlreadyExists` if something is at the new name. (Not as one step: another
+    /// process may come in between.)
     pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
+        if stat(to)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         std::fs::rename(from.path(), to.path())
     }
 

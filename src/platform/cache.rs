@@ -50,9 +50,10 @@ impl CacheIdentity {
     /// random numbers) keep their boot id over one.
     fn was_restarted_before(&self, now: &CacheIdentity) -> bool {
         // The time since the start runs on while the machine sleeps, and never back.
-        let runs_back = now.uptime < self.uptime;
+        let is_told = now.uptime != 0 && self.uptime != 0;
+        let runs_back = is_told && now.uptime < self.uptime;
         // A clock that was set tells the same as a restart; the folder of devices is made once.
-        let clock_was_set = self.started.abs_diff(now.started) > CLOCK_SLACK;
+        let clock_was_set = is_told && self.started.abs_diff(now.started) > CLOCK_SLACK;
         runs_back || clock_was_set && self.devices_born != now.devices_born
     }
 }
@@ -141,7 +142,8 @@ mod linux {
 
     /// Fills in what the clocks say. What cannot be told stays 0.
     pub fn clocks(identity: &mut CacheIdentity) {
-        let uptime = clock(libc::CLOCK_BOOTTIME);
+        // A time namespace shifts the clock: then it says nothing of the machine.
+        let uptime = clock(libc::CLOCK_BOOTTIME).filter(|_| !is_shifted());
         if let (Some(uptime), Some(now)) = (uptime, clock(libc::CLOCK_REALTIME)) {
             identity.uptime = uptime;
             identity.started = now as i64 - uptime as i64;
@@ -149,6 +151,13 @@ mod linux {
         let born = std::fs::metadata("/dev").and_then(|folder| folder.created());
         let born = born.ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
         identity.devices_born = born.map_or(0, |born| born.as_nanos() as u64);
+    }
+
+    /// Whether this process's time namespace has an offset to the machine's time since its start.
+    fn is_shifted() -> bool {
+        // `monotonic 0 0` and `boottime 0 0`. Kernels without the file have no such namespaces.
+        let Ok(told) = std::fs::read_to_string("/proc/self/timens_offsets") else { return false };
+        told.lines().any(|line| line.split_whitespace().skip(1).any(|number| number != "0"))
     }
 
     fn clock(which: libc::clockid_t) -> Option<u64> {
@@ -160,9 +169,15 @@ mod linux {
 
     /// Whether the file is the kernel's own, and not one that a container has mounted over it.
     pub fn is_kernels_own(file: &File) -> bool {
-        let folder = std::fs::metadata("/proc/sys/kernel/random");
-        let devices = file.metadata().ok().zip(folder.ok());
-        devices.is_some_and(|(file, folder)| file.dev() == folder.dev())
+        /// PROC_SUPER_MAGIC of linux/magic.h.
+        const PROC: u32 = 0x9fa0;
+        let is_proc = |file: &File| {
+            let told = super::super::linux::stat_file_system(file);
+            told.is_ok_and(|told| told.f_type as u32 == PROC)
+        };
+        let folder = File::open("/proc");
+        let devices = file.metadata().ok().zip(folder.and_then(|folder| folder.metadata()).ok());
+        is_proc(file) && devices.is_some_and(|(file, folder)| file.dev() == folder.dev())
     }
 }
 

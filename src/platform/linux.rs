@@ -399,7 +399,7 @@ pub fn file_system(file: &File) -> io::Result<FileSystem> {
     Ok(FileSystem::from_magic(stat_file_system(file)?.f_type as u32))
 }
 
-fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
+pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the descriptor is open, and the structure is writable.
     checked(unsafe { libc::fstatfs(file.as_raw_fd(), answer.as_mut_ptr()) })?;

@@ -589,7 +589,7 @@ impl Platform {
         )
     }
 
-    /// Renames a file, replacing what is at the new name.
+    /// Renames a file. Fails with `AlreadyExists`, and replaces nothing, if something is at the new name.
     pub fn rename(&self, from: &Name, to: &Name) -> io::Result<()> {
         attempt!(
             self,

@@ -52,8 +52,7 @@ impl Opening<'_> {
     pub(super) fn candidates(&self, home: &FileStat, mark: Option<&Marker>) -> Vec<Name> {
         let mut names = self.own_names(&identity_of(home)).to_vec();
         if let Some(mark) = mark {
-            let marked = Identity { device: 0, inode: mark.inode, born: mark.born };
-            for name in self.own_names(&marked) {
+            for name in self.own_names(&mark.key()) {
                 if !names.iter().any(|known| known.name() == name.name()) {
                     names.push(name);
                 }
@@ -68,6 +67,32 @@ impl Opening<'_> {
         let Moment { seconds, nanos } = home.born.unwrap_or_default();
         let other = format!("{usual}-{seconds:x}.{nanos:x}");
         [Name::new(&self.dir, usual), Name::new(&self.dir, other)]
+    }
+
+    /// The inode that a reflection file is named after, of another number than the home file's: the mark
+    /// tells the next opening where to look.
+    pub(super) fn named_after(
+        &self,
+        name: &Name,
+        home: &FileStat,
+    ) -> Option<(u64, Option<Moment>)> {
+        let own = self.own_names(&identity_of(home));
+        if own.iter().any(|own| own.name() == name.name()) {
+            return None;
+        }
+        let text = name.name().to_string_lossy().into_owned();
+        let key = text.strip_prefix(NAME_PREFIX)?;
+        let (inode, born) = match key.split_once('-') {
+            None => (key, None),
+            Some((inode, born)) => {
+                let (seconds, nanos) = born.split_once('.')?;
+                let seconds = i64::from_str_radix(seconds, 16)
+                    .or_else(|_| u64::from_str_radix(seconds, 16).map(u64::cast_signed))
+                    .ok()?;
+                (inode, Some(Moment { seconds, nanos: u32::from_str_radix(nanos, 16).ok()? }))
+            }
+        };
+        Some((u64::from_str_radix(inode, 16).ok()?, born))
     }
 
     /// What the superblock of a candidate proves. `file` is the candidate.
@@ -87,7 +112,7 @@ impl Opening<'_> {
             Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
                 // A copy of the companion alone may be of any time.
                 (_, true) if was_copied && is_used => Claim::Contested,
-                (true, true) if self.may_be_anothers(superblock, home) => Claim::Contested,
+                (true, true) if self.may_be_anothers(superblock, file, home) => Claim::Contested,
                 (_, true) => Claim::Ours,
                 (false, false) if was_copied && mark.is_of(&superblock.identity) => Claim::Restored,
                 // The home file is the copy, and the companion the original's.
@@ -97,7 +122,7 @@ impl Opening<'_> {
             Some(_) => Claim::Others,
             None if is_home && self.lacks_its_mark(superblock, home) => Claim::Contested,
             None if is_home && was_copied && is_used => Claim::Contested,
-            None if is_home && self.may_be_anothers(superblock, home) => Claim::Contested,
+            None if is_home && self.may_be_anothers(superblock, file, home) => Claim::Contested,
             None if is_home => Claim::Ours,
             None if was_copied && self.is_named(superblock) && !is_unfinished(superblock) => {
                 Claim::Restored
@@ -138,8 +163,10 @@ impl Opening<'_> {
 
     /// In a folder for several volumes: whether the superblock may be about a file of another volume,
     /// with an inode and a birth like this one's. A snapshot of a volume has those.
-    fn may_be_anothers(&self, superblock: &Superblock, home: &FileStat) -> bool {
+    fn may_be_anothers(&self, superblock: &Superblock, file: &FileStat, home: &FileStat) -> bool {
+        // On one volume with its companion it has been copied or mounted together with that.
         self.options.reflection_dir.is_some()
+            && file.dev != home.dev
             && superblock.identity.device != home.dev
             && superblock.name != self.home_name()
     }
@@ -171,9 +198,9 @@ impl Opening<'_> {
                 continue;
             }
             match self.claim_beside_others(&superblock, &stat, home, None)? {
-                Claim::Restored => {
+                claim @ (Claim::Restored | Claim::Ours) => {
                     let candidate = (name, file, stat, superblock);
-                    return self.look_at(candidate, Claim::Restored, home, look);
+                    return self.look_at(candidate, claim, home, look);
                 }
                 Claim::Others if !self.lies_here(&superblock, &listed)? => {
                     look.found = Found::OfEarlierFile;

@@ -39,6 +39,16 @@ pub(super) struct Found {
     name: Name,
 }
 
+/// A journal that is the pair's and may be used again.
+struct Usable {
+    file: File,
+    len: u64,
+    /// The block of its newest header.
+    block: usize,
+    /// The last session that may have written records.
+    newest: u64,
+}
+
 /// What is in the journal's place.
 pub(super) enum Read {
     Nothing,
@@ -63,6 +73,8 @@ pub(super) struct OpenJournal {
     len: u64,
     /// The block of the newest header.
     block: usize,
+    /// The session that begins.
+    pub session: u64,
     /// What it is, if this opening has made it.
     pub made: Option<FileStat>,
 }
@@ -109,17 +121,19 @@ impl Opening<'_> {
         is_known: bool,
         superblock: &Superblock,
     ) -> Result<OpenJournal> {
-        let (file, len, block, made) = match self.find_journal(name, home, superblock)? {
-            Some((file, len, block)) => (file, len, block, None),
+        let (found, made) = match self.find_journal(name, home, superblock)? {
+            Some(found) => (found, None),
             None => {
                 let (file, len, there) = self.make_journal(name, home)?;
-                (file, len, 0, Some(there))
+                (Usable { file, len, block: 0, newest: superblock.session }, Some(there))
             }
         };
-        let mut journal = OpenJournal { file, direct: None, name: name.clone(), len, block, made };
+        let Usable { file, len, block, newest } = found;
+        let session = superblock.next_session(newest);
+        let (name_of, direct) = (name.clone(), None);
+        let mut journal = OpenJournal { file, direct, name: name_of, len, block, session, made };
         let path = name.path();
-        let header =
-            Header { uuid: superblock.uuid, from: superblock.session, to: superblock.session + 1 };
+        let header = Header { uuid: superblock.uuid, from: superblock.session, to: session };
         let prepare = |journal: &mut OpenJournal| -> Result<()> {
             // Elsewhere there is no device to be waited for.
             if medium == Medium::PageCache {
@@ -157,13 +171,13 @@ impl Opening<'_> {
         Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
     }
 
-    /// A journal that is this pair's and may be used again, its length, and the block of its newest header.
+    /// The journal of this pair, if it may be used again.
     fn find_journal(
         &self,
         name: &Name,
         home: &FileStat,
         superblock: &Superblock,
-    ) -> Result<Option<(File, u64, usize)>> {
+    ) -> Result<Option<Usable>> {
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(None),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
@@ -181,9 +195,9 @@ impl Opening<'_> {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
         match header {
-            Some((_, block)) if JOURNAL_LENS.contains(&stat.len) => {
+            Some((header, block)) if JOURNAL_LENS.contains(&stat.len) => {
                 let len = self.room_of_journal(&file, name.path(), stat.len)?;
-                Ok(Some((file, len, block)))
+                Ok(Some(Usable { file, len, block, newest: header.to }))
             }
             _ => {
                 remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
@@ -320,8 +334,12 @@ impl Opening<'_> {
             Named::Irregular | Named::Distrusted(_) => return Ok(true),
             Named::Trusted(file, stat) => (file, stat),
         };
-        let header = Header::newest(&self.read_head(&file, &stat, name)?);
-        Ok(header.is_some_and(|(header, _)| header.uuid != *uuid))
+        let head = self.read_head(&file, &stat, name)?;
+        Ok(match Header::newest(&head) {
+            Some((header, _)) => header.uuid != *uuid,
+            // Zeroes are a journal that was being made; anything else is another program's.
+            None => head.iter().any(|byte| *byte != 0),
+        })
     }
 
     /// Removes the journal of a pair that has none from here on. Another pair's journal stays: its records

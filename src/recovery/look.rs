@@ -4,7 +4,7 @@ use super::candidates::{Claim, is_denied, is_unfinished};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
-use super::{HUGE_PAGE, Opening, UNFINISHED, durable};
+use super::{HUGE_PAGE, Opening, durable};
 use crate::engine::session::{Companions, cache_of, identity_of, moment};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
@@ -40,6 +40,15 @@ pub(super) struct Look {
     pub lengths: Lengths,
     /// What the journal says, where durable points are kept.
     pub journal: Option<durable::Found>,
+}
+
+/// How the files of a pair were restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Restored {
+    /// With their marks and times.
+    WithAttributes,
+    /// Without: the names alone connect them.
+    Bare,
 }
 
 impl Look {
@@ -175,7 +184,7 @@ impl Opening<'_> {
     /// and no trap in the place of what is to be made.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
         for (name, may_lie_there) in
-            [(Companions::new(name.clone()).journal, false), (name.with_suffix(UNFINISHED), true)]
+            [(Companions::new(name.clone()).journal, false), (self.unfinished_name(home), true)]
         {
             match self.open_trusted(&name, home) {
                 Ok(Named::Nothing) => {}
@@ -213,7 +222,11 @@ impl Opening<'_> {
         look.companions = Companions::new(name.clone());
         look.is_ours = true;
         look.is_restored = claim == Claim::Restored;
-        let how = (self.cache_is_there(&superblock, look.is_restored), look.is_restored);
+        let restored = look.is_restored.then_some(match look.mark {
+            Mark::None => Restored::Bare,
+            _ => Restored::WithAttributes,
+        });
+        let how = (self.cache_is_there(&superblock, look.is_restored), restored);
         let (mut found, lengths) =
             self.judge_pair(&file, name.path(), home, &there, &superblock, how)?;
         if let Found::OfThisFile { state, .. } = &mut found
@@ -229,6 +242,16 @@ impl Opening<'_> {
                     look.journal = Some(journal);
                 }
             }
+        }
+        let is_too_long_or_short =
+            matches!(found, Found::OfThisFile { home: Home::TooShort | Home::Changed, .. });
+        if restored == Some(Restored::Bare) && is_too_long_or_short {
+            // The name alone connects the two, and the length does not: it is another file's.
+            look.is_ours = false;
+            look.is_restored = false;
+            look.found = Found::OfAnotherFile;
+            look.journal = None;
+            return Ok(());
         }
         look.found = found;
         look.lengths = lengths;
@@ -263,7 +286,7 @@ impl Opening<'_> {
         home: &FileStat,
         reflection: &FileStat,
         superblock: &Superblock,
-        (same_boot, is_restored): (bool, bool),
+        (same_boot, restored): (bool, Option<Restored>),
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
         if is_unfinished(superblock) {
@@ -308,7 +331,8 @@ impl Opening<'_> {
                 State::Clean(closed) => {
                     // A restored file has its own time, or that of its copy. (The time of its inode
                     // changes by a rename and by permissions as well, which change no byte.)
-                    home.len != closed.len || !is_restored && moment(home.mtime) != closed.mtime
+                    let keeps_time = restored != Some(Restored::Bare);
+                    home.len != closed.len || keeps_time && moment(home.mtime) != closed.mtime
                 }
                 // In use: times tell nothing, but nobody but us makes the file longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
@@ -317,7 +341,9 @@ impl Opening<'_> {
         };
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
-            _ if same_boot || self.survives_restart(file, path)? => Use::Died,
+            _ if same_boot => Use::Died,
+            // A copy may have been made while its original was written to.
+            _ if restored.is_none() && self.survives_restart(file, path)? => Use::Died,
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))

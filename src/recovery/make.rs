@@ -10,7 +10,7 @@ use crate::engine::session::{
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
-use crate::format::superblock::{DurablePoints, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{DurablePoints, Moment, SUPERBLOCK_LEN, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
@@ -31,7 +31,7 @@ impl Opening<'_> {
         durable: DurablePoints,
     ) -> Result<(File, Superblock, FileStat)> {
         let platform = self.platform;
-        let new_name = name.with_suffix(UNFINISHED);
+        let new_name = self.unfinished_name(stat);
         let new = new_name.path().to_owned();
         self.remove_leftover(&new_name, stat)?;
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
@@ -112,6 +112,13 @@ impl Opening<'_> {
         Ok((file, superblock, there))
     }
 
+    /// The name of a reflection file that is being made: by inode and birth, so that openings of files of
+    /// several volumes do not meet at it.
+    pub(super) fn unfinished_name(&self, home: &FileStat) -> Name {
+        let [_, by_birth] = self.own_names(&identity_of(home));
+        by_birth.with_suffix(UNFINISHED)
+    }
+
     /// Removes what an opening has left that died while it made a reflection file of this name.
     fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<()> {
         let file = match self.open_trusted(name, home)? {
@@ -143,14 +150,14 @@ impl Opening<'_> {
         &self,
         platform: &Platform,
         reflection: &MappedFile,
-        last: Superblock,
+        (last, session): (Superblock, u64),
         home: &FileStat,
         medium: Medium,
         durable: DurablePoints,
     ) -> Result<Superblock> {
         let superblock = Superblock {
             durable,
-            session: last.session + if planted!(SessionStands) { 0 } else { 1 },
+            session: if planted!(SessionStands) { last.session } else { session },
             state: State::InUse,
             boot_id: self.cache.boot_id,
             cache: cache_parts(&self.cache),
@@ -177,9 +184,11 @@ impl Opening<'_> {
         &self,
         home: &MappedFile,
         superblock: &Superblock,
+        named_after: Option<(u64, Option<Moment>)>,
         medium: Medium,
     ) -> Result<()> {
-        let value = Marker::new(superblock.uuid, &superblock.identity).encode();
+        let marker = Marker::new(superblock.uuid, &superblock.identity);
+        let value = Marker { named_after, ..marker }.encode();
         let known = self
             .platform
             .get_xattr(home.file(), marker::NAME)

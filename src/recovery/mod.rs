@@ -228,6 +228,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         }
         false => None,
     };
+    let session = journal.as_ref().map_or(superblock.session + 1, |journal| journal.session);
     if let Some(there) = journal.as_ref().and_then(|journal| journal.made) {
         made_journal = Some(opening.undo_making(&companions.journal, there));
     }
@@ -244,7 +245,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
             // A pair that was there before may say from here on that it has a journal.
             undo.keep();
         }
-        opening.begin_session(&platform, &reflection, superblock, &stat, medium, points)?
+        let last = (superblock, session);
+        opening.begin_session(&platform, &reflection, last, &stat, medium, points)?
     };
     if !keeps && had_points {
         // Of a session that kept durable points; this one says that it does not.
@@ -272,7 +274,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         unless!(OpenHighWaterNotDrained, platform.drain());
         lengths.high_water = lengths.len;
     }
-    unless!(OpenNotMarked, opening.set_marker(&home_file, &superblock, medium)?);
+    unless!(OpenNotMarked, {
+        let named_after = opening.named_after(&companions.reflection, &stat);
+        opening.set_marker(&home_file, &superblock, named_after, medium)?;
+    });
     let durable = match journal {
         Some(journal) => {
             let journal = opening.begin_journal(journal, &superblock)?;
@@ -445,7 +450,7 @@ impl<'a> Opening<'a> {
         self.dir_lies_on = platform.file_system_of(&self.dir).map_err(self.io("look up", &dir))?;
         medium::check_file_system(self.options, self.path, self.home_lies_on)?;
         medium::check_file_system(self.options, &dir, self.dir_lies_on)?;
-        if self.forced.is_none() {
+        if self.forced != Some(Medium::Ram) {
             medium::check_pair(self.options, &dir, self.home_lies_on, self.dir_lies_on)?;
         }
         let told = platform
@@ -587,8 +592,11 @@ impl<'a> Opening<'a> {
             self.home.name().to_owned()
         };
         let mut name = name.into_encoded_bytes();
-        // The end of a long path tells more than its beginning.
-        name.drain(..name.len().saturating_sub(255));
+        if name.len() > 255 {
+            // The end of a long path tells more than its beginning; the sum tells paths of one end apart.
+            let sum = format!("{:08x}", crate::sum::crc32c(&name)).into_bytes();
+            name.splice(..name.len() + sum.len() - 255, sum);
+        }
         name
     }
 

@@ -21,6 +21,9 @@ pub(super) enum Named {
     Trusted(File, FileStat),
 }
 
+/// The user that stands for all that a user namespace has no number for.
+const UNMAPPED: u32 = 65534;
+
 const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
 
 impl Opening<'_> {
@@ -63,7 +66,9 @@ impl Opening<'_> {
             return Some(Distrust::HasLinks(stat.links));
         }
         let ours = self.platform.user();
-        let is_known = stat.uid == home.uid || stat.uid == ours || planted!(OwnerNotCompared);
+        // Every owner without a number in this process's user namespace has that one.
+        let is_owners = stat.uid == home.uid && stat.uid != UNMAPPED;
+        let is_known = is_owners || stat.uid == ours || planted!(OwnerNotCompared);
         (!is_known).then_some(Distrust::IsOwnedBy { owner: stat.uid, home_owner: home.uid })
     }
 

@@ -64,6 +64,82 @@ fn a_pair_that_was_restored_together_opens_under_new_inode_numbers() {
     }
 }
 
+/// The first opening after a restore left the companions under their old names, and the mark named the new
+/// inode only: the second opening did not find them.
+#[test]
+fn a_restored_pair_opens_again_and_again() {
+    for (end, leave) in ENDS {
+        for keeps_attributes in [true, false] {
+            let what = format!("{end}, with attributes: {keeps_attributes}");
+            let scratch = disk().scratch();
+            let (data, new) = (scratch.file("data"), scratch.file("new"));
+            fs::create_dir(&data).expect("a folder");
+            leave(&data.join("state.dat"));
+            copy_all(&data, &new, keeps_attributes);
+            let path = new.join("state.dat");
+            for n in 0..3_u8 {
+                let file = options().open(&path).unwrap_or_else(|e| panic!("{what}, {n}: {e}"));
+                let mut found = [0];
+                file.read_at(&mut found, 5000).expect("read");
+                assert_eq!(found[0], n, "{what}");
+                file.write_at(&[n + 1], 5000).expect("write");
+                file.close(CloseMode::Fast).expect("close");
+                run_child(CHILD, "die again", &path);
+            }
+            drop(options().open(&path).expect("open"));
+            assert!(companions_in(&new).is_empty(), "{what}");
+        }
+    }
+}
+
+/// A backup of an earlier session that is restored in its place: the journal that stayed knows later sessions.
+/// The numbers of those were given again, and records of theirs were taken for new ones.
+#[test]
+fn sessions_after_a_restore_take_no_record_of_those_before_it() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let write = |file: &AtomicMappedFile, n: u8| {
+        file.write_at(&[n; 64], 4096 * u64::from(n)).expect("write");
+        file.sync().expect("sync");
+    };
+    closed_fast(&path);
+    let reflection = companions_in(scratch.path()).remove(0);
+    let backup = [&path, &reflection].map(|path| {
+        (path.clone(), fs::read(path).expect("read"), fs::metadata(path).expect("stat"))
+    });
+    for n in 1..8 {
+        let file = options().open(&path).expect("open");
+        write(&file, n);
+        file.close(CloseMode::Fast).expect("close");
+    }
+    for (path, bytes, stat) in &backup {
+        let file = fs::File::options().write(true).open(path).expect("open");
+        file.write_all_at(bytes, 0).expect("write");
+        file.set_len(bytes.len() as u64).expect("cut");
+        file.set_modified(stat.modified().expect("a time")).expect("its time");
+    }
+    let file = options().open(&path).expect("the backup");
+    write(&file, 20);
+    write(&file, 21);
+    std::mem::forget(file);
+    // A loss of power: the last durable point counts.
+    let copy = scratch.file("copy");
+    copy_all_files(&[&path, &reflection, &reflection.with_added_extension("journal")], &copy);
+    let file = options().open(copy.join("state.dat")).expect("goes back");
+    for (n, expected) in [(1, 0), (5, 0), (20, 20), (21, 21)] {
+        let mut found = [0; 64];
+        file.read_at(&mut found, 4096 * n).expect("read");
+        assert_eq!(found, [expected; 64], "page {n}");
+    }
+}
+
+/// Copies files with their attributes to a new folder: a restored pair goes back to its last durable point.
+fn copy_all_files(files: &[&Path], to: &Path) {
+    fs::create_dir(to).expect("a folder");
+    common::run(Command::new("cp").arg("-a").args(files).arg(to));
+}
+
 #[test]
 fn a_pair_that_was_restored_under_the_names_of_its_new_inode_opens() {
     for (end, leave) in ENDS {

@@ -97,6 +97,10 @@ fn plays_the_child_if_it_is_one() {
             write_more(&file);
             crash();
         }
+        "die again" => {
+            let _open = options().open(&path).expect("open");
+            crash();
+        }
         "chdir" => places::change_folder(&path),
         "link" => places::by_links(&path),
         role if role.starts_with("mounts ") => mounts::play(&role["mounts ".len()..], &path),

@@ -124,8 +124,18 @@ fn a_link_in_the_place_of_a_companion_is_refused_and_never_followed() {
                 let victim = scratch.file("victim");
                 fs::write(&victim, vec![0xAA; 1 << 20]).expect("write");
                 fs::write(&path, if is_new { vec![] } else { vec![7; 5000] }).expect("write");
-                let inode = fs::metadata(&path).expect("stat").ino();
-                plant(&victim, &scratch.file(&format!(".atomic-mmap.{inode:x}{suffix}")));
+                let stat = fs::metadata(&path).expect("stat");
+                let inode = stat.ino();
+                let name = match (suffix, stat.created()) {
+                    // While it is being made it has the name with the birth.
+                    (".new", Ok(born)) => {
+                        let born = born.duration_since(std::time::UNIX_EPOCH).expect("later");
+                        let (seconds, nanos) = (born.as_secs(), born.subsec_nanos());
+                        format!(".atomic-mmap.{inode:x}-{seconds:x}.{nanos:x}.new")
+                    }
+                    _ => format!(".atomic-mmap.{inode:x}{suffix}"),
+                };
+                plant(&victim, &scratch.file(&name));
                 let before = Snapshot::of(scratch.path());
                 let error = options().open(&path).expect_err("a trap");
                 let Error::Untrusted { why, .. } = &error else { panic!("{suffix}: {error:?}") };

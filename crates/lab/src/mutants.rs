@@ -440,6 +440,7 @@ fn fate(mutant: Mutant) -> Fate {
         AnotherFileTaken => by(test("errors", "a_reflection_file_of_another_file")),
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
         CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
+        SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
         InodeAloneBelieved => by(test("world", "an_inode_number_alone_proves_nothing")),
         DiscardedAnyones => by(test("world", "discard_leaves_what_may_be_anothers")),
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),

@@ -189,9 +189,13 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn names(home: &Path, inode: u64) -> [PathBuf; 3] {
+fn names(home: &Path, stat: &std::fs::Metadata) -> [PathBuf; 3] {
+    let inode = stat.ino();
     let reflection = home.with_file_name(format!(".atomic-mmap.{inode:x}"));
-    let unfinished = reflection.with_added_extension("new");
+    let since = stat.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    let (seconds, nanos) = since.map_or((0, 0), |since| (since.as_secs(), since.subsec_nanos()));
+    let unfinished =
+        home.with_file_name(format!(".atomic-mmap.{inode:x}-{seconds:x}.{nanos:x}.new"));
     let journal = reflection.with_added_extension("journal");
     [reflection, unfinished, journal]
 }
@@ -200,7 +204,7 @@ impl Image {
     /// What is at `path` and beside it.
     pub fn of(path: &Path) -> io::Result<(Image, Opened)> {
         let Some(home) = open(path)? else { return Ok(Default::default()) };
-        let [reflection, unfinished, journal] = names(path, home.metadata()?.ino());
+        let [reflection, unfinished, journal] = names(path, &home.metadata()?);
         let contents = |file: &Option<File>| file.as_ref().map(Contents::of).transpose();
         let opened = Opened {
             home: Some(home),
@@ -260,7 +264,7 @@ impl Image {
         }
         // After the last change of the home file.
         let stat = home.metadata()?;
-        let paths = names(path, stat.ino());
+        let paths = names(path, &stat);
         let all = [&self.reflection, &self.unfinished, &self.journal];
         for ((contents, path), is_journal) in all.into_iter().zip(paths).zip([false, false, true]) {
             let Some(contents) = contents else { continue };

@@ -77,6 +77,7 @@ impl Superblock {
 }
 
 /// What one copy of it is.
+#[allow(clippy::large_enum_variant, reason = "few are made, and none is kept")]
 pub(super) enum Copy {
     Valid(Superblock),
     Newer(u32),
@@ -137,7 +138,12 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
 }
 
 fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
-    a.is_none() || b.is_none() || a == b
+    let is_time = |born: Moment| born.nanos != u32::MAX;
+    match (a, b) {
+        // A generation says nothing of a time.
+        (Some(a), Some(b)) if is_time(a) == is_time(b) => a == b,
+        _ => true,
+    }
 }
 
 fn same_file(a: &Identity, b: &Identity) -> bool {
@@ -406,14 +412,20 @@ struct Folder<'a> {
 struct Mark {
     uuid: [u8; 16],
     file: Identity,
+    /// The file after which the companions are named.
+    named_after: Identity,
 }
 
 impl Folder<'_> {
     fn mark(&self) -> Option<Mark> {
-        let mark = self.image.mark.as_ref().filter(|mark| mark.len() == 40)?;
-        let born = (small(mark, 36) != 0).then(|| moment(mark, 24, 32));
-        let file = Identity { device: 0, inode: word(mark, 16), born };
-        Some(Mark { uuid: std::array::from_fn(|n| mark[n]), file })
+        let mark = self.image.mark.as_ref().filter(|mark| [40, 64].contains(&mark.len()))?;
+        let file = |at: usize| {
+            let born = (small(mark, at + 20) != 0).then(|| moment(mark, at + 8, at + 16));
+            Identity { device: 0, inode: word(mark, at), born }
+        };
+        // After a restore the companions keep their names, and a second file says after whom.
+        let named_after = if mark.len() == 64 { file(40) } else { file(16) };
+        Some(Mark { uuid: std::array::from_fn(|n| mark[n]), file: file(16), named_after })
     }
 
     fn identity(&self, name: &str) -> Identity {
@@ -509,7 +521,7 @@ impl Folder<'_> {
         let has_bytes = self.stat.len > 0 || mark.is_some();
         let mut names = names_of(&self.stat.identity).to_vec();
         if let Some(mark) = &mark {
-            names.extend(names_of(&mark.file));
+            names.extend(names_of(&mark.named_after));
         }
         let mut found = Found::Nothing;
         for name in &names {
@@ -530,8 +542,8 @@ impl Folder<'_> {
         let may_be_lost = mark.is_none() && self.stat.len > 0;
         if may_be_lost && !matches!(found, Found::Bad(_)) {
             match self.search(&names) {
-                Some(Searched::Restored(name, superblock)) => {
-                    return self.judge_pair(&name, superblock, true);
+                Some(Searched::Found(name, superblock, is_restored)) => {
+                    return self.judge_pair(&name, superblock, is_restored);
                 }
                 Some(Searched::Earlier) => found = Found::Earlier,
                 None => {}
@@ -572,13 +584,11 @@ impl Folder<'_> {
                 continue;
             }
             match self.whose(name, &superblock, None) {
-                Is::Restored => return Some(Searched::Restored(name.clone(), superblock)),
-                Is::Anothers => {
-                    // A file that was renamed is no business of ours.
-                    if !self.lies_here(&superblock) {
-                        return Some(Searched::Earlier);
-                    }
+                is @ (Is::Restored | Is::Ours) => {
+                    return Some(Searched::Found(name.clone(), superblock, is == Is::Restored));
                 }
+                // A file that was renamed is no business of ours.
+                Is::Anothers if !self.lies_here(&superblock) => return Some(Searched::Earlier),
                 _ => {}
             }
         }
@@ -592,14 +602,28 @@ impl Folder<'_> {
         found: Superblock,
         is_restored: bool,
     ) -> (Option<Chosen>, Judged) {
-        let judged = self.judge_state(name, &found, is_restored);
+        let judged = self.judge_state(name, &found, is_restored, self.how.wish);
+        if is_restored && self.mark().is_none() {
+            // The name alone connects the two, and the length says that it is another file's.
+            let refused = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
+            let by_length = [Mismatch::HomeTruncated, Mismatch::HomeChanged];
+            if matches!(refused, Judged::Refused(why) if by_length.contains(&why)) {
+                return (None, Judged::Plain);
+            }
+        }
         (Some(Chosen { name: name.to_owned(), superblock: found }), judged)
     }
 
-    fn judge_state(&self, name: &str, found: &Superblock, is_restored: bool) -> Judged {
+    fn judge_state(
+        &self,
+        name: &str,
+        found: &Superblock,
+        is_restored: bool,
+        wish: OnMismatch,
+    ) -> Judged {
         let Folder { stat, around, how, .. } = self;
         let reflection = &around.companions[name];
-        let unless_discarded = |why| match how.wish {
+        let unless_discarded = |why| match wish {
             OnMismatch::Discard => Judged::Plain,
             _ => Judged::Refused(why),
         };
@@ -648,10 +672,10 @@ impl Folder<'_> {
             return unless_discarded(Mismatch::HomeTruncated);
         }
         let is_closed = found.state == 2;
-        // A file that was restored has another number, and times of its own.
-        let same_number = found.identity.inode == stat.identity.inode;
+        // A file that was restored without attributes has a time of its own.
+        let has_time = !is_restored || self.mark().is_some();
         let is_changed = match is_closed {
-            true => stat.len != found.closed_len || same_number && stat.mtime != found.mtime,
+            true => stat.len != found.closed_len || has_time && stat.mtime != found.mtime,
             false => stat.len > len.max(high_water),
         };
         let keeps_stores = match how.medium {
@@ -660,7 +684,9 @@ impl Folder<'_> {
         };
         let why = match () {
             () if is_changed => Some(Mismatch::HomeChanged),
-            () if !is_closed && !is_believed && !keeps_stores => Some(Mismatch::Restarted),
+            () if !is_closed && !is_believed && (is_restored || !keeps_stores) => {
+                Some(Mismatch::Restarted)
+            }
             () => None,
         };
         let kept = Judged::Kept {
@@ -670,7 +696,7 @@ impl Folder<'_> {
             uuid: found.uuid,
             session: found.session,
         };
-        match (why, how.wish) {
+        match (why, wish) {
             (None, _) | (Some(_), OnMismatch::Trust) => kept,
             (Some(_), OnMismatch::Discard) => Judged::Plain,
             (Some(why), OnMismatch::Refuse) => Judged::Refused(why),
@@ -679,8 +705,9 @@ impl Folder<'_> {
 }
 
 /// What looking for companions under other numbers has found.
+#[allow(clippy::large_enum_variant, reason = "one is made, and none is kept")]
 enum Searched {
-    Restored(String, Superblock),
+    Found(String, Superblock, bool),
     /// That of a file in whose place this one is.
     Earlier,
 }
