@@ -79,14 +79,8 @@ struct Run<'g> {
 /// How a session ended.
 enum End {
     Closed,
-    Crashed(Image, Left),
-}
-
-/// What the file may hold when it is opened next.
-struct Left {
-    one_of: Vec<Vec<u8>>,
-    /// Because it goes back to a durable point: that is known from then on.
-    is_point: bool,
+    /// With what the file may hold when it is opened next.
+    Crashed(Image, Vec<Vec<u8>>),
 }
 
 /// How a process ends.
@@ -126,14 +120,14 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     }
     let image = Image { home, ..Image::default() };
     run.put(&image);
-    let mut expected = Left { one_of: vec![run.model.clone()], is_point: false };
+    let mut expected = vec![run.model.clone()];
     loop {
         let end = run.session(&mut input, expected);
         let is_over = run.left == 0 || input.is_empty();
         match end {
             End::Closed if is_over => return,
             End::Closed => {
-                expected = Left { one_of: vec![run.model.clone()], is_point: false };
+                expected = vec![run.model.clone()];
             }
             End::Crashed(image, left) => {
                 run.at = 1 - run.at;
@@ -213,13 +207,12 @@ impl Run<'_> {
     }
 
     /// What the file holds when it is opened after a death in an operation that had begun.
-    fn left(&self, death: Death, working: Vec<Vec<u8>>) -> Left {
-        let is_point = self.goes_back(death);
-        Left { one_of: if is_point { self.points.clone() } else { working }, is_point }
+    fn left(&self, death: Death, working: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        if self.goes_back(death) { self.points.clone() } else { working }
     }
 
     /// Opens, goes on, and ends. The file holds one of `expected`.
-    fn session(&mut self, input: &mut Input<'_>, mut expected: Left) -> End {
+    fn session(&mut self, input: &mut Input<'_>, mut expected: Vec<Vec<u8>>) -> End {
         let recorder = Recorder::new();
         let mut file = None;
         for _ in 0..CRASHES_WHILE_OPENING {
@@ -237,22 +230,25 @@ impl Run<'_> {
             let death = self.death(how >> 1);
             let (image, _) = self.die(input, death, &before, &events);
             if self.goes_back(death) {
-                // What was closed, or gone back to, is a durable point; what was not has one.
-                expected = Left { one_of: self.points.clone(), is_point: true };
+                // Opening makes a durable point of what it has found: that one, or the one before.
+                for found in &expected {
+                    if !self.points.contains(found) {
+                        self.points.push(found.clone());
+                    }
+                }
+                expected = self.points.clone();
             }
             self.at = 1 - self.at;
             self.put(&image);
         }
         let file = file.unwrap_or_else(|| self.open(&recorder));
         let found = everything(&file);
-        let Left { one_of, is_point } = expected;
-        if !one_of.contains(&found) {
-            let one = one_of.iter().find(|one| one.len() == found.len());
-            assert_same(&found, one.unwrap_or(&one_of[0]), "opened");
+        if !expected.contains(&found) {
+            let one = expected.iter().find(|one| one.len() == found.len());
+            assert_same(&found, one.unwrap_or(&expected[0]), "opened");
         }
-        if is_point {
-            self.points = vec![found.clone()];
-        }
+        // Opening is a durable point: what was read after it is never taken back.
+        self.points = vec![found.clone()];
         self.model = found;
         let mut views: Vec<(View<'_>, Vec<u8>)> = Vec::new();
         while self.left > 0 && !input.is_empty() {
