@@ -20,7 +20,7 @@ use crate::engine::space::allocation_error;
 use crate::error::{Distrust, Error, Result};
 use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
 use crate::format::layout;
-use crate::format::superblock::{DurableBase, Superblock};
+use crate::format::superblock::{DurableBase, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
@@ -110,13 +110,15 @@ impl Opening<'_> {
         is_known: bool,
         superblock: &Superblock,
     ) -> Result<OpenJournal> {
-        let (file, len, block, made) = match self.find_journal(name, home, superblock)? {
-            Some((file, len, block)) => (file, len, block, None),
+        let (file, len, newest, made) = match self.find_journal(name, home, superblock)? {
+            Some((file, len, newest)) => (file, len, Some(newest), None),
             None => {
                 let (file, len, there) = self.make_journal(name, home)?;
-                (file, len, 0, Some(there))
+                (file, len, None, Some(there))
             }
         };
+        // Of a journal that was just made: the first header goes to the first block.
+        let block = newest.map_or(1, |(_, block)| block);
         let mut journal = OpenJournal { file, direct: None, name: name.clone(), len, block, made };
         let path = name.path();
         let header =
@@ -127,7 +129,20 @@ impl Opening<'_> {
                 let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
                 journal.direct = self.if_same(direct, &journal.file, path)?;
             }
-            let block = if made.is_some() { 0 } else { 1 - journal.block };
+            if let Some((newest, block)) = newest
+                && superblock.state == State::InUse
+            {
+                // Of a process that died it may be in the page cache only. The next header goes over the
+                // one before, and a torn write of it must leave this one.
+                let at = (block * BLOCK) as u64;
+                unless!(
+                    HeaderNotMadeDurable,
+                    self.platform
+                        .write_durably((&journal.file, None), FileId::Journal, &newest.encode(), at)
+                        .map_err(|e| Error::io_at("write", path, at, e))?
+                );
+            }
+            let block = 1 - journal.block;
             let at = (block * BLOCK) as u64;
             // Durable before the superblock of the new session: its journal is known by it.
             unless!(
@@ -158,13 +173,13 @@ impl Opening<'_> {
         Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
     }
 
-    /// A journal that is this pair's and may be used again, its length, and the block of its newest header.
+    /// A journal that is this pair's and may be used again, its length, and its newest header with its block.
     fn find_journal(
         &self,
         name: &Name,
         home: &FileStat,
         superblock: &Superblock,
-    ) -> Result<Option<(File, u64, usize)>> {
+    ) -> Result<Option<(File, u64, (Header, usize))>> {
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(None),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
@@ -182,9 +197,7 @@ impl Opening<'_> {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
         match header {
-            Some((_, block)) if JOURNAL_LENS.contains(&stat.len) => {
-                Ok(Some((file, stat.len, block)))
-            }
+            Some(newest) if JOURNAL_LENS.contains(&stat.len) => Ok(Some((file, stat.len, newest))),
             _ => {
                 remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
                 Ok(None)
