@@ -68,6 +68,9 @@ pub(super) struct OpenJournal {
     pub made: Option<FileStat>,
 }
 
+/// An open journal that may be used again, its length, and its newest header with its block.
+type UsableJournal = (File, u64, (Header, usize));
+
 /// Bytes of slice words that one byte of a region's word is about: its eight pages have a word each.
 const PER_REGION_BYTE: usize = 8 * 8;
 
@@ -173,13 +176,13 @@ impl Opening<'_> {
         Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
     }
 
-    /// A journal that is this pair's and may be used again, its length, and its newest header with its block.
+    /// A journal that is this pair's and may be used again.
     fn find_journal(
         &self,
         name: &Name,
         home: &FileStat,
         superblock: &Superblock,
-    ) -> Result<Option<(File, u64, (Header, usize))>> {
+    ) -> Result<Option<UsableJournal>> {
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(None),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
