@@ -77,6 +77,7 @@ impl Superblock {
 }
 
 /// What one copy of it is.
+#[allow(clippy::large_enum_variant, reason = "two are made at a time, and none is kept")]
 pub(super) enum Copy {
     Valid(Superblock),
     Newer(u32),
@@ -573,12 +574,8 @@ impl Folder<'_> {
             }
             match self.whose(name, &superblock, None) {
                 Is::Restored => return Some(Searched::Restored(name.clone(), superblock)),
-                Is::Anothers => {
-                    // A file that was renamed is no business of ours.
-                    if !self.lies_here(&superblock) {
-                        return Some(Searched::Earlier);
-                    }
-                }
+                // A file that was renamed is no business of ours.
+                Is::Anothers if !self.lies_here(&superblock) => return Some(Searched::Earlier),
                 _ => {}
             }
         }
@@ -679,6 +676,7 @@ impl Folder<'_> {
 }
 
 /// What looking for companions under other numbers has found.
+#[allow(clippy::large_enum_variant, reason = "one is made at a time")]
 enum Searched {
     Restored(String, Superblock),
     /// That of a file in whose place this one is.

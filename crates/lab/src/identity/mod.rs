@@ -268,7 +268,7 @@ fn run_case(case: &Case, ended: &Ended, seed: u64) -> Option<String> {
         if contents(&mut machine.world(), &home) != found {
             return Some("closed for good, and the home file is another".to_owned());
         }
-        changed(&machine, &before, &allowed.gone, &[home.clone()])
+        changed(&machine, &before, &allowed.gone, std::slice::from_ref(&home))
     };
     let result = catch_unwind(AssertUnwindSafe(act));
     machine.kill();
