@@ -399,6 +399,7 @@ mutants! {
     }
     "recovery/durable.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
+        HeaderNotMadeDurable "header-not-made-durable": "a torn header leaves one that was in the page cache only",
         JournalHeaderNotWritten "journal-header-not-written": "a journal does not say whose it is",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
         JournalHoleCountsAsRoom "journal-hole-counts-as-room": "a journal's length is taken for its room, whatever is behind it",

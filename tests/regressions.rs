@@ -1303,6 +1303,34 @@ fn what_may_not_be_used_for_a_journal_stops_no_discard_half_way() {
     assert!(fs::read(&journal).expect("it is there") == was, "it was written to");
 }
 
+/// Found by the lab's part `images`. A process died while it wrote a journal's header, which was in the page
+/// cache only. The next header went over the one before: torn by a loss of power, it left none, and the
+/// pair was refused.
+#[test]
+fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_written_over() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = closed_pair(&ground, LEN);
+    let path = scratch.file("state.dat");
+    run_child(CHILD, "crash page-cache", &path);
+    let [reflection, _] = companions_of(&path);
+    let journal = fs::read(scratch.file(&format!("{reflection}.journal"))).expect("read");
+    let recorder = Recorder::new();
+    let file = ground.options().open_recorded(&recorder, &path).expect("open");
+    let events = recorder.take().into_iter();
+    let headers: Vec<_> = events
+        .filter_map(|event| match event.what {
+            What::WriteDurably { file: FileId::Journal, offset, bytes } => Some((offset, bytes)),
+            _ => None,
+        })
+        .filter(|(offset, _)| *offset < 2 * PAGE)
+        .collect();
+    let [(first, again), (second, _)] = &headers[..] else { panic!("{} headers", headers.len()) };
+    assert_ne!(first, second, "in the other block");
+    let at = *first as usize;
+    assert!(journal[at..at + again.len()] == again[..], "the one that was there, again");
+    drop(file);
+}
+
 /// The names that the companion of a home file may have.
 fn companions_of(path: &Path) -> [String; 2] {
     let stat = fs::metadata(path).expect("stat");

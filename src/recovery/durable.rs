@@ -43,10 +43,8 @@ pub(super) struct Found {
 struct Usable {
     file: File,
     len: u64,
-    /// The block of its newest header.
-    block: usize,
-    /// The last session that may have written records.
-    newest: u64,
+    /// Its newest header, and the block that holds it.
+    newest: Option<(Header, usize)>,
 }
 
 /// What is in the journal's place.
@@ -112,24 +110,27 @@ impl Opening<'_> {
     }
 
     /// The journal for a new session: made if there is none that fits. `is_known`: a durable superblock
-    /// says that it is there. `superblock` is the one that was found.
+    /// says that it is there. `has_died`: the session before was not closed. `superblock` is the one that was found.
     pub(super) fn open_journal(
         &self,
         name: &Name,
         home: &FileStat,
         medium: Medium,
-        is_known: bool,
+        (is_known, has_died): (bool, bool),
         superblock: &Superblock,
     ) -> Result<OpenJournal> {
         let (found, made) = match self.find_journal(name, home, superblock)? {
             Some(found) => (found, None),
             None => {
                 let (file, len, there) = self.make_journal(name, home)?;
-                (Usable { file, len, block: 0, newest: superblock.session }, Some(there))
+                (Usable { file, len, newest: None }, Some(there))
             }
         };
-        let Usable { file, len, block, newest } = found;
-        let session = superblock.next_session(newest);
+        let Usable { file, len, newest } = found;
+        let used = newest.map_or(superblock.session, |(newest, _)| newest.to);
+        let session = superblock.next_session(used);
+        // Of a journal that was just made: the first header goes to the first block.
+        let block = newest.map_or(1, |(_, block)| block);
         let (name_of, direct) = (name.clone(), None);
         let mut journal = OpenJournal { file, direct, name: name_of, len, block, session, made };
         let path = name.path();
@@ -140,7 +141,18 @@ impl Opening<'_> {
                 let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
                 journal.direct = self.if_same(direct, &journal.file, path)?;
             }
-            let block = if made.is_some() { 0 } else { 1 - journal.block };
+            if let Some((newest, block)) = newest.filter(|_| has_died) {
+                // Of a process that died it may be in the page cache only. The next header goes over the
+                // one before, and a torn write of it must leave this one.
+                let at = (block * BLOCK) as u64;
+                unless!(
+                    HeaderNotMadeDurable,
+                    self.platform
+                        .write_durably((&journal.file, None), FileId::Journal, &newest.encode(), at)
+                        .map_err(|e| Error::io_at("write", path, at, e))?
+                );
+            }
+            let block = 1 - journal.block;
             let at = (block * BLOCK) as u64;
             // Durable before the superblock of the new session: its journal is known by it.
             unless!(
@@ -195,9 +207,9 @@ impl Opening<'_> {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
         match header {
-            Some((header, block)) if JOURNAL_LENS.contains(&stat.len) => {
+            Some(newest) if JOURNAL_LENS.contains(&stat.len) => {
                 let len = self.room_of_journal(&file, name.path(), stat.len)?;
-                Ok(Some(Usable { file, len, block, newest: header.to }))
+                Ok(Some(Usable { file, len, newest: Some(newest) }))
             }
             _ => {
                 remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;

@@ -32,7 +32,7 @@ use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
-use crate::format::superblock::{DurableBase, DurablePoints};
+use crate::format::superblock::{DurableBase, DurablePoints, State};
 use crate::mutant::{planted, unless};
 use crate::options::Options;
 use crate::platform::{
@@ -202,6 +202,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     // Of a pair that is believed because the caller says so, words of both kinds may differ in any case.
     let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
     let had_points = superblock.durable.base().is_some();
+    let has_died = superblock.state == State::InUse && !is_fresh;
     let pair =
         durable::Pair { platform: &platform, home: &home_file, reflection: &reflection, medium };
     let mut superblock = superblock;
@@ -224,7 +225,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let journal = match keeps {
         true => {
             let name = &companions.journal;
-            Some(opening.open_journal(name, &stat, medium, had_points, &superblock)?)
+            let known = (had_points, has_died);
+            Some(opening.open_journal(name, &stat, medium, known, &superblock)?)
         }
         false => None,
     };

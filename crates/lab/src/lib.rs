@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
 //! | [`fuzzing`] | does anything go wrong whatever the bytes are? |
+//! | [`identity`] | is what belongs to others left alone, and what is ours found? |
 //! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
 //! | [`machine`] | what does a machine remember after a loss of power? |
 //! | [`mutants`] | would anybody notice a bug in the engine? |

@@ -297,6 +297,8 @@ impl Pair {
         let stat = home.metadata()?;
         for (at, mut superblock) in superblocks {
             superblock.identity = identity;
+            // Unknown: the copy stands for the file itself.
+            superblock.own.inode = 0;
             if let State::Clean(closed) = &mut superblock.state {
                 closed.mtime = Moment { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
                 closed.ctime = Moment { seconds: stat.ctime(), nanos: stat.ctime_nsec() as u32 };

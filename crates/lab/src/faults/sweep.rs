@@ -614,8 +614,8 @@ impl<'a> Run<'a> {
     }
 
     fn look_after_failed_open(&mut self, how: &Opening, failed: &[&str], before: &Snapshot) {
-        // Who cannot be removed stays; who cannot be locked may be somebody else's.
-        let undoing = [call::REMOVE, call::LOCK, call::STAT, call::SET_LEN];
+        // What cannot be removed stays, and so does what cannot be looked at, or locked: it may be another's.
+        let undoing = [call::REMOVE, call::LOCK, call::STAT, call::STAT_PATH, call::SET_LEN];
         let cannot_undo = self.plan.lasts() && failed.iter().any(|call| undoing.contains(call));
         let is_pair = before.has_reflection();
         if judge::leaves_all_as_it_was(how, is_pair) {

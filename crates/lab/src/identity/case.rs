@@ -20,6 +20,8 @@ pub enum Home {
     Beside,
     /// Another file that got its name and its number.
     Reused,
+    /// The pair's, and a mount of its own lies over it: a name beside it is another file system's.
+    MountedAlone,
 }
 
 /// What the attribute says.
@@ -113,7 +115,8 @@ pub fn all() -> Vec<Case> {
         Some(Loss::RestartLongAgo),
         Some(Loss::Remount),
     ];
-    let homes = [Home::Same, Home::Renamed, Home::Copied, Home::Beside, Home::Reused];
+    let homes =
+        [Home::Same, Home::Renamed, Home::Copied, Home::Beside, Home::Reused, Home::MountedAlone];
     let marks = [Mark::Kept, Mark::None, Mark::OfAnotherFile, Mark::OfAnotherPair];
     let companions = [
         Companion::Same,
@@ -200,6 +203,10 @@ impl Case {
         let name = Path::new(OURS);
         match self.home {
             Home::Same => name.to_owned(),
+            Home::MountedAlone => {
+                world.mount_alone(name);
+                name.to_owned()
+            }
             Home::Renamed => {
                 let to = Path::new("/d/renamed.dat");
                 world.move_to(name, to);

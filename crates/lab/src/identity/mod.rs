@@ -173,7 +173,7 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
             matches!(case.companion, Companion::Gone | Companion::Theirs)
         }
         // A file of its own.
-        Home::Reused | Home::Beside => true,
+        Home::Reused | Home::Beside | Home::MountedAlone => true,
         // What lies under another number is not ours for sure.
         Home::Copied => matches!(
             case.companion,
@@ -185,6 +185,10 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
                 | Companion::MountedAlone
         ),
     };
+    if case.home == Home::MountedAlone {
+        // Refused, whatever is wished.
+        return Allowed { contents, must_open: false, gone: Vec::new() };
+    }
     if case.wish == OnMismatch::Discard || is_unmarked && tells_nothing {
         contents.push(raw.to_vec());
     }
@@ -264,7 +268,7 @@ fn run_case(case: &Case, ended: &Ended, seed: u64) -> Option<String> {
         if contents(&mut machine.world(), &home) != found {
             return Some("closed for good, and the home file is another".to_owned());
         }
-        changed(&machine, &before, &allowed.gone, &[home.clone()])
+        changed(&machine, &before, &allowed.gone, std::slice::from_ref(&home))
     };
     let result = catch_unwind(AssertUnwindSafe(act));
     machine.kill();

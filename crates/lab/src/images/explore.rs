@@ -3,14 +3,15 @@
 //! Owns: [`Explorer`]. From one state of the machine all images are recovered by the real code, lazily:
 //! a word of which several values are possible is chosen only when recovery, or the reading of the
 //! file afterwards, loads it; recovery is then run again for the next value. What no one loads cannot
-//! matter, so the images that differ in it only are one. Recovery's own stores go through the same
+//! matter, so the images that differ in it only are one. Behind a page cache every other state is lost because
+//! its disk goes and is mounted anew, and not the machine. Recovery's own stores go through the same
 //! machine: the power may go again while it runs, and again.
 
 use super::content::{Content, Found};
 use super::kinds::{self, HOME, Moment};
 use crate::machine::Simulation;
 use crate::machine::trail::Trail;
-use crate::machine::world::World;
+use crate::machine::world::{Loss, World};
 use atomic_mmap::CloseMode;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -114,10 +115,13 @@ impl Explorer {
         name: &str,
     ) {
         self.states += 1;
+        // What is lost is the same, and what tells of it is another thing.
+        let is_remount = world.is_page_cache() && self.states.is_multiple_of(2);
+        let loss = if is_remount { Loss::Remount } else { Loss::Restart };
         let mut next = Some(Trail::default());
         let (mut count, mut drawn) = (0, 0);
         while let Some(trail) = next {
-            let mut after = world.after_crash(trail);
+            let mut after = world.after(loss, trail);
             let depth = if count < crash_in { depth } else { 0 };
             if depth > 0 {
                 after.watch();

@@ -7,7 +7,7 @@
 use super::content::{Content, Effect};
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
-use crate::machine::world::{LeftOut, World, be_thread};
+use crate::machine::world::{LeftOut, World, Written, be_thread};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -76,6 +76,9 @@ pub enum Kind {
     Sync,
     /// The process dies when the record of one is in the page cache, and the file is opened again.
     DieInSync,
+    /// The process dies when the journal's header is in the page cache, the file is opened again, and a
+    /// durable point is made.
+    DieInHeader,
 }
 
 /// All of them.
@@ -103,9 +106,10 @@ pub const KINDS: [Kind; 20] = [
 ];
 
 /// The kinds that say something new on page cache.
-pub const ON_PAGE_CACHE: [Kind; 16] = [
+pub const ON_PAGE_CACHE: [Kind; 17] = [
     Kind::Sync,
     Kind::DieInSync,
+    Kind::DieInHeader,
     Kind::Vouched,
     Kind::Flip,
     Kind::Pages,
@@ -400,16 +404,19 @@ impl<'a> Player<'a> {
     }
 
     /// The record counts, since it is whole: but nobody knows before the next process has said so.
-    fn die_in_sync(&mut self) -> Result<()> {
+    fn die_in(&mut self, what: Written) -> Result<()> {
         self.step_with(Effect::Nothing, true, |me, _| {
-            me.machine.world().die_in_record();
+            me.machine.world().die_in(what);
             let synced = me.file().sync();
             let has_died = synced.is_err();
             if has_died {
                 me.die();
                 me.file = Some(open_to(&me.machine, DeployPolicy::Lazy)?);
+                if what == Written::Header {
+                    me.file().sync()?;
+                }
             } else {
-                // There was nothing to be synced.
+                // There was nothing to be synced, or nothing of the kind was written.
                 me.machine.world().live();
             }
             Ok(())
@@ -509,7 +516,8 @@ impl<'a> Player<'a> {
                 // What is cut off belongs to the last durable point: it makes one of its own.
                 self.step_with(Effect::Len(len), true, |me, _| me.file().set_len(len))
             }
-            Kind::DieInSync => self.die_in_sync(),
+            Kind::DieInSync => self.die_in(Written::Record),
+            Kind::DieInHeader => self.die_in(Written::Header),
             Kind::Sync => self.step_with(Effect::Nothing, true, |me, _| me.file().sync()),
             Kind::Fast => self.reopen(Some(CloseMode::Fast)),
             Kind::Spatial => self.reopen(Some(CloseMode::Spatial)),

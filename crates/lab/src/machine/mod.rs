@@ -140,7 +140,7 @@ impl Machine for Simulation {
     fn write_durably(&self, file: FileNumber, buf: &[u8], offset: u64) -> io::Result<usize> {
         let mut world = self.world();
         let put = world.write_at(file, buf, offset)?;
-        if world.dies_here() {
+        if world.dies_here(offset) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         world.sync(file)?;

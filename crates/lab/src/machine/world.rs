@@ -20,7 +20,7 @@ use super::memory::{Memory, Model, PAGE, Pending, Thread};
 use super::trail::Trail;
 use super::units;
 use atomic_mmap::testing::machine::FileNumber;
-use atomic_mmap::testing::{FileStat, OpenHow};
+use atomic_mmap::testing::{FileStat, OpenHow, journal};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -145,6 +145,15 @@ pub(super) struct Inode {
     pub(super) is_journal: bool,
 }
 
+/// What is written to a journal so that it is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// Whose journal it is.
+    Header,
+    /// A durable point.
+    Record,
+}
+
 /// How what is in the page cache only is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
@@ -196,8 +205,8 @@ pub struct World {
     /// Stores go to a page cache: what is there after a loss of power is what was synced, and of the
     /// rest anything.
     is_page_cache: bool,
-    /// The process dies when the next record is in the page cache, and not yet durable.
-    dies_in_record: bool,
+    /// The process dies when the next write of this kind is in the page cache, and not yet durable.
+    dies_in: Option<Written>,
     /// Counts what happens, for histories.
     clock: u64,
     /// The machine is copied when so many accesses are left.
@@ -265,27 +274,30 @@ impl World {
             drains: BTreeMap::new(),
             is_new: false,
             is_page_cache: false,
-            dies_in_record: false,
+            dies_in: None,
             clock: 0,
             copy_in: None,
             copy: None,
         }
     }
 
-    /// The process will die in the middle of the next write that is to be durable.
-    pub fn die_in_record(&mut self) {
-        self.dies_in_record = true;
+    /// The process will die in the middle of the next write of this kind.
+    pub fn die_in(&mut self, what: Written) {
+        self.dies_in = Some(what);
     }
 
     /// It will not.
     pub fn live(&mut self) {
-        self.dies_in_record = false;
+        self.dies_in = None;
     }
 
-    /// Whether the process dies here: what was written is there, and was not synced.
-    pub(super) fn dies_here(&mut self) -> bool {
-        let dies = std::mem::take(&mut self.dies_in_record);
+    /// Whether the process dies here: what was written to a journal at `offset` is there, and was not synced.
+    pub(super) fn dies_here(&mut self, offset: u64) -> bool {
+        let heads = (journal::HEADERS * journal::BLOCK) as u64;
+        let what = if offset < heads { Written::Header } else { Written::Record };
+        let dies = self.dies_in == Some(what);
         if dies {
+            self.dies_in = None;
             self.kill();
         }
         dies
@@ -317,7 +329,7 @@ impl World {
             locked: BTreeSet::new(),
             watched: None,
             is_dead: false,
-            dies_in_record: false,
+            dies_in: None,
             trail,
             left_out: None,
             drains: BTreeMap::new(),
@@ -357,7 +369,7 @@ impl World {
             locked: BTreeSet::new(),
             watched: None,
             is_dead: false,
-            dies_in_record: false,
+            dies_in: None,
             drains: BTreeMap::new(),
             is_new: false,
             ..self.clone()
