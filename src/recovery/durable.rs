@@ -39,6 +39,9 @@ pub(super) struct Found {
     name: Name,
 }
 
+/// A file in the journal's place, and its newest header with its block.
+type FoundJournal = (File, FileStat, Option<(Header, usize)>);
+
 /// A journal that is the pair's and may be used again.
 struct Usable {
     file: File,
@@ -190,6 +193,31 @@ impl Opening<'_> {
         home: &FileStat,
         superblock: &Superblock,
     ) -> Result<Option<Usable>> {
+        let Some((file, stat, header)) = self.check_journal(name, home, superblock)? else {
+            return Ok(None);
+        };
+        match header {
+            Some(newest) if JOURNAL_LENS.contains(&stat.len) => {
+                let len = self.room_of_journal(&file, name.path(), stat.len)?;
+                Ok(Some(Usable { file, len, newest: Some(newest) }))
+            }
+            _ => {
+                remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What lies in the journal's place, with its newest header. Writes nothing.
+    ///
+    /// # Errors
+    /// `Untrusted` if it is not this pair's: nothing may be written before that is known.
+    pub(super) fn check_journal(
+        &self,
+        name: &Name,
+        home: &FileStat,
+        superblock: &Superblock,
+    ) -> Result<Option<FoundJournal>> {
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(None),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
@@ -206,16 +234,7 @@ impl Opening<'_> {
         if !is_ours && !planted!(AnyJournalTaken) {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
-        match header {
-            Some(newest) if JOURNAL_LENS.contains(&stat.len) => {
-                let len = self.room_of_journal(&file, name.path(), stat.len)?;
-                Ok(Some(Usable { file, len, newest: Some(newest) }))
-            }
-            _ => {
-                remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
-                Ok(None)
-            }
-        }
+        Ok(Some((file, stat, header)))
     }
 
     fn make_journal(&self, name: &Name, home: &FileStat) -> Result<(File, u64, FileStat)> {

@@ -194,6 +194,10 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         reflection_mapping,
         reflection_len,
     );
+    if keeps && !is_fresh {
+        // Before anything is written: another pair's journal refuses this opening.
+        opening.check_journal(&companions.journal, &stat, &superblock)?;
+    }
     if let Some(entries) = entries
         && !planted!(NotRecovered)
     {

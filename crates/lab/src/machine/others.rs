@@ -47,8 +47,10 @@ impl World {
         self.take_away(to);
         self.put(to, &held);
         if keeps {
-            let file = self.number_of(to);
+            let (original, file) = (self.number_of(from), self.number_of(to));
+            let changed = self.inode(original).changed;
             self.inode(file).attributes = held.attributes;
+            self.inode(file).changed = changed;
         }
     }
 
