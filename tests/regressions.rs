@@ -495,8 +495,10 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
         }
         // On page cache its slots belong to the durable point, and are not written to again.
         assert!(stored > 0 || ground.medium == Medium::PageCache, "nothing was stored at home");
+        // There a chunk is taken as a whole only once most of it is needed.
         let blocks = fs::metadata(&path).expect("stat").blocks();
-        assert!(blocks * 512 >= LEN, "{}: only {blocks} blocks", ground.medium);
+        let is_whole = blocks * 512 >= LEN;
+        assert!(is_whole || ground.medium == Medium::PageCache, "only {blocks} blocks");
     }
 }
 

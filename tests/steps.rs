@@ -332,6 +332,8 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             "=sync Reflection",
             "=superblock 0",
             "!sync data of Reflection",
+            // What the dead process has left of it is durable before the other block is written over.
+            "=journal header",
             // Before the superblock: the new session knows its journal by it.
             "=journal header",
             // From here on durable words count no more, and are begun anew.

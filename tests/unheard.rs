@@ -6,7 +6,7 @@ mod common;
 
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::{CloseMode, Error, Medium};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium};
 use common::{Ground, child, read_all, role};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -91,6 +91,15 @@ fn opening_fails_if_no_thread_can_make_the_points_of_an_interval() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// Writes to both slots of every page, so that only the journal needs space afterwards. Pages in a row take
+/// little of it.
+fn allocate_everything(file: &AtomicMappedFile) {
+    for fill in [1, 2] {
+        file.write_at(&vec![fill; file.len() as usize], 0).expect("write");
+        file.sync().expect("sync");
+    }
+}
+
 /// Ten writes returned `Ok` on a full disk. No point of the interval was made, and no call said so.
 #[test]
 fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one() {
@@ -103,7 +112,8 @@ fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
     file.health().expect("nothing has failed");
     // A point of so many pages needs a longer journal, and there is no space for it.
-    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    allocate_everything(&file);
+    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     let data: Vec<(u64, Vec<u8>)> =
         (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
     let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
@@ -143,7 +153,8 @@ fn the_next_point_of_an_interval_ends_what_was_overdue() {
     let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
     let options = options.sync_every(Duration::from_millis(5));
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
-    recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+    allocate_everything(&file);
+    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     let data: Vec<(u64, Vec<u8>)> =
         (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
     let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
