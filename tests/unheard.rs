@@ -91,12 +91,27 @@ fn opening_fails_if_no_thread_can_make_the_points_of_an_interval() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Writes to both slots of every page, so that only the journal needs space afterwards. Pages in a row take
-/// little of it.
+/// Writes to both slots of every page, so that only the journal needs space afterwards.
 fn allocate_everything(file: &AtomicMappedFile) {
     for fill in [1, 2] {
         file.write_at(&vec![fill; file.len() as usize], 0).expect("write");
         file.sync().expect("sync");
+    }
+}
+
+/// Writes a slice of each page, again and again, until a point of the interval had to tell of so many that the
+/// journal had to grow. Each write is within a page and allocates nothing.
+fn write_until_a_point_fails(file: &AtomicMappedFile) {
+    let begin = Instant::now();
+    for round in 0_u64.. {
+        for page in 0..file.len() / PAGE {
+            match file.store(page * PAGE + page % 64 * 64, &round) {
+                Ok(()) => {}
+                Err(Error::Overdue { .. }) => return,
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+        assert!(begin.elapsed() < PATIENCE, "a failed point never happens");
     }
 }
 
@@ -108,16 +123,13 @@ fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one
     let pages = 4_000;
     let recorder = Recorder::new();
     let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
-    let options = options.sync_every(Duration::from_millis(20));
+    let options = options.sync_every(Duration::from_millis(300));
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
     file.health().expect("nothing has failed");
     // A point of so many pages needs a longer journal, and there is no space for it.
     allocate_everything(&file);
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
-    let data: Vec<(u64, Vec<u8>)> =
-        (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
-    let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-    file.write_many(&parts).expect("returns before the point is due");
+    write_until_a_point_fails(&file);
     wait_until("a failed point", || file.stats().failed_points > 0);
     let before = read_all(&file);
     let calls: [(&str, Call<'_>); 6] = [
@@ -151,14 +163,11 @@ fn the_next_point_of_an_interval_ends_what_was_overdue() {
     let pages = 4_000;
     let recorder = Recorder::new();
     let options = ground.options().create(true).len(pages * PAGE).journal_len(64 << 10);
-    let options = options.sync_every(Duration::from_millis(5));
+    let options = options.sync_every(Duration::from_millis(300));
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
     allocate_everything(&file);
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
-    let data: Vec<(u64, Vec<u8>)> =
-        (0..pages).map(|page| (page * PAGE + page % 64 * 64, vec![1; 64])).collect();
-    let parts: Vec<(u64, &[u8])> = data.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-    file.write_many(&parts).expect("returns before the point is due");
+    write_until_a_point_fails(&file);
     wait_until("a failed point", || file.health().is_err());
     recorder.heal();
     wait_until("a point", || file.health().is_ok());

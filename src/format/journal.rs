@@ -91,6 +91,18 @@ impl Header {
         found.max_by_key(|(header, _)| (header.to, header.from))
     }
 
+    /// Whether blocks without a whole header are those of a journal all the same: zeroes, or a header of which
+    /// a loss of power has left a part.
+    pub fn may_be_torn(journal: &[u8]) -> bool {
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        journal.chunks(BLOCK).take(HEADERS).all(|block| {
+            let (header, rest) = block.split_at(block.len().min(HEADER_LEN));
+            let magic = &header[..header.len().min(HEADER_MAGIC.len())];
+            let is_magic = magic.iter().zip(HEADER_MAGIC).all(|(is, of)| *is == 0 || *is == of);
+            is_magic && is_zero(rest)
+        })
+    }
+
     /// Whether the journal holds all records that this session of the pair has written.
     pub fn vouches_for(&self, uuid: &[u8; 16], session: u64) -> bool {
         self.uuid == *uuid && (self.from..=self.to).contains(&session)
@@ -355,6 +367,12 @@ mod tests {
             journal[at] ^= 1;
         }
         assert_eq!(Header::newest(&[0; 3 * BLOCK]), None);
+        assert!(Header::may_be_torn(&[0; 3 * BLOCK]) && Header::may_be_torn(&journal));
+        let mut torn = journal.clone();
+        torn[..8].fill(0);
+        torn[BLOCK + 3] = 0;
+        assert!(Header::may_be_torn(&torn) && Header::newest(&torn).is_none());
+        assert!(!Header::may_be_torn(b"another program's notes"));
         assert_eq!(Header::newest(&[]), None);
     }
 

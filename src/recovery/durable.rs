@@ -144,9 +144,12 @@ impl Opening<'_> {
                 let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
                 journal.direct = self.if_same(direct, &journal.file, path)?;
             }
-            if let Some((newest, block)) = newest.filter(|_| has_died) {
-                // Of a process that died it may be in the page cache only. The next header goes over the
-                // one before, and a torn write of it must leave this one.
+            // A close has made a record, and its header before that. After every other end, that of an
+            // opening among them, the newest header may be in the page cache only.
+            let is_closed =
+                |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
+            if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
+                // The next header goes over the one before, and a torn write of it must leave this one.
                 let at = (block * BLOCK) as u64;
                 unless!(
                     HeaderNotMadeDurable,
@@ -229,7 +232,7 @@ impl Opening<'_> {
         let is_ours = match header {
             Some((header, _)) => header.uuid == superblock.uuid,
             // An opening that was making it has died.
-            None => head.iter().all(|byte| *byte == 0),
+            None => Header::may_be_torn(&head),
         };
         if !is_ours && !planted!(AnyJournalTaken) {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
@@ -368,8 +371,8 @@ impl Opening<'_> {
         let head = self.read_head(&file, &stat, name)?;
         Ok(match Header::newest(&head) {
             Some((header, _)) => header.uuid != *uuid,
-            // Zeroes are a journal that was being made; anything else is another program's.
-            None => head.iter().any(|byte| *byte != 0),
+            // A journal that was being made, or another program's file.
+            None => !Header::may_be_torn(&head),
         })
     }
 
