@@ -1161,7 +1161,8 @@ fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
     let recorder = Recorder::new();
     let file = ground.options().open_recorded(&recorder, &path).expect("open");
     let events: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
-    let synced = events.iter().position(|e| matches!(e, What::Sync { file: FileId::Journal, .. }));
+    let synced =
+        events.iter().position(|e| matches!(e, What::Sync { file: FileId::Journal, all: true }));
     let synced = synced.expect("it is synced");
     assert!(matches!(&events[synced + 1], What::SyncDir { .. }), "{:?}", events[synced + 1]);
     // The first superblock, which is written with the reflection file, says that there is none.
@@ -1310,6 +1311,10 @@ fn what_may_not_be_used_for_a_journal_stops_no_discard_half_way() {
 /// pair was refused.
 #[test]
 fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_written_over() {
+    if cfg!(atomic_mmap_portable) {
+        eprintln!("written and synced by two calls here: skipped");
+        return;
+    }
     let Some(ground) = common::page_cache() else { return };
     let scratch = closed_pair(&ground, LEN);
     let path = scratch.file("state.dat");

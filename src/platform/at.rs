@@ -183,9 +183,9 @@ mod by_path {
         Ok(FileSystem::from_magic(0))
     }
 
-    /// Not asked.
-    pub fn with_open<T>(_: &Folder, _: impl FnOnce(&File) -> Option<T>) -> Option<T> {
-        None
+    /// Calls `ask` with the folder, where folders can be opened.
+    pub fn with_open<T>(folder: &Folder, ask: impl FnOnce(&File) -> Option<T>) -> Option<T> {
+        ask(&File::open(folder.path()).ok()?)
     }
 
     /// By the devices, where there are such.

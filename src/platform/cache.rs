@@ -181,10 +181,21 @@ mod linux {
     }
 }
 
-/// Not told elsewhere.
+/// Not told elsewhere. The portable path that is tested on Linux goes by the device: a number that may be given
+/// again, where nothing is mounted anew.
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
-pub fn volume(_: &std::fs::File, _: super::FileSystem) -> Option<Volume> {
-    None
+pub fn volume(file: &std::fs::File, _: super::FileSystem) -> Option<Volume> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let id = file.metadata().ok()?.dev();
+        Some(Volume { id, is_of_mount: false })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
+    }
 }
 
 /// Not told elsewhere.
