@@ -193,7 +193,7 @@ mod by_path {
         #[cfg(unix)]
         {
             use std::os::unix::fs::MetadataExt;
-            return Ok(std::fs::metadata(folder.path())?.dev() != file.metadata()?.dev());
+            Ok(std::fs::metadata(folder.path())?.dev() != file.metadata()?.dev())
         }
         #[cfg(not(unix))]
         {

@@ -29,7 +29,7 @@ pub struct FileStat {
     /// Last change of the file's metadata (Windows: the same as `mtime`).
     pub ctime: (i64, u32),
     /// Birth: tells an inode apart from a later one of the same number. Its time, where the file system
-    /// keeps that; else the inode's generation, as [`NO_TIME`] nanoseconds show.
+    /// keeps that; else the inode's generation, as `NO_TIME` nanoseconds show.
     pub btime: Option<(i64, u32)>,
     /// A regular file.
     pub is_regular: bool,
