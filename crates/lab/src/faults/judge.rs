@@ -92,8 +92,25 @@ pub struct Called {
     pub role: Option<Role>,
     /// Where in the file.
     pub offset: Option<u64>,
+    /// Where the range begins that it goes on with, which the calls before it had not got through.
+    pub begin: Option<u64>,
     /// Bytes that it moved, if it moves some.
     pub moved: u64,
+}
+
+impl Called {
+    fn without_place(call: &'static str) -> Called {
+        Called { call, role: None, offset: None, begin: None, moved: 0 }
+    }
+
+    /// Notes where the range begins, if `last`, the call before, had got through a part of it.
+    pub fn goes_on_after(&mut self, last: &Called) {
+        let is_same = (last.call, last.role) == (self.call, self.role);
+        let end = last.offset.map(|at| at + last.moved);
+        if is_same && last.moved > 0 && end == self.offset {
+            self.begin = last.begin;
+        }
+    }
 }
 
 /// The system call that an event of a trace stands for.
@@ -104,10 +121,10 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
             FileId::Reflection => Role::Reflection,
             FileId::Journal => Role::Journal,
         };
-        Some(Called { call, role: Some(role), offset, moved: 0 })
+        Some(Called { call, role: Some(role), offset, begin: offset, moved: 0 })
     };
     let of_path = |call, path: &Path| {
-        Some(Called { call, role: Some(role_of(path, place)), offset: None, moved: 0 })
+        Some(Called { role: Some(role_of(path, place)), ..Called::without_place(call) })
     };
     match what {
         What::Store { .. }
@@ -134,9 +151,7 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
         What::SyncDir { path } => of_path(call::SYNC_DIR, path),
         What::Rename { from, .. } => of_path(call::RENAME, from),
         What::Remove { path } => of_path(call::REMOVE, path),
-        What::Os(name) | What::Failed(name) => {
-            Some(Called { call: name, role: None, offset: None, moved: 0 })
-        }
+        What::Os(name) | What::Failed(name) => Some(Called::without_place(name)),
     }
 }
 
@@ -155,7 +170,7 @@ pub fn is_right(
             if code != libc::ENOSPC && code != libc::EDQUOT {
                 return Err(format!("no space, though that was not what was said: {text}"));
             }
-            let is_at = *offset > 0 || *len > 0 || at.is_some_and(|at| at.offset == Some(0));
+            let is_at = *offset > 0 || *len > 0 || at.is_some_and(|at| at.begin == Some(0));
             (path, is_at.then_some(*offset), source)
         }
         Error::NoAddressSpace { path, source, .. } => {

@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
     ) -> Vec<&'static str> {
         let mut failed = Vec::new();
         for event in events {
-            if let Some(called) = judge::called(&event.what, &self.bench.place) {
+            if let Some(mut called) = judge::called(&event.what, &self.bench.place) {
                 self.counted += 1;
                 // Up to the one that is to fail they are the planned ones.
                 let planned = self.subject.baseline.get(self.counted - 1);
@@ -434,6 +434,9 @@ impl<'a> Run<'a> {
                     self.report.is_skewed = true;
                 }
                 if self.plan == Plan::Nothing {
+                    if let Some((_, last)) = self.calls.last() {
+                        called.goes_on_after(last);
+                    }
                     self.calls.push((n, called));
                 }
             }
