@@ -45,6 +45,8 @@ use atomic_mmap::testing::{FileId, call};
 use atomic_mmap::{DeployPolicy, Durability, Error, Medium};
 use std::path::Path;
 
+const PAGE: u64 = 4096;
+
 /// What a path of a pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -202,10 +204,15 @@ pub fn is_right(
     // 0 for want of an offset and a range, or the beginning of the file.
     let has_place = !matches!(error, Error::NoSpace { offset: 0, len: 0, .. });
     let moves = [call::READ, call::WRITE, call::ALLOCATE, call::PUNCH].contains(&at.call);
+    let first = |offset: u64| match at.call {
+        call::ALLOCATE => offset / PAGE * PAGE,
+        _ => offset,
+    };
     match (offset, at.offset) {
         (None, Some(at)) if moves => Err(format!("it has no offset, the call had {at}: {text}")),
-        // A range may take several calls: the error tells where the range begins.
-        (Some(offset), Some(at)) if offset > at => {
+        // A range may take several calls: the error tells where the range begins. Storage is reserved for
+        // whole pages, so its call begins with the range's first page.
+        (Some(offset), Some(at)) if first(offset) > at => {
             Err(format!("its offset is past the call's, {at}: {text}"))
         }
         (Some(offset), _) if has_place && !text.contains(&format!("at offset {offset}")) => {
