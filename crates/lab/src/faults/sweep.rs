@@ -630,8 +630,9 @@ impl<'a> Run<'a> {
         let place = &self.bench.place;
         let home = place.home();
         for change in place.snapshot().changes(before) {
-            let is_new = change.contains("left behind");
-            if !change.starts_with(&*home.to_string_lossy()) && !(is_new && may_leave) {
+            let is_of_home = change.starts_with(&*home.to_string_lossy());
+            let is_left = may_leave && change.contains("left behind");
+            if !is_of_home && !is_left {
                 self.violation(&format!("a bystander, {when}: {change}"));
             }
         }
