@@ -1340,10 +1340,11 @@ fn a_call_at_an_offset_that_finds_no_space_says_where() {
         let scratch = closed_pair(&ground, LEN);
         let path = scratch.file("state.dat");
         let recorder = Recorder::new();
+        let file = ground.options().open_recorded(&recorder, &path).expect("open");
         recorder.fail_next(call::WRITE, 1, code);
-        let error = ground.options().open_recorded(&recorder, &path).expect_err("no superblock");
+        let error = file.close(CloseMode::Fast).expect_err("no superblock");
         let Error::NoSpace { offset, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(*offset, layout::SUPERBLOCKS[1], "of the superblock that is written over");
+        assert_eq!(*offset, layout::SUPERBLOCKS[1], "where the last superblock was to be");
         let text = error.to_string();
         assert!(text.contains(&format!("at offset {offset}")), "{text}");
         assert!(text.contains(says), "{text}");
