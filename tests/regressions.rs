@@ -1331,7 +1331,7 @@ fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_wri
     drop(file);
 }
 
-/// Found by the lab's part `faults`. The message of a write without a range, on a file system that is full,
+/// Found by the lab's part `faults`. The message of a write without a range, on a full file system,
 /// did not say where in the file it was.
 #[test]
 fn a_call_at_an_offset_that_finds_no_space_says_where() {

@@ -161,8 +161,8 @@ impl Place {
         [&self.folder].into_iter().chain(&self.elsewhere)
     }
 
-    /// Where the reflection file of the home file that is there now is, or is to be. Under its second name
-    /// only this home file's lies; it has that if another file lies in the way of the first.
+    /// Where the reflection file of the home file that is there now is, or is to be. Under its
+    /// second name only its own lies: it has that if another file lies in the way of the first.
     pub fn reflection(&self) -> Option<PathBuf> {
         let home = fs::metadata(self.home()).ok()?;
         let folder = self.elsewhere.as_ref().unwrap_or(&self.folder);

@@ -34,9 +34,9 @@
 //! what a discard has removed and what recovery has finished, and but for what it would have removed
 //! had the removal not failed as well.
 //!
-//! **Files of others.** A file that may be another home file's companion, for all that opening can tell,
-//! stays as it is, to the byte: whatever fails, also with `OnMismatch::Discard`, and also when the pair
-//! that was made beside it is closed for good.
+//! **Files of others.** A file that may be another home file's companion, for all that opening can
+//! tell, stays as it is, to the byte: whatever fails, also with `OnMismatch::Discard`, and also
+//! when the pair that was made beside it is closed for good.
 
 use super::files::{HOME, Place, REFLECTION_PREFIX};
 use super::scenarios::{Op, Opened, Opening};
@@ -210,8 +210,8 @@ pub fn is_right(
     };
     match (offset, at.offset) {
         (None, Some(at)) if moves => Err(format!("it has no offset, the call had {at}: {text}")),
-        // A range may take several calls: the error tells where the range begins. Storage is reserved for
-        // whole pages, so its call begins with the range's first page.
+        // A range may take several calls: the error tells where the range begins. Storage is
+        // reserved for whole pages, so its call begins with the range's first page.
         (Some(offset), Some(at)) if first(offset) > at => {
             Err(format!("its offset is past the call's, {at}: {text}"))
         }

@@ -136,8 +136,8 @@ pub enum Quirk {
 }
 
 impl Quirk {
-    /// Whether every file but the home file may be another home file's, for all that opening can tell:
-    /// none of them is changed or removed, whatever the caller wishes.
+    /// Whether every file but the home file may be another home file's, for all that opening can
+    /// tell: none of them is changed or removed, whatever the caller wishes.
     pub fn leaves_files_of_others(self) -> bool {
         match self {
             Quirk::NoReflection | Quirk::NoHome | Quirk::Replaced | Quirk::Renamed => true,

@@ -623,8 +623,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Files that may be others' are as they were, and no file has come but the home file. `may_leave`: the
-    /// opening could not remove what it had made.
+    /// Files that may be others' are as they were, and no file has come but the home file.
+    /// `may_leave`: the opening could not remove what it had made.
     fn look_at_bystanders(&mut self, when: &str, may_leave: bool) {
         let Some(before) = &self.bystanders else { return };
         let place = &self.bench.place;
