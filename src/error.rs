@@ -557,8 +557,9 @@ fn address_space_advice(source: &io::Error) -> &'static str {
 }
 
 fn no_space_message(offset: u64, len: u64, source: &io::Error) -> String {
-    let what = match len {
-        0 => String::new(),
+    let what = match (offset, len) {
+        (0, 0) => String::new(),
+        (_, 0) => format!(" at offset {offset}"),
         _ => format!(" for {len} bytes at offset {offset}"),
     };
     match source.kind() {

@@ -1338,6 +1338,27 @@ fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_wri
     drop(file);
 }
 
+/// Found by the lab's part `faults`. The message of a write without a range, on a full file system,
+/// did not say where in the file it was.
+#[test]
+fn a_call_at_an_offset_that_finds_no_space_says_where() {
+    for (code, says) in [(libc::ENOSPC, "no space left"), (libc::EDQUOT, "quota")] {
+        let Some(ground) = common::page_cache() else { return };
+        let scratch = closed_pair(&ground, LEN);
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        let file = ground.options().open_recorded(&recorder, &path).expect("open");
+        recorder.fail_next(call::WRITE, 1, code);
+        let error = file.close(CloseMode::Fast).expect_err("no superblock");
+        let Error::NoSpace { offset, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*offset, layout::SUPERBLOCKS[1], "where the last superblock was to be");
+        let text = error.to_string();
+        assert!(text.contains(&format!("at offset {offset}")), "{text}");
+        assert!(text.contains(says), "{text}");
+        ground.options().open(&path).expect("open").close(CloseMode::Spatial).expect("close");
+    }
+}
+
 /// The names that the companion of a home file may have.
 fn companions_of(path: &Path) -> [String; 2] {
     let stat = fs::metadata(path).expect("stat");

@@ -161,11 +161,15 @@ impl Place {
         [&self.folder].into_iter().chain(&self.elsewhere)
     }
 
-    /// Where the reflection file of the home file that is there now is to be.
+    /// Where the reflection file of the home file that is there now is, or is to be. Under its
+    /// second name only its own lies: it has that if another file lies in the way of the first.
     pub fn reflection(&self) -> Option<PathBuf> {
-        let inode = fs::metadata(self.home()).ok()?.ino();
+        let home = fs::metadata(self.home()).ok()?;
         let folder = self.elsewhere.as_ref().unwrap_or(&self.folder);
-        Some(folder.join(format!("{REFLECTION_PREFIX}{inode:x}")))
+        let first = format!("{REFLECTION_PREFIX}{:x}", home.ino());
+        let born = born(&home).unwrap_or_default();
+        let second = folder.join(format!("{first}-{:x}.{:x}", born.seconds, born.nanos));
+        Some(if second.exists() { second } else { folder.join(first) })
     }
 
     /// All names in it.
@@ -195,6 +199,11 @@ impl Snapshot {
     /// The files.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.0.keys().cloned()
+    }
+
+    /// Whether the file is among them.
+    pub fn has(&self, path: &Path) -> bool {
+        self.0.contains_key(path)
     }
 
     /// Whether a reflection file is among them.
@@ -282,11 +291,7 @@ impl Pair {
     pub fn restore(&self, place: &Place, change: impl Fn(&mut Superblock)) -> io::Result<()> {
         let home = self.home.write(&place.home())?;
         let stat = home.metadata()?;
-        let born = stat.created().ok().map(|time| {
-            let since = time.duration_since(UNIX_EPOCH).expect("after 1970");
-            Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
-        });
-        let identity = Identity { device: stat.dev(), inode: stat.ino(), born };
+        let identity = Identity { device: stat.dev(), inode: stat.ino(), born: born(&stat) };
         let Some(mut reflection) = self.reflection.clone() else { return Ok(()) };
         let superblocks = self.superblocks();
         if self.marked {
@@ -313,6 +318,12 @@ impl Pair {
             None => Ok(()),
         }
     }
+}
+
+/// When a file was made.
+fn born(stat: &fs::Metadata) -> Option<Moment> {
+    let since = stat.created().ok()?.duration_since(UNIX_EPOCH).expect("after 1970");
+    Some(Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() })
 }
 
 /// The journal of a reflection file.

@@ -33,6 +33,10 @@
 //! **Leftovers.** A failed open or create leaves names, lengths, bytes and marks as they were, but for
 //! what a discard has removed and what recovery has finished, and but for what it would have removed
 //! had the removal not failed as well.
+//!
+//! **Files of others.** A file that may be another home file's companion, for all that opening can
+//! tell, stays as it is, to the byte: whatever fails, also with `OnMismatch::Discard`, and also
+//! when the pair that was made beside it is closed for good.
 
 use super::files::{HOME, Place, REFLECTION_PREFIX};
 use super::scenarios::{Op, Opened, Opening};
@@ -40,6 +44,8 @@ use atomic_mmap::testing::recorder::What;
 use atomic_mmap::testing::{FileId, call};
 use atomic_mmap::{DeployPolicy, Durability, Error, Medium};
 use std::path::Path;
+
+const PAGE: u64 = 4096;
 
 /// What a path of a pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +94,25 @@ pub struct Called {
     pub role: Option<Role>,
     /// Where in the file.
     pub offset: Option<u64>,
+    /// Where the range begins that it goes on with, which the calls before it had not got through.
+    pub begin: Option<u64>,
     /// Bytes that it moved, if it moves some.
     pub moved: u64,
+}
+
+impl Called {
+    fn without_place(call: &'static str) -> Called {
+        Called { call, role: None, offset: None, begin: None, moved: 0 }
+    }
+
+    /// Notes where the range begins, if `last`, the call before, had got through a part of it.
+    pub fn goes_on_after(&mut self, last: &Called) {
+        let is_same = (last.call, last.role) == (self.call, self.role);
+        let end = last.offset.map(|at| at + last.moved);
+        if is_same && last.moved > 0 && end == self.offset {
+            self.begin = last.begin;
+        }
+    }
 }
 
 /// The system call that an event of a trace stands for.
@@ -100,10 +123,10 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
             FileId::Reflection => Role::Reflection,
             FileId::Journal => Role::Journal,
         };
-        Some(Called { call, role: Some(role), offset, moved: 0 })
+        Some(Called { call, role: Some(role), offset, begin: offset, moved: 0 })
     };
     let of_path = |call, path: &Path| {
-        Some(Called { call, role: Some(role_of(path, place)), offset: None, moved: 0 })
+        Some(Called { role: Some(role_of(path, place)), ..Called::without_place(call) })
     };
     match what {
         What::Store { .. }
@@ -130,9 +153,7 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
         What::SyncDir { path } => of_path(call::SYNC_DIR, path),
         What::Rename { from, .. } => of_path(call::RENAME, from),
         What::Remove { path } => of_path(call::REMOVE, path),
-        What::Os(name) | What::Failed(name) => {
-            Some(Called { call: name, role: None, offset: None, moved: 0 })
-        }
+        What::Os(name) | What::Failed(name) => Some(Called::without_place(name)),
     }
 }
 
@@ -147,11 +168,12 @@ pub fn is_right(
     let text = error.to_string();
     let (path, offset, source) = match error {
         Error::Io { path, offset, source, .. } => (path, *offset, source),
-        Error::NoSpace { path, offset, source, .. } => {
+        Error::NoSpace { path, offset, len, source } => {
             if code != libc::ENOSPC && code != libc::EDQUOT {
                 return Err(format!("no space, though that was not what was said: {text}"));
             }
-            (path, Some(*offset), source)
+            let is_at = *offset > 0 || *len > 0 || at.is_some_and(|at| at.begin == Some(0));
+            (path, is_at.then_some(*offset), source)
         }
         Error::NoAddressSpace { path, source, .. } => {
             if code != libc::ENOMEM && code != libc::EAGAIN {
@@ -179,14 +201,21 @@ pub fn is_right(
     if at.role.is_some_and(|of| of != role) {
         return Err(format!("it names the {role:?}, the call was about {:?}: {text}", at.role));
     }
+    // 0 for want of an offset and a range, or the beginning of the file.
+    let has_place = !matches!(error, Error::NoSpace { offset: 0, len: 0, .. });
     let moves = [call::READ, call::WRITE, call::ALLOCATE, call::PUNCH].contains(&at.call);
+    let first = |offset: u64| match at.call {
+        call::ALLOCATE => offset / PAGE * PAGE,
+        _ => offset,
+    };
     match (offset, at.offset) {
         (None, Some(at)) if moves => Err(format!("it has no offset, the call had {at}: {text}")),
-        // A range may take several calls: the error tells where the range begins.
-        (Some(offset), Some(at)) if offset > at => {
+        // A range may take several calls: the error tells where the range begins. Storage is
+        // reserved for whole pages, so its call begins with the range's first page.
+        (Some(offset), Some(at)) if first(offset) > at => {
             Err(format!("its offset is past the call's, {at}: {text}"))
         }
-        (Some(offset), _) if !text.contains(&offset.to_string()) => {
+        (Some(offset), _) if has_place && !text.contains(&format!("at offset {offset}")) => {
             Err(format!("its text does not name offset {offset}: {text}"))
         }
         _ => Ok(()),

@@ -7,13 +7,12 @@ use super::files::{Pair, Place, Snapshot, is_marked};
 use super::judge::{self, Called};
 use super::plants::Plant;
 use super::scenarios::{
-    self, Bench, Failure, Ground, JOURNAL_LEN, Kind, Op, Opened, Opening, Quirk, Scenario, Start,
-    difference,
+    self, Bench, Failure, Ground, Kind, Op, Opened, Opening, Quirk, Scenario, Start, difference,
 };
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::{Fault, Recorder, What};
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, OnMismatch,
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -230,9 +229,12 @@ struct Run<'a> {
     /// The home file's bytes at the beginning, and everything else.
     home_bytes: Vec<u8>,
     bystanders: Option<Snapshot>,
-    /// The policy and the wish of the last open.
+    /// The policy and the wish of the last open, and whether it said what the files lie on.
     policy: DeployPolicy,
     wish: OnMismatch,
+    forces_medium: bool,
+    /// Why the next open is refused, for what a failed one could not remove.
+    refuses_next: Option<Mismatch>,
     /// Whether only durable points count after the death of the process.
     is_undone: bool,
     /// What an operation that has failed, and has poisoned, may have left.
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
             return None;
         }
         let home_bytes = fs::read(place.home()).unwrap_or_default();
-        let bystanders = (scenario.quirk == Quirk::Renamed).then(|| place.snapshot());
+        let bystanders = scenario.quirk.leaves_files_of_others().then(|| place.snapshot());
         let bench = Bench {
             place,
             ground: subject.ground.clone(),
@@ -282,6 +284,8 @@ impl<'a> Run<'a> {
             bystanders,
             policy: DeployPolicy::Manual,
             wish: OnMismatch::Refuse,
+            forces_medium: false,
+            refuses_next: None,
             in_doubt: None,
             is_undone: scenario.kind == Kind::AllOrNothing,
             durability: Durability::BySync,
@@ -344,13 +348,16 @@ impl<'a> Run<'a> {
     fn operate(&mut self, n: usize, op: &Op) -> Next {
         if let Op::Open(how) = op {
             (self.policy, self.wish) = (how.policy, how.wish);
+            self.forces_medium = how.forces_medium;
             if how.expected == Opened::Point {
                 self.bench.model.clone_from(&self.bench.points[0]);
             }
         }
         loop {
             let fails = !self.is_over && self.has_begun(n);
-            let before = (fails && matches!(op, Op::Open(_))).then(|| self.bench.place.snapshot());
+            let may_be_refused = fails || self.refuses_next.is_some();
+            let before =
+                (may_be_refused && matches!(op, Op::Open(_))).then(|| self.bench.place.snapshot());
             let shrinks = matches!(op, Op::SetLen(len) if *len < self.bench.model.len() as u64);
             let mut result = op.perform(n, &mut self.bench);
             let events = self.bench.recorder.take();
@@ -363,7 +370,7 @@ impl<'a> Run<'a> {
             }
             let expected_refusal = match op {
                 Op::Open(Opening { expected: Opened::Refused(why), .. }) => Some(*why),
-                _ => None,
+                _ => self.refuses_next,
             };
             let error = match (result, expected_refusal) {
                 (Err(Failure::Wrong(what)), _) => {
@@ -417,7 +424,7 @@ impl<'a> Run<'a> {
     ) -> Vec<&'static str> {
         let mut failed = Vec::new();
         for event in events {
-            if let Some(called) = judge::called(&event.what, &self.bench.place) {
+            if let Some(mut called) = judge::called(&event.what, &self.bench.place) {
                 self.counted += 1;
                 // Up to the one that is to fail they are the planned ones.
                 let planned = self.subject.baseline.get(self.counted - 1);
@@ -427,6 +434,9 @@ impl<'a> Run<'a> {
                     self.report.is_skewed = true;
                 }
                 if self.plan == Plan::Nothing {
+                    if let Some((_, last)) = self.calls.last() {
+                        called.goes_on_after(last);
+                    }
                     self.calls.push((n, called));
                 }
             }
@@ -613,11 +623,39 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Files that may be others' are as they were, and no file has come but the home file.
+    /// `may_leave`: the opening could not remove what it had made.
+    fn look_at_bystanders(&mut self, when: &str, may_leave: bool) {
+        let Some(before) = &self.bystanders else { return };
+        let place = &self.bench.place;
+        let home = place.home();
+        for change in place.snapshot().changes(before) {
+            let is_of_home = change.starts_with(&*home.to_string_lossy());
+            let is_left = may_leave && change.contains("left behind");
+            if !is_of_home && !is_left {
+                self.violation(&format!("a bystander, {when}: {change}"));
+            }
+        }
+    }
+
     fn look_after_failed_open(&mut self, how: &Opening, failed: &[&str], before: &Snapshot) {
         // What cannot be removed stays, and so does what cannot be looked at, or locked: it may be another's.
         let undoing = [call::REMOVE, call::LOCK, call::STAT, call::STAT_PATH, call::SET_LEN];
         let cannot_undo = self.plan.lasts() && failed.iter().any(|call| undoing.contains(call));
-        let is_pair = before.has_reflection();
+        self.look_at_bystanders("after a failed open", cannot_undo);
+        let home = self.bench.place.home();
+        let is_left = !before.has(&home) && fs::metadata(&home).is_ok_and(|home| home.len() > 0);
+        let is_alone = self.bench.place.reflection().is_some_and(|path| !path.exists());
+        if cannot_undo
+            && is_left
+            && is_alone
+            && self.wish != OnMismatch::Discard
+            && self.subject.scenario.quirk == Quirk::NoHome
+        {
+            // It has bytes now, and beside it lies what is left of another file of its name.
+            self.refuses_next = Some(Mismatch::HomeReplaced);
+        }
+        let is_pair = before.has_reflection() && self.bystanders.is_none();
         if judge::leaves_all_as_it_was(how, is_pair) {
             if !cannot_undo {
                 self.compare(before, "the failed open left something:");
@@ -736,9 +774,12 @@ impl<'a> Run<'a> {
 
     /// Options as the scenario's, on the machine itself.
     fn options(&self, place: &Place) -> atomic_mmap::Options {
-        let medium = self.subject.ground.medium();
-        let options = AtomicMappedFile::options().medium(medium).deploy(DeployPolicy::Manual);
-        let options = options.journal_len(JOURNAL_LEN);
+        let ground = self.subject.ground;
+        let options = ground.options().deploy(DeployPolicy::Manual);
+        let options = match self.forces_medium {
+            true => options.medium(ground.medium()),
+            false => options,
+        };
         let options = options.on_mismatch(self.wish);
         match &place.elsewhere {
             Some(dir) => options.reflection_dir(dir),
@@ -825,15 +866,8 @@ impl<'a> Run<'a> {
             self.violation("the plain file is marked");
         }
         let mut allowed = vec![place.home()];
-        if let Some(bystanders) = self.bystanders.take() {
-            let now = place.snapshot();
-            for change in now.changes(&bystanders) {
-                if !change.starts_with(&*place.home().to_string_lossy()) {
-                    self.violation(&format!("a bystander: {change}"));
-                }
-            }
-            allowed.extend(bystanders.paths());
-        }
+        self.look_at_bystanders("in the end", false);
+        allowed.extend(self.bystanders.iter().flat_map(Snapshot::paths));
         for name in place.names() {
             if !allowed.contains(&name) {
                 self.violation(&format!("{} was left behind", name.display()));
