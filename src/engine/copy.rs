@@ -31,7 +31,7 @@ impl Engine {
             let touched = || self.state.all_touched().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();
             // In ascending order, as every operation over several regions locks them.
-            let held: Vec<Held<'_>> =
+            let mut held: Vec<Held<'_>> =
                 regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
             if touched().count() > regions.len() && !planted!(CopyMissesRegions) {
                 // A writer has come to a region that held nothing. It may have written to one of the
@@ -41,7 +41,9 @@ impl Engine {
             }
             // Readers of these regions need not begin again: nothing changes under the locks.
             held.iter().for_each(Held::stays_as_it_is);
-            let _held = if planted!(CopyNotLocked) { Vec::new() } else { held };
+            if planted!(CopyNotLocked) {
+                held.clear();
+            }
             let mut bytes = vec![0; REGION];
             for (index, _) in &regions {
                 let range = index.start()..(index.start() + REGION as u64).min(len);

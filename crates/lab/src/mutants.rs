@@ -440,7 +440,7 @@ fn fate(mutant: Mutant) -> Fate {
         | RecoverNotDrained
         | SessionNotSynced => by(test("steps", "opening_cleans_up")),
         RestartNotNoticed => by(test("errors", "a_crash_before_the_machine_was_restarted")),
-        AnotherFileTaken => by(test("errors", "a_reflection_file_of_another_file")),
+        AnotherFileTaken => by(EVERY_CASE),
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
         CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
         SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
@@ -452,9 +452,10 @@ fn fate(mutant: Mutant) -> Fate {
         CompanionNotOwned => by(test("world", "companions_belong_to_the_owner")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
-        AnyJournalTaken | JournalHeaderNotWritten | JournalHeaderNotRenewed => {
+        AnyJournalTaken | JournalHeaderNotRenewed => {
             by(test("world", "a_journal_of_another_pair_or_time"))
         }
+        JournalHeaderNotWritten => by(EVERY_IMAGE_ON_DISK),
         ShortReflectionTaken => by(test("errors", "a_reflection_file_that_was_cut_off")),
         ShortHomeTaken => by(test("errors", "a_home_file_that_was_cut_off")),
         NotRecovered
