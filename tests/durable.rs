@@ -1005,3 +1005,26 @@ fn a_long_pair_gets_its_durable_points_where_it_was_written() {
         assert_same(&back, &region[..len], "brought home");
     }
 }
+
+/// A write over several pages whose chunk is allocated as a whole takes the short way. What it changes is in
+/// the next durable point all the same.
+#[test]
+fn a_write_over_pages_of_an_allocated_chunk_is_in_the_next_point() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let file = ground.options().create(true).len(4 << 20).open(&path).expect("open");
+    let mut model = vec![0; 4 << 20];
+    for fill in [1, 2, 3] {
+        model.fill(fill);
+        file.write_at(&model, 0).expect("write");
+        file.sync().expect("sync");
+    }
+    for (n, at) in (0..20_u8).zip((5000..).step_by(150_000)) {
+        file.write_at(&[n + 10; 16_384], at).expect("write");
+        model[at as usize..][..16_384].fill(n + 10);
+        file.sync().expect("sync");
+    }
+    let image = restarted(&ground, &path);
+    assert_same(&read_all(&image.open(&ground)), &model, "the last point");
+}

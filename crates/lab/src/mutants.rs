@@ -84,7 +84,7 @@ const IMAGES: [Killer; 3] = [
 /// Every image of short sequences, for some seconds.
 const EVERY_IMAGE: Killer = Killer::Lab(&["images", "--seconds", "8"]);
 /// The same behind a page cache.
-const EVERY_IMAGE_ON_DISK: Killer = Killer::Lab(&["disk", "--seconds", "12"]);
+const EVERY_IMAGE_ON_DISK: Killer = Killer::Lab(&["disk", "--seconds", "40"]);
 /// What can have become of the files of a pair, all cases.
 const EVERY_CASE: Killer = Killer::Lab(&["identity", "--seconds", "20"]);
 const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
@@ -260,7 +260,6 @@ fn fate(mutant: Mutant) -> Fate {
         | NewestForgotten
         | InPlaceFlips
         | ChangeNotNoted
-        | CopyNotNoted
         | PageFlipsDurableSlots
         | PagesFlipDurableSlots
         | ShrinkNoPoint
@@ -270,7 +269,6 @@ fn fate(mutant: Mutant) -> Fate {
         | EmptiedNotSynced
         | FoundSessionNotSynced
         | BegunWordsNotSynced
-        | HeaderNotMadeDurable
         | NotReplayed
         | ReplayNotSynced
         | WorkingWordsKept
@@ -386,7 +384,15 @@ fn fate(mutant: Mutant) -> Fate {
         PartsWhileResizing | LengthGateOpen => {
             by(test("windows", "a_write_in_pieces_on_both_sides"))
         }
-        ShrinkBoundaryNotClosed => by(test("windows", "what_was_read_of_the_page_that_is_cut")),
+        CopyNotNoted => by(test("durable", "a_write_over_pages_of_an_allocated_chunk")),
+        HeaderNotMadeDurable => {
+            by(test("regressions", "a_header_that_a_dead_process_has_left_is_made_durable"))
+        }
+        ShrinkBoundaryNotClosed => Equivalent(
+            "The length is part of what a transaction reads: from the moment at which the new one is \
+             seen, a transaction that has read past it cannot commit. A growth comes after the \
+             clean-up, which closes the boundary's region and so gives its pages new versions.",
+        ),
         ShrinkBoundaryNotLocked => by(test("windows", "a_write_in_one_piece_over_the_new_end")),
         NoWaitForPinned | ReadUnpinned => by_any(&[
             test("windows", "nothing_is_cut_off_under_who_reads"),
@@ -466,7 +472,12 @@ fn fate(mutant: Mutant) -> Fate {
         | RecoverTakesBackAll
         | RecoverRegionIgnored
         | RecoverNewerFirst => by_any(&IMAGES),
-        RightWordNotStored | RecoverNotSynced => by(EVERY_IMAGE),
+        RightWordNotStored => by(EVERY_IMAGE),
+        RecoverNotSynced => Equivalent(
+            "Opening syncs the reflection file before it writes the superblock of the new session, and \
+             until that one is durable recovery can be repeated: no entry is void before the words are \
+             durable.",
+        ),
         RecoverLoggedNotValid => by_any(&BY_TURNS),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
