@@ -1342,6 +1342,10 @@ fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_wri
 /// did not say where in the file it was.
 #[test]
 fn a_call_at_an_offset_that_finds_no_space_says_where() {
+    if cfg!(atomic_mmap_portable) {
+        eprintln!("the first write is one of a durable point here: skipped");
+        return;
+    }
     for (code, says) in [(libc::ENOSPC, "no space left"), (libc::EDQUOT, "quota")] {
         let Some(ground) = common::page_cache() else { return };
         let scratch = closed_pair(&ground, LEN);
