@@ -447,6 +447,16 @@ pub enum Mismatch {
     JournalGone,
     /// The same, and the journal in its place is that of another pair, or of another time of this one.
     JournalSwapped,
+    /// The reflection file is the home file's, and was written when the home file had its attribute, which
+    /// is gone. A program has removed it, or an earlier state of the home file was restored in its place.
+    MarkGone,
+    /// The pair was last opened on another device and by another path, while its companions lie on a third
+    /// one. Either the volume is mounted elsewhere now, or this is a snapshot of it, and the reflection
+    /// file is the original's.
+    MayBeSnapshot,
+    /// The home file and the reflection file lie on different volumes, and are of different times: one of
+    /// the volumes was rolled back.
+    RolledBack,
 }
 
 fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
@@ -504,6 +514,22 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
         Mismatch::JournalSwapped => format!(
             "{home}: was in use, and {reflection}.journal is a journal of another pair or of another \
              time; put the right one in its place, or {discard}"
+        ),
+        Mismatch::MarkGone => format!(
+            "{home}: its attribute is gone, and its reflection file {reflection} says that it had one; if a \
+             tool has removed the attribute, open with OnMismatch::Trust; if the home file was \
+             restored from a backup, {discard} (that reflection file is removed)"
+        ),
+        Mismatch::MayBeSnapshot => format!(
+            "{home}: was last opened on another device and by another path, and {reflection} is its \
+             reflection file, or that of the original of this snapshot; if the volume was only \
+             mounted elsewhere, mount it where it was or open with OnMismatch::Trust; if this is a \
+             snapshot, {discard} (that reflection file stays as it is)"
+        ),
+        Mismatch::RolledBack => format!(
+            "{home}: is of another time than its reflection file {reflection}: the volume of one of \
+             them was rolled back; roll the other one back to that time, or {discard} (that \
+             reflection file stays as it is)"
         ),
         Mismatch::Restarted => format!(
             "{home}: the machine was restarted while the file was in use, and its medium survives \

@@ -437,6 +437,8 @@ mutants! {
         LongPointTaken "long-point-taken": "a durable point is believed that no file could hold",
         RestartNotNoticed "restart-not-noticed": "a restart of the machine is not noticed",
         ShortReflectionTaken "short-reflection-taken": "a reflection file that was cut off is taken",
+        SumNotCompared "sum-not-compared": "a home file that was restored without attributes is taken with whatever it holds",
+        UnmarkedMayHavePair "unmarked-may-have-pair": "what lies at the name of a plain file's companion refuses it",
         ShortHomeTaken "short-home-taken": "a home file that was cut off is taken",
         ChangedHomeTaken "changed-home-taken": "a home file that was changed is taken",
     }
@@ -448,9 +450,14 @@ mutants! {
         EmptiedNotSynced "emptied-not-synced": "the journal of an emptied reflection file is removed while that it is empty is in the page cache only",
         SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "what is discarded goes before its mark",
+        DiscardedNotEmptied "discarded-not-emptied": "what is discarded loses its mark while it still says that it is in use",
+        MarkLast "mark-last": "a new pair is in use before its home file has the mark",
+        MarkNotSynced "mark-not-synced": "the mark is not synced before the superblock that says that it is there",
     }
     "recovery/candidates.rs" {
         AnotherFileTaken "another-file-taken": "a reflection file of another home file is taken",
+        UnmarkedTaken "unmarked-taken": "the reflection file of a marked home file is taken for one without a mark",
+        RollBackTaken "roll-back-taken": "a mark and a superblock of different times are taken for one pair",
         InodeAloneBelieved "inode-alone-believed": "a file that got the inode number of another one gets its slices",
     }
     "recovery/medium.rs" {

@@ -6,6 +6,7 @@
 
 mod common;
 
+use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
 use atomic_mmap::testing::{PageIndex, REGION, Validity, call, layout};
@@ -71,6 +72,10 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
             superblock.identity.born = born;
             superblock.own.inode = 0;
             file.write_all_at(&superblock.encode(), at).expect("write");
+            let mark = Marker::new(superblock.uuid, &superblock.identity);
+            let home = fs::File::open(&copy).expect("open").into();
+            let marked = Recorder::new().platform().set_xattr(&home, marker::NAME, &mark.encode());
+            marked.expect("set the mark");
         }
     }
     Restarted { _scratch: scratch, home: copy }

@@ -122,11 +122,7 @@ impl Engine {
     fn close_fast(&self) -> Result<()> {
         unless!(FastHomeNotSynced, self.sync_home()?);
         unless!(FastReflectionNotSynced, self.sync_reflection()?);
-        let stat = self
-            .platform
-            .stat(self.home.file())
-            .map_err(|e| Error::io("look up", self.home.path(), e))?;
-        self.end_session(State::Clean(closed_as(&stat)))
+        self.end_session(State::Clean(closed_as(&self.platform, &self.home)?))
     }
 
     /// Writes the superblock that says that there is nothing to recover. What it says so of is

@@ -6,6 +6,8 @@ use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
 use crate::mutant::planted;
 use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
 use crate::store::MappedFile;
+use crate::sum;
+use crate::units::PAGE;
 use std::io;
 
 /// Writes a superblock over the older of the two copies.
@@ -27,8 +29,35 @@ pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
 }
 
 /// What a closed pair remembers of its home file.
-pub(crate) fn closed_as(home: &FileStat) -> ClosedAs {
-    ClosedAs { len: home.len, mtime: moment(home.mtime), ctime: moment(home.ctime) }
+pub(crate) fn closed_as(platform: &Platform, home: &MappedFile) -> Result<ClosedAs> {
+    let io = |call| move |e| Error::io(call, home.path(), e);
+    let stat = platform.stat(home.file()).map_err(io("look up"))?;
+    let sum = sample(platform, home.file(), stat.len).map_err(io("read"))?;
+    let (mtime, ctime) = (moment(stat.mtime), moment(stat.ctime));
+    Ok(ClosedAs { len: stat.len, mtime, ctime, sum: Some(sum) })
+}
+
+/// A home file up to this length is summed as a whole.
+const SUMMED: u64 = 1 << 20;
+/// Pages that are summed of a longer one: few, since they may have to be read from a disk.
+const SAMPLES: u64 = 32;
+
+/// A sum that tells most states of a home file apart: over all of a short file, else over pages at equal
+/// distances, the first and the last one among them.
+pub(crate) fn sample(platform: &Platform, home: &File, len: u64) -> io::Result<u32> {
+    let mut sum = sum::crc32c(&len.to_le_bytes());
+    let mut bytes = vec![0; if len <= SUMMED { len as usize } else { PAGE }];
+    if len <= SUMMED {
+        platform.read_at(home, FileId::Home, &mut bytes, 0)?;
+        return Ok(sum::crc32c_append(sum, &bytes));
+    }
+    let last = len / PAGE as u64 - 1;
+    for n in 0..SAMPLES {
+        let page = last * n / (SAMPLES - 1);
+        platform.read_at(home, FileId::Home, &mut bytes, page * PAGE as u64)?;
+        sum = sum::crc32c_append(sum, &bytes);
+    }
+    Ok(sum)
 }
 
 /// What a file is known by.

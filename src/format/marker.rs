@@ -3,14 +3,19 @@
 //! The attribute names the pair and the inode that it was written for: a copy that took the
 //! attribute along (`cp -a`) is another inode, and is known for a copy by that.
 
-use super::superblock::{Identity, Moment};
+use super::superblock::{Identity, Moment, SESSIONS};
 
 /// Name of the attribute.
 pub const NAME: &str = "user.atomic_mmap";
+/// Name of the attribute that lists the uuids of pairs that the user has discarded for this file, while
+/// their reflection files stayed: 16 bytes each.
+pub const DISCARDED: &str = "user.atomic_mmap.discarded";
 
-const LEN: usize = 16 + FILE_LEN;
 /// Bytes that name an inode and its birth.
 const FILE_LEN: usize = 8 + 8 + 4 + 4;
+const LEN: usize = 16 + FILE_LEN;
+/// With the key of the companions' names, and the sessions.
+const LONG_LEN: usize = LEN + FILE_LEN + 8 + 16;
 
 /// The attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,20 +26,50 @@ pub struct Marker {
     pub inode: u64,
     /// Birth time of the home file, where known.
     pub born: Option<Moment>,
-    /// The inode that the companions are named after, of a pair that was restored: inode number and birth.
-    pub named_after: Option<(u64, Option<Moment>)>,
+    /// What the companions are named after, unless they have one of the first two names of this inode.
+    pub named: Option<Key>,
+    /// The session that the mark was written for, where the companions lie on another volume.
+    pub sessions: Option<Sessions>,
+}
+
+/// What the names of companions are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// Inode number of a home file.
+    pub inode: u64,
+    /// Its birth, where known.
+    pub born: Option<Moment>,
+    /// Which of the inode's names: 0 and 1 are the first two.
+    pub index: u32,
+}
+
+/// The session that was about to begin when a mark was written, and the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sessions {
+    /// Of the superblock that was found.
+    pub before: u64,
+    /// Of the superblock that is written next.
+    pub begun: u64,
+}
+
+impl Sessions {
+    /// Whether a superblock of this number may lie beside the mark: that of the opening, before or
+    /// after its superblock, or that of its close.
+    pub fn fit(&self, session: u64) -> bool {
+        [self.before, self.begun, self.begun + 1].contains(&session)
+    }
 }
 
 impl Marker {
     /// The mark of the pair `uuid` on the file `identity`.
     pub fn new(uuid: [u8; 16], identity: &Identity) -> Self {
-        Marker { uuid, inode: identity.inode, born: identity.born, named_after: None }
+        let Identity { inode, born, .. } = *identity;
+        Marker { uuid, inode, born, named: None, sessions: None }
     }
 
-    /// The inode that the companions are named after.
-    pub fn key(&self) -> Identity {
-        let (inode, born) = self.named_after.unwrap_or((self.inode, self.born));
-        Identity { device: 0, inode, born }
+    /// What the companions are named after.
+    pub fn key(&self) -> Key {
+        self.named.unwrap_or(Key { inode: self.inode, born: self.born, index: 0 })
     }
 
     /// Whether the mark was made on this file, and not on one that it was copied from.
@@ -45,20 +80,31 @@ impl Marker {
     /// The attribute's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.uuid.to_vec();
-        let files = [Some((self.inode, self.born)), self.named_after];
-        for (inode, born) in files.into_iter().flatten() {
+        let mut push = |inode: u64, born: Option<Moment>| {
             let moment = born.unwrap_or_default();
             bytes.extend(inode.to_le_bytes());
             bytes.extend(moment.seconds.to_le_bytes());
             bytes.extend(moment.nanos.to_le_bytes());
             bytes.extend(u32::from(born.is_some()).to_le_bytes());
+        };
+        push(self.inode, self.born);
+        if self.named.is_none() && self.sessions.is_none() {
+            return bytes;
         }
+        // Inode 0 is no file's.
+        let Key { inode, born, index } = self.named.unwrap_or(Key { inode: 0, born: None, index: 0 });
+        push(inode, born);
+        bytes.extend(index.to_le_bytes());
+        bytes.extend(u32::from(self.sessions.is_some()).to_le_bytes());
+        let Sessions { before, begun } = self.sessions.unwrap_or(Sessions { before: 0, begun: 0 });
+        bytes.extend(before.to_le_bytes());
+        bytes.extend(begun.to_le_bytes());
         bytes
     }
 
     /// `None`: not an attribute that this crate has written.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if ![LEN, LEN + FILE_LEN].contains(&bytes.len()) {
+        if ![LEN, LONG_LEN].contains(&bytes.len()) {
             return None;
         }
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -68,8 +114,20 @@ impl Marker {
             (number(at), (small(at + 20) != 0).then_some(born))
         };
         let (inode, born) = file(16);
-        let named_after = (bytes.len() > LEN).then(|| file(LEN));
-        Some(Marker { uuid: std::array::from_fn(|i| bytes[i]), inode, born, named_after })
+        let mut marker =
+            Marker { uuid: std::array::from_fn(|i| bytes[i]), inode, born, named: None, sessions: None };
+        if bytes.len() == LONG_LEN {
+            let (inode, born) = file(LEN);
+            let at = LEN + FILE_LEN;
+            marker.named = (inode != 0).then_some(Key { inode, born, index: small(at) });
+            let sessions = Sessions { before: number(at + 8), begun: number(at + 16) };
+            marker.sessions = (small(at + 4) != 0).then_some(sessions);
+            // Numbers that no pair reaches: not written by this crate.
+            if [sessions.before, sessions.begun].iter().any(|number| *number >= SESSIONS) {
+                return None;
+            }
+        }
+        Some(marker)
     }
 }
 
@@ -93,13 +151,27 @@ mod tests {
         for born in [None, Some(Moment { seconds: -5, nanos: 6 })] {
             let identity = Identity { device: 1, inode: 2, born };
             let mark = Marker::new([7; 16], &identity);
-            assert_eq!(Marker::decode(&mark.encode()), Some(mark));
-            let restored = Marker { named_after: Some((9, born)), ..mark };
-            assert_eq!(Marker::decode(&restored.encode()), Some(restored));
-            assert_eq!((mark.key().inode, restored.key().inode), (2, 9));
+            let named = Some(Key { inode: 9, born, index: 3 });
+            let sessions = Some(Sessions { before: 4, begun: 7 });
+            for mark in [
+                mark,
+                Marker { named, ..mark },
+                Marker { sessions, ..mark },
+                Marker { named, sessions, ..mark },
+            ] {
+                assert_eq!(Marker::decode(&mark.encode()), Some(mark));
+            }
+            assert_eq!((mark.key().inode, Marker { named, ..mark }.key().inode), (2, 9));
             assert!(mark.is_of(&identity));
             assert!(!mark.is_of(&Identity { inode: 3, ..identity }));
         }
         assert_eq!(Marker::decode(b"something else"), None);
+    }
+
+    #[test]
+    fn a_mark_fits_the_sessions_that_may_lie_beside_it() {
+        let sessions = Sessions { before: 4, begun: 7 };
+        let fitting: Vec<u64> = (0..12).filter(|session| sessions.fit(*session)).collect();
+        assert_eq!(fitting, [4, 7, 8]);
     }
 }

@@ -24,6 +24,7 @@ const STATE_IN_USE: u32 = 1;
 const STATE_CLEAN: u32 = 2;
 const STATE_EMPTIED: u32 = 3;
 const NAME_LEN: usize = 255;
+const MARKED: u32 = 1;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
 #[repr(C)]
@@ -33,7 +34,7 @@ struct Raw {
     length: U32,
     session: U64,
     state: U32,
-    reserved0: U32,
+    flags: U32,
     uuid: [u8; 16],
     slice: U32,
     page: U32,
@@ -67,7 +68,9 @@ struct Raw {
     uptime: U64,
     started: I64,
     devices_born: U64,
-    reserved3: [u8; 12],
+    closed_sum: U32,
+    closed_sum_known: U32,
+    reserved3: [u8; 4],
     checksum: U32,
 }
 
@@ -83,6 +86,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, durable_len) == 432);
     assert!(std::mem::offset_of!(Raw, own_inode) == 440);
     assert!(std::mem::offset_of!(Raw, volume) == 464);
+    assert!(std::mem::offset_of!(Raw, closed_sum) == 496);
     assert!(std::mem::offset_of!(Raw, checksum) == SUPERBLOCK_LEN - 4);
 };
 
@@ -128,6 +132,8 @@ pub struct ClosedAs {
     pub mtime: Moment,
     /// Time of the last change of its inode.
     pub ctime: Moment,
+    /// A sum over a part of its bytes: `engine::sample` says which.
+    pub sum: Option<u32>,
 }
 
 /// Whether somebody had the pair open when this superblock was written.
@@ -207,6 +213,8 @@ pub struct Superblock {
     pub name: Vec<u8>,
     /// What is to be believed after what end.
     pub durable: DurablePoints,
+    /// Whether the mark was on the home file, durably, before this was written.
+    pub is_marked: bool,
 }
 
 /// What the bytes of one copy turned out to be.
@@ -248,7 +256,7 @@ impl Superblock {
             length: (SUPERBLOCK_LEN as u32).into(),
             session: self.session.into(),
             state: state.into(),
-            reserved0: 0.into(),
+            flags: if self.is_marked { MARKED } else { 0 }.into(),
             uuid: self.uuid,
             slice: (SLICE as u32).into(),
             page: (PAGE as u32).into(),
@@ -282,7 +290,9 @@ impl Superblock {
             uptime: self.cache.uptime.into(),
             started: self.cache.started.into(),
             devices_born: self.cache.devices_born.into(),
-            reserved3: [0; 12],
+            closed_sum: closed.sum.unwrap_or(0).into(),
+            closed_sum_known: u32::from(closed.sum.is_some()).into(),
+            reserved3: [0; 4],
             checksum: 0.into(),
         };
         raw.checksum = sum::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
@@ -324,6 +334,7 @@ impl Superblock {
                 len: raw.closed_len.get(),
                 mtime: moment(raw.closed_mtime_seconds, raw.closed_mtime_nanos),
                 ctime: moment(raw.closed_ctime_seconds, raw.closed_ctime_nanos),
+                sum: (raw.closed_sum_known.get() != 0).then(|| raw.closed_sum.get()),
             }),
             _ => return Copy::Corrupt,
         };
@@ -363,6 +374,7 @@ impl Superblock {
             },
             name: name.to_vec(),
             durable,
+            is_marked: raw.flags.get() & MARKED != 0,
         })
     }
 
@@ -430,6 +442,7 @@ pub(crate) mod tests {
                 len: 1 << 30,
                 mtime: Moment { seconds: 11, nanos: 12 },
                 ctime: Moment { seconds: 13, nanos: 14 },
+                sum: Some(19),
             }),
             uuid: *b"0123456789abcdef",
             identity: Identity { device: 2, inode: 3, born: Some(Moment { seconds: 4, nanos: 5 }) },
@@ -438,6 +451,7 @@ pub(crate) mod tests {
             cache: Cache { volume: 15, uptime: 16, started: 17, devices_born: 18 },
             name: b"state.dat".to_vec(),
             durable: DurablePoints::None,
+            is_marked: false,
         }
     }
 

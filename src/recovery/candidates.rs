@@ -7,8 +7,9 @@
 //! | name | of |
 //! |---|---|
 //! | `.atomic-mmap.<inode>` | the home file of that inode number |
-//! | `.atomic-mmap.<inode>-<birth>` | the same, where the first name was taken |
-//! | both, of the inode that the mark names | a home file that was copied with its mark |
+//! | `.atomic-mmap.<inode>-<birth>` | that home file, where the first name was taken |
+//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, where both were taken; its mark tells the index |
+//! | those of the inode that the mark names | a home file that was copied with its mark |
 //!
 //! A pair is known by its uuid, which the mark on the home file repeats. [`Opening::claim`] says what a
 //! whole superblock proves about this home file. May import `look`'s findings, `format`, and `platform`.
@@ -19,10 +20,10 @@ use super::pair::Found;
 use super::trust::Named;
 use crate::engine::session::{Companions, identity_of, moment};
 use crate::error::Result;
-use crate::format::marker::{self, Marker};
+use crate::format::marker::{self, Key, Marker};
 use crate::format::superblock::{DurablePoints, Identity, Judged, Moment, State, Superblock};
 use crate::mutant::planted;
-use crate::platform::{FileStat, NO_TIME, Name};
+use crate::platform::{File, FileStat, NO_TIME, Name};
 use std::ffi::{OsStr, OsString};
 
 /// Names of companions begin with this; the inode number of the home file follows, in hex.
@@ -32,11 +33,21 @@ const MOST_LISTED: usize = 1024;
 /// Reflection files of a folder that are looked into at most.
 const MOST_LOOKED_AT: usize = 64;
 
+/// Names that a home file may have for its reflection file.
+const NAMES: u32 = 16;
+
 /// What a whole superblock proves about the home file that is being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
     /// It is this home file's.
     Ours,
+    /// It is this home file's by inode and birth, and was written when the home file had a mark. That mark
+    /// is gone.
+    Unmarked,
+    /// It is this home file's, or that of the original of which this one's volume is a snapshot.
+    PerhapsOriginals,
+    /// It is this home file's, and one of the two is of another time.
+    RolledBack,
     /// It is this home file's, and every file of the pair was copied or restored: no page cache holds
     /// stores of it.
     Restored,
@@ -47,12 +58,12 @@ pub(super) enum Claim {
 }
 
 impl Opening<'_> {
-    /// The names under which a companion of this home file may lie. The first two are free for a new
-    /// one, if nothing lies there.
+    /// The names under which a companion of this home file may lie.
     pub(super) fn candidates(&self, home: &FileStat, mark: Option<&Marker>) -> Vec<Name> {
-        let mut names = self.own_names(&identity_of(home)).to_vec();
-        if let Some(mark) = mark {
-            for name in self.own_names(&mark.key()) {
+        let own = key_of(&identity_of(home));
+        let mut names = vec![self.name_of(own, 0), self.name_of(own, 1)];
+        if let Some(key) = mark.map(Marker::key) {
+            for name in [0, 1, key.index].map(|index| self.name_of(key, index)) {
                 if !names.iter().any(|known| known.name() == name.name()) {
                     names.push(name);
                 }
@@ -61,38 +72,30 @@ impl Opening<'_> {
         names
     }
 
-    /// The two names that a home file has for its reflection file.
-    pub(super) fn own_names(&self, home: &Identity) -> [Name; 2] {
-        let usual = format!("{NAME_PREFIX}{:x}", home.inode);
-        let Moment { seconds, nanos } = home.born.unwrap_or_default();
-        let other = format!("{usual}-{seconds:x}.{nanos:x}");
-        [Name::new(&self.dir, usual), Name::new(&self.dir, other)]
+    /// The names that a new reflection file of the home file may have, the usual one first.
+    pub(super) fn new_names(&self, home: &FileStat) -> impl Iterator<Item = Name> {
+        let own = key_of(&identity_of(home));
+        (0..NAMES).map(move |index| self.name_of(own, index))
     }
 
-    /// The inode that a reflection file is named after, of another number than the home file's: the mark
-    /// tells the next opening where to look.
-    pub(super) fn named_after(
-        &self,
-        name: &Name,
-        home: &FileStat,
-    ) -> Option<(u64, Option<Moment>)> {
-        let own = self.own_names(&identity_of(home));
-        if own.iter().any(|own| own.name() == name.name()) {
+    fn name_of(&self, key: Key, index: u32) -> Name {
+        let Moment { seconds, nanos } = key.born.unwrap_or_default();
+        let name = match index {
+            0 => format!("{NAME_PREFIX}{:x}", key.inode),
+            1 => format!("{NAME_PREFIX}{:x}-{seconds:x}.{nanos:x}", key.inode),
+            _ => format!("{NAME_PREFIX}{:x}-{seconds:x}.{nanos:x}-{index:x}", key.inode),
+        };
+        Name::new(&self.dir, name)
+    }
+
+    /// What a reflection file is named after, unless it has one of the first two names of the home file:
+    /// the mark tells the next opening where to look.
+    pub(super) fn named(&self, name: &Name, home: &FileStat) -> Option<Key> {
+        let own = key_of(&identity_of(home));
+        if [0, 1].iter().any(|index| self.name_of(own, *index).name() == name.name()) {
             return None;
         }
-        let text = name.name().to_string_lossy().into_owned();
-        let key = text.strip_prefix(NAME_PREFIX)?;
-        let (inode, born) = match key.split_once('-') {
-            None => (key, None),
-            Some((inode, born)) => {
-                let (seconds, nanos) = born.split_once('.')?;
-                let seconds = i64::from_str_radix(seconds, 16)
-                    .or_else(|_| u64::from_str_radix(seconds, 16).map(u64::cast_signed))
-                    .ok()?;
-                (inode, Some(Moment { seconds, nanos: u32::from_str_radix(nanos, 16).ok()? }))
-            }
-        };
-        Some((u64::from_str_radix(inode, 16).ok()?, born))
+        parse(&name.name().to_string_lossy())
     }
 
     /// What the superblock of a candidate proves. `file` is the candidate.
@@ -108,11 +111,15 @@ impl Opening<'_> {
         let own = &superblock.own;
         let was_copied = own.inode != 0 && !is_same_file(own, &identity_of(file));
         let is_used = superblock.state == State::InUse;
+        let lies_elsewhere = file.dev != home.dev;
         match mark {
             Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
                 // A copy of the companion alone may be of any time.
                 (_, true) if was_copied && is_used => Claim::Contested,
-                (true, true) if self.may_be_anothers(superblock, file, home) => Claim::Contested,
+                (true, true) if self.is_of_another_time(superblock, mark) => Claim::RolledBack,
+                (true, true) if self.may_be_anothers(superblock, file, home) => {
+                    Claim::PerhapsOriginals
+                }
                 (_, true) => Claim::Ours,
                 (false, false) if was_copied && mark.is_of(&superblock.identity) => Claim::Restored,
                 // The home file is the copy, and the companion the original's.
@@ -120,15 +127,34 @@ impl Opening<'_> {
             },
             Some(_) if is_home => Claim::Contested,
             Some(_) => Claim::Others,
+            None if is_home && is_unfinished(superblock) => {
+                let is_certain = !self.lacks_its_mark(superblock, home)
+                    && !self.may_be_anothers(superblock, file, home);
+                if is_certain { Claim::Ours } else { Claim::Others }
+            }
+            // The mark was durable before the pair was in use: a file without one has no pair.
+            None if is_home && superblock.is_marked && !planted!(UnmarkedTaken) => {
+                let is_certain = !lies_elsewhere && !was_copied && is_born(superblock, home);
+                if is_certain { Claim::Unmarked } else { Claim::Others }
+            }
             None if is_home && self.lacks_its_mark(superblock, home) => Claim::Contested,
             None if is_home && was_copied && is_used => Claim::Contested,
-            None if is_home && self.may_be_anothers(superblock, file, home) => Claim::Contested,
+            None if is_home && self.may_be_anothers(superblock, file, home) => {
+                Claim::PerhapsOriginals
+            }
             None if is_home => Claim::Ours,
             None if was_copied && self.is_named(superblock) && !is_unfinished(superblock) => {
                 Claim::Restored
             }
             None => Claim::Others,
         }
+    }
+
+    /// Whether the mark and the superblock are of different openings: the volume of one of them was
+    /// rolled back. Marks tell so where the two lie on different volumes.
+    fn is_of_another_time(&self, superblock: &Superblock, mark: &Marker) -> bool {
+        let fits = mark.sessions.is_none_or(|sessions| sessions.fit(superblock.session));
+        !fits && !planted!(RollBackTaken)
     }
 
     /// As `claim`, where names of the folder may have to be looked at: a copy of a companion is that of the
@@ -174,36 +200,42 @@ impl Opening<'_> {
     /// Whether an inode number alone connects the two, of a file system that keeps marks: the number may
     /// have been given to another file since.
     fn lacks_its_mark(&self, superblock: &Superblock, home: &FileStat) -> bool {
-        let is_born = superblock.identity.born.is_some() && home.btime.is_some();
-        !is_born && self.home_keeps_marks.get() && !planted!(InodeAloneBelieved)
+        !is_born(superblock, home)
+            && self.home_keeps_marks.get()
+            && !planted!(InodeAloneBelieved)
     }
 
     /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its place.
     /// They may have been restored under another number, without attributes. Or the file took the place
     /// of one whose companion is still there.
-    pub(super) fn search(&self, home: &FileStat, look: &mut Look) -> Result<()> {
+    pub(super) fn search(&self, file: &File, home: &FileStat, look: &mut Look) -> Result<()> {
         let listed = match self.platform.list_dir(&self.dir, MOST_LISTED) {
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
             other => other.map_err(self.io("list", self.dir.path()))?,
         };
         let companions = listed.iter().filter(|name| is_companion(name)).take(MOST_LOOKED_AT);
         let known = self.candidates(home, None);
+        let discarded = self.discarded(file)?;
         for name in companions.filter(|name| known.iter().all(|known| known.name() != *name)) {
             let name = Name::new(&self.dir, name.clone());
-            let Named::Trusted(file, stat) = self.open_trusted_if_open_to_us(&name, home)? else {
+            let Named::Trusted(there, stat) = self.open_trusted_if_open_to_us(&name, home)? else {
                 continue;
             };
-            let Judged::Valid(superblock) = self.judge(&file, name.path())? else { continue };
+            let Judged::Valid(superblock) = self.judge(&there, name.path())? else { continue };
             if !self.is_named(&superblock) || is_unfinished(&superblock) {
                 continue;
             }
             match self.claim_beside_others(&superblock, &stat, home, None)? {
-                claim @ (Claim::Restored | Claim::Ours) => {
-                    let candidate = (name, file, stat, superblock);
-                    return self.look_at(candidate, claim, home, look);
+                claim @ (Claim::Restored | Claim::Ours | Claim::Unmarked) => {
+                    let candidate = (name, there, stat, superblock);
+                    return self.look_at(candidate, claim, (file, home), look);
                 }
-                Claim::Others if !self.lies_here(&superblock, &listed)? => {
+                Claim::Others
+                    if !discarded.contains(&superblock.uuid)
+                        && !self.lies_here(&superblock, &listed)? =>
+                {
                     look.found = Found::OfEarlierFile;
+                    look.of_earlier = Some(superblock.uuid);
                     look.companions = Companions::new(name);
                     return Ok(());
                 }
@@ -211,6 +243,13 @@ impl Opening<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The pairs that the user has discarded for this file, and whose reflection files stayed.
+    pub(super) fn discarded(&self, home: &File) -> Result<Vec<[u8; 16]>> {
+        let value = self.platform.get_xattr(home, marker::DISCARDED);
+        let value = value.map_err(self.io("read the attribute", self.path))?.unwrap_or_default();
+        Ok(value.as_chunks().0.to_vec())
     }
 
     /// As `open_trusted`, for a file that need not be ours: what may not be opened is another user's.
@@ -255,6 +294,29 @@ impl Opening<'_> {
 /// Whether nothing that the file holds counts: the pair was being made, or its spatial close did not end.
 pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
     superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
+}
+
+/// Whether the births of both are known: else the inode number alone connects them.
+fn is_born(superblock: &Superblock, home: &FileStat) -> bool {
+    superblock.identity.born.is_some() && home.btime.is_some()
+}
+
+fn key_of(identity: &Identity) -> Key {
+    let Identity { inode, born, .. } = *identity;
+    Key { inode, born, index: 0 }
+}
+
+/// What a name of a reflection file says.
+fn parse(name: &str) -> Option<Key> {
+    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
+    let inode = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let Some(born) = parts.next() else { return Some(Key { inode, born: None, index: 0 }) };
+    let (seconds, nanos) = born.split_once('.')?;
+    // Of a moment before 1970 the bits of the negative number.
+    let seconds = u64::from_str_radix(seconds, 16).ok()?.cast_signed();
+    let born = Some(Moment { seconds, nanos: u32::from_str_radix(nanos, 16).ok()? });
+    let index = parts.next().map_or(Some(1), |index| u32::from_str_radix(index, 16).ok())?;
+    Some(Key { inode, born, index })
 }
 
 /// By inode and birth. Devices have other numbers after each mount.

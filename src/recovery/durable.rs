@@ -323,10 +323,9 @@ impl Opening<'_> {
         }
         // Orders everything that was recovered, the words and the bytes, before the superblock that makes them count.
         unless!(DeadSessionNotSynced, pair.sync_both()?);
-        let home = self.stat(pair.home.file(), pair.home.path())?;
         let closed = Superblock {
             session: last.session + 1,
-            state: State::Clean(closed_as(&home)),
+            state: State::Clean(closed_as(self.platform, pair.home)?),
             durable: DurablePoints::None,
             ..last
         };

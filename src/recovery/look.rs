@@ -4,8 +4,8 @@ use super::candidates::{Claim, is_denied, is_unfinished};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
-use super::{HUGE_PAGE, Opening, durable};
-use crate::engine::session::{Companions, cache_of, identity_of, moment};
+use super::{HUGE_PAGE, Opening, UNFINISHED, durable};
+use crate::engine::session::{Companions, cache_of, identity_of, moment, sample};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};
@@ -33,8 +33,8 @@ pub(super) struct Look {
     pub is_ours: bool,
     /// Whether the files of the pair were copied or restored together.
     pub is_restored: bool,
-    /// A name for a new reflection file, under which nothing lies.
-    pub free: Option<Name>,
+    /// The pair of a reflection file that names an earlier home file of this name.
+    pub of_earlier: Option<[u8; 16]>,
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
     pub lengths: Lengths,
@@ -59,7 +59,7 @@ impl Look {
             companions: Companions::new(name),
             is_ours: false,
             is_restored: false,
-            free: None,
+            of_earlier: None,
             file: None,
             superblock: None,
             lengths: Lengths::default(),
@@ -69,10 +69,10 @@ impl Look {
 
     /// Notes what lies under a candidate's name and is not certainly this home file's. What may be its own
     /// comes before what is another's.
-    fn note(&mut self, found: Found, name: &Name, has_bytes: bool) {
+    fn note(&mut self, found: Found, name: &Name, may_be_ours: bool) {
         let is_anothers = matches!(found, Found::Foreign | Found::OfAnotherFile);
-        if self.found == Found::Nothing || has_bytes && !is_anothers {
-            self.found = if has_bytes { found } else { Found::OfAnotherFile };
+        if self.found == Found::Nothing || may_be_ours && !is_anothers {
+            self.found = if may_be_ours { found } else { Found::OfAnotherFile };
             self.companions = Companions::new(name.clone());
         }
     }
@@ -106,23 +106,21 @@ impl Opening<'_> {
         };
         let names = self.candidates(stat, marker.as_ref());
         let mut look = Look::nothing(mark, names[0].clone());
-        // Whoever has no bytes and no mark has nothing to lose: what lies in the way is left there.
+        // A file without bytes and mark has nothing to lose. Where marks are kept, a file without one has no
+        // pair that was in use, unless all of it was restored. What lies in the way is left there.
         let has_bytes = stat.len > 0 || marker.is_some();
+        let keeps_marks = self.home_keeps_marks.get() && !planted!(UnmarkedMayHavePair);
+        let may_have_pair = marker.is_some() || stat.len > 0 && !keeps_marks;
         let mut distrusted = None;
-        for (n, name) in names.into_iter().enumerate() {
+        for name in names {
             let named = match self.open_trusted(&name, stat) {
-                Err(e) if is_denied(&e) && !has_bytes => Named::Irregular,
+                Err(e) if is_denied(&e) && !may_have_pair => Named::Irregular,
                 other => other?,
             };
             let (file, there) = match named {
-                Named::Nothing => {
-                    if n < 2 && look.free.is_none() && self.is_free(&name, stat)? {
-                        look.free = Some(name);
-                    }
-                    continue;
-                }
+                Named::Nothing => continue,
                 Named::Irregular => {
-                    look.note(Found::Foreign, &name, has_bytes);
+                    look.note(Found::Foreign, &name, may_have_pair);
                     continue;
                 }
                 Named::Distrusted(why) => {
@@ -132,64 +130,75 @@ impl Opening<'_> {
                 Named::Trusted(file, there) => (file, there),
             };
             match self.judge(&file, name.path())? {
-                Judged::Newer(version) => look.note(Found::Newer(version), &name, has_bytes),
+                Judged::Newer(version) => look.note(Found::Newer(version), &name, may_have_pair),
                 Judged::Corrupt if there.len < layout::SUPERCHUNKS => {
-                    look.note(Found::Truncated, &name, has_bytes);
+                    look.note(Found::Truncated, &name, may_have_pair);
                 }
-                Judged::Corrupt => look.note(Found::Corrupt, &name, has_bytes),
+                Judged::Corrupt => look.note(Found::Corrupt, &name, may_have_pair),
                 Judged::Foreign => {
                     let found = self.what_is_foreign(&file, &there, name.path())?;
-                    look.note(found, &name, has_bytes);
+                    look.note(found, &name, may_have_pair);
                 }
                 Judged::Valid(superblock) => {
                     let mark = marker.as_ref();
                     let claim = self.claim_beside_others(&superblock, &there, stat, mark)?;
                     match claim {
-                        Claim::Ours | Claim::Restored => {
+                        Claim::Ours
+                        | Claim::Restored
+                        | Claim::Unmarked
+                        | Claim::PerhapsOriginals => {
                             let candidate = (name, file, there, superblock);
-                            self.look_at(candidate, claim, stat, &mut look)?;
+                            self.look_at(candidate, claim, (home, stat), &mut look)?;
                             return Ok(look);
                         }
                         Claim::Contested => look.note(Found::Contested, &name, has_bytes),
-                        Claim::Others => look.note(Found::OfAnotherFile, &name, has_bytes),
+                        Claim::RolledBack => look.note(Found::RolledBack, &name, has_bytes),
+                        Claim::Others => look.note(Found::OfAnotherFile, &name, may_have_pair),
                     }
                 }
             }
         }
         // What may be this file's, and may not be looked at, is not taken for nothing. A link has been put
         // there: that is said in any case.
-        let is_trap = |why: &Distrust| !matches!(why, Distrust::IsOwnedBy { .. });
-        if let Some((name, why)) = distrusted.filter(|(_, why)| has_bytes || is_trap(why)) {
+        let is_trap = |why: &Distrust| matches!(why, Distrust::IsLink | Distrust::IsMountedAlone);
+        if let Some((name, why)) = distrusted.filter(|(_, why)| may_have_pair || is_trap(why)) {
             return Err(self.distrusted(&name, why));
         }
         let is_plain = matches!(look.found, Found::Nothing | Found::OfAnotherFile | Found::Foreign);
         if marker.is_none() && stat.len > 0 && is_plain {
-            self.search(stat, &mut look)?;
+            self.search(home, stat, &mut look)?;
         }
         Ok(look)
     }
 
-    /// A name for a new reflection file, under which nothing lies, nor a journal beside it.
-    pub(super) fn free_name(&self, home: &FileStat) -> Result<Option<Name>> {
-        for name in self.own_names(&identity_of(home)) {
-            let there = self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
-            if there.is_none() && self.is_free(&name, home)? {
+    /// The first name that a new reflection file may have, of those that are left. Reports a link in the place of
+    /// what is to be made.
+    pub(super) fn next_free(
+        &self,
+        names: &mut impl Iterator<Item = Name>,
+        home: &FileStat,
+    ) -> Result<Option<Name>> {
+        for name in names {
+            if self.is_free(&name, home)? {
                 return Ok(Some(name));
             }
         }
         Ok(None)
     }
 
-    /// Whether a new reflection file may have the name: no journal lies beside it, which would be another's,
-    /// and no trap in the place of what is to be made.
+    /// Whether a new reflection file may have the name: nothing lies there, and no journal beside it, which
+    /// would be another's.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
+        if self.platform.stat_name(name).map_err(self.io("look up", name.path()))?.is_some() {
+            return Ok(false);
+        }
         for (name, may_lie_there) in
-            [(Companions::new(name.clone()).journal, false), (self.unfinished_name(home), true)]
+            [(Companions::new(name.clone()).journal, false), (name.with_suffix(UNFINISHED), true)]
         {
             match self.open_trusted(&name, home) {
                 Ok(Named::Nothing) => {}
                 Ok(Named::Trusted(..)) if may_lie_there => {}
-                Ok(Named::Distrusted(why @ (Distrust::IsLink | Distrust::HasLinks(_)))) => {
+                Ok(Named::Distrusted(why @ Distrust::IsLink)) => {
                     return Err(self.distrusted(&name, why));
                 }
                 Ok(_) => return Ok(false),
@@ -216,19 +225,24 @@ impl Opening<'_> {
         &self,
         (name, file, there, superblock): (Name, File, FileStat, Superblock),
         claim: Claim,
-        home: &FileStat,
+        (home_file, home): (&File, &FileStat),
         look: &mut Look,
     ) -> Result<()> {
         look.companions = Companions::new(name.clone());
-        look.is_ours = true;
+        look.is_ours = claim != Claim::PerhapsOriginals;
         look.is_restored = claim == Claim::Restored;
+        match claim {
+            Claim::Unmarked => look.mark = Mark::Gone,
+            Claim::PerhapsOriginals => look.mark = Mark::OfSnapshot,
+            _ => {}
+        }
         let restored = look.is_restored.then_some(match look.mark {
             Mark::None => Restored::Bare,
             _ => Restored::WithAttributes,
         });
         let how = (self.cache_is_there(&superblock, look.is_restored), restored);
         let (mut found, lengths) =
-            self.judge_pair(&file, name.path(), home, &there, &superblock, how)?;
+            self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?;
         if let Found::OfThisFile { state, .. } = &mut found
             && let (Use::Died | Use::Undone, Some(base)) = (*state, superblock.durable.base())
         {
@@ -243,8 +257,14 @@ impl Opening<'_> {
                 }
             }
         }
-        let is_too_long_or_short =
-            matches!(found, Found::OfThisFile { home: Home::TooShort | Home::Changed, .. });
+        let is_too_long_or_short = match (&found, superblock.state) {
+            (Found::OfThisFile { home: Home::TooShort, .. }, _) => true,
+            (Found::OfThisFile { home: Home::Changed, .. }, State::Clean(closed)) => {
+                home.len != closed.len
+            }
+            (Found::OfThisFile { home: Home::Changed, .. }, _) => true,
+            _ => false,
+        };
         if restored == Some(Restored::Bare) && is_too_long_or_short {
             // The name alone connects the two, and the length does not: it is another file's.
             look.is_ours = false;
@@ -281,9 +301,8 @@ impl Opening<'_> {
     /// What a whole superblock says about this home file.
     fn judge_pair(
         &self,
-        file: &File,
-        path: &Path,
-        home: &FileStat,
+        (file, path): (&File, &Path),
+        (home_file, home): (&File, &FileStat),
         reflection: &FileStat,
         superblock: &Superblock,
         (same_boot, restored): (bool, Option<Restored>),
@@ -332,7 +351,12 @@ impl Opening<'_> {
                     // A restored file has its own time, or that of its copy. (The time of its inode
                     // changes by a rename and by permissions as well, which change no byte.)
                     let keeps_time = restored != Some(Restored::Bare);
-                    home.len != closed.len || keeps_time && moment(home.mtime) != closed.mtime
+                    let is_other = if keeps_time {
+                        moment(home.mtime) != closed.mtime
+                    } else {
+                        self.is_of_another_sum(home_file, home.len, closed.sum)?
+                    };
+                    home.len != closed.len || is_other
                 }
                 // In use: times tell nothing, but nobody but us makes the file longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
@@ -347,6 +371,14 @@ impl Opening<'_> {
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
+    }
+
+    /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over a part of
+    /// them tells.
+    fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
+        let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
+        let sum = sample(self.platform, home, len).map_err(self.io("read", self.path))?;
+        Ok(sum != closed)
     }
 
     /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the files lie

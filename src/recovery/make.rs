@@ -7,10 +7,10 @@ use super::{Opening, UNFINISHED};
 use crate::engine::session::{
     Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
 };
-use crate::error::{Distrust, Error, Result};
+use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
-use crate::format::marker::{self, Marker};
-use crate::format::superblock::{DurablePoints, Moment, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::marker::{self, Marker, Sessions};
+use crate::format::superblock::{DurablePoints, SUPERBLOCK_LEN, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
@@ -19,29 +19,66 @@ use crate::units::PAGE;
 use std::io;
 use std::path::Path;
 
+/// A reflection file that this opening has made.
+pub(super) struct Made {
+    pub file: File,
+    pub superblock: Superblock,
+    /// What the file is known by.
+    pub there: FileStat,
+}
+
 impl Opening<'_> {
-    /// Makes the home file as long as it is to be, and a reflection file for it. Under another name
-    /// first: under its own it is whole or not there.
+    /// Makes the home file as long as it is to be, and a reflection file for it: under `first`, or under
+    /// the next free name, where other openings are faster.
     pub(super) fn make_reflection(
+        &self,
+        home: &File,
+        stat: &FileStat,
+        first: &Name,
+        len: u64,
+    ) -> Result<(Name, Made)> {
+        if let Some(made) = self.make_reflection_of(home, stat, first, len)? {
+            return Ok((first.clone(), made));
+        }
+        let mut names = self.new_names(stat);
+        while let Some(name) = self.next_free(&mut names, stat)? {
+            if name.name() == first.name() {
+                continue;
+            }
+            if let Some(made) = self.make_reflection_of(home, stat, &name, len)? {
+                return Ok((name, made));
+            }
+        }
+        Err(self.mismatch(first.path(), Mismatch::Foreign))
+    }
+
+    /// Makes a reflection file of this name. Under another name first: under its own it is whole or not
+    /// there. `None`: another opening has the name.
+    fn make_reflection_of(
         &self,
         home: &File,
         stat: &FileStat,
         name: &Name,
         len: u64,
-        durable: DurablePoints,
-    ) -> Result<(File, Superblock, FileStat)> {
+    ) -> Result<Option<Made>> {
         let platform = self.platform;
-        let new_name = self.unfinished_name(stat);
+        let new_name = name.with_suffix(UNFINISHED);
         let new = new_name.path().to_owned();
-        self.remove_leftover(&new_name, stat)?;
+        if !self.remove_leftover(&new_name, stat)? {
+            return Ok(None);
+        }
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
-        let refused = |e| Error::of_companion(self.path, &new, "create", e);
-        let file = platform.open(&new_name, how).map_err(refused)?;
+        let file = match platform.open(&new_name, how) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            other => other.map_err(|e| Error::of_companion(self.path, &new, "create", e))?,
+        };
         let there = self.stat_made(&new_name, &file)?;
         let mut unfinished = self.undo_making(&new_name, there);
         // Held until the pair is closed: an opening of another home file takes the file for no leftover.
         if !platform.try_lock(&file).map_err(self.io("lock", &new))? {
-            return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
+            // That opening took it for one between the two calls, and removes it.
+            unfinished.keep();
+            return Ok(None);
         }
         self.own_like_home(&file, &new, stat)?;
         let superblock = Superblock {
@@ -53,7 +90,9 @@ impl Opening<'_> {
             boot_id: self.cache.boot_id,
             cache: cache_parts(&self.cache),
             name: self.home_name(),
-            durable,
+            // Nothing counts in it before the home file has its mark.
+            durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
+            is_marked: false,
         };
         // While they are empty: later it does not count. Where it cannot be had, a full disk can be a
         // SIGBUS, and nothing else changes.
@@ -92,7 +131,10 @@ impl Opening<'_> {
             MadeNotSynced,
             platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?
         );
-        platform.rename(&new_name, name).map_err(self.io("rename", &new))?;
+        match platform.rename(&new_name, name) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            other => other.map_err(self.io("rename", &new))?,
+        }
         unfinished.keep();
         let folders = || -> Result<()> {
             platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
@@ -109,31 +151,24 @@ impl Opening<'_> {
         folders().inspect_err(|_| {
             let _best_effort = remove_if_is(platform, name, &there);
         })?;
-        Ok((file, superblock, there))
+        Ok(Some(Made { file, superblock, there }))
     }
 
-    /// The name of a reflection file that is being made: by inode and birth, so that openings of files of
-    /// several volumes do not meet at it.
-    pub(super) fn unfinished_name(&self, home: &FileStat) -> Name {
-        let [_, by_birth] = self.own_names(&identity_of(home));
-        by_birth.with_suffix(UNFINISHED)
-    }
-
-    /// Removes what an opening has left that died while it made a reflection file of this name.
-    fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<()> {
+    /// Removes what an opening has left that died while it made a reflection file of this name. `false`:
+    /// another opening makes one just now, for another home file.
+    fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<bool> {
         let file = match self.open_trusted(name, home)? {
-            Named::Nothing => return Ok(()),
+            Named::Nothing => return Ok(true),
             Named::Trusted(file, _) => file,
-            Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
-            Named::Distrusted(why) => return Err(self.distrusted(name, why)),
+            Named::Distrusted(why @ Distrust::IsLink) => return Err(self.distrusted(name, why)),
+            Named::Irregular | Named::Distrusted(_) => return Ok(false),
         };
         if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
-            // Another opening makes it just now, for another home file.
-            return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
+            return Ok(false);
         }
         remove_own(self.platform, name, &file)
             .map_err(|e| Error::of_companion(self.path, name.path(), "remove", e))?;
-        Ok(())
+        Ok(true)
     }
 
     /// Has a file that is new and empty written to in place, where the file system lets itself be told so.
@@ -153,7 +188,7 @@ impl Opening<'_> {
         (last, session): (Superblock, u64),
         home: &FileStat,
         medium: Medium,
-        durable: DurablePoints,
+        (durable, is_marked): (DurablePoints, bool),
     ) -> Result<Superblock> {
         let superblock = Superblock {
             durable,
@@ -165,6 +200,7 @@ impl Opening<'_> {
             identity: identity_of(home),
             own: identity_of(&self.stat(reflection.file(), reflection.path())?),
             name: self.home_name(),
+            is_marked,
             ..last
         };
         write_superblock(platform, reflection, &superblock)?;
@@ -179,34 +215,50 @@ impl Opening<'_> {
         Ok(superblock)
     }
 
-    /// Puts the mark on the home file, where the file system has attributes.
+    /// Puts the mark on the home file, durably but on RAM. `false`: the file system has no attributes.
     pub(super) fn set_marker(
         &self,
         home: &MappedFile,
-        superblock: &Superblock,
-        named_after: Option<(u64, Option<Moment>)>,
+        stat: &FileStat,
+        reflection: &MappedFile,
+        (uuid, sessions): ([u8; 16], Sessions),
+        name: &Name,
         medium: Medium,
-    ) -> Result<()> {
-        let marker = Marker::new(superblock.uuid, &superblock.identity);
-        let value = Marker { named_after, ..marker }.encode();
+    ) -> Result<bool> {
+        let there = self.stat(reflection.file(), reflection.path())?;
+        // On one volume the two are rolled back together.
+        let lies_elsewhere = there.dev != stat.dev;
+        let marker = Marker {
+            named: self.named(name, stat),
+            sessions: lies_elsewhere.then_some(sessions),
+            ..Marker::new(uuid, &identity_of(stat))
+        };
+        let value = marker.encode();
         let known = self
             .platform
             .get_xattr(home.file(), marker::NAME)
             .map_err(self.io("read the attribute", self.path))?;
         if known.as_deref() == Some(&value[..]) {
-            return Ok(());
+            return Ok(true);
         }
         let marked = self
             .platform
             .set_xattr(home.file(), marker::NAME, &value)
             .map_err(self.io("set the attribute", self.path))?;
         if marked && medium != Medium::Ram {
-            home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
-                // Opening fails, and a mark whose reflection file is removed means lost bytes.
-                let _best_effort = self.platform.remove_xattr(home.file(), marker::NAME);
-            })?;
+            // The mark is durable before the superblock that says so.
+            unless!(
+                MarkNotSynced,
+                home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
+                    // Opening fails, and a mark whose reflection file is removed means lost bytes.
+                    if known.is_none() {
+                        let _best_effort =
+                            self.platform.remove_xattr(home.file(), marker::NAME);
+                    }
+                })?
+            );
         }
-        Ok(())
+        Ok(marked)
     }
 
     /// Removes what the caller does not want. The mark first, and durably: a mark without a
@@ -224,6 +276,30 @@ impl Opening<'_> {
         // What is not certainly this home file's may be another's, with bytes that are nowhere else.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
+        if let (true, Some(file), Some(last)) = (is_ours, &found.file, &found.superblock)
+            && matches!(found.found, Found::OfThisFile { .. })
+            && !planted!(DiscardedNotEmptied)
+        {
+            // Without its mark it would be refused: from here on nothing in it counts.
+            let path = found.companions.reflection.path();
+            let emptied =
+                Superblock { session: last.session + 1, state: State::Emptied, ..last.clone() };
+            let at = layout::SUPERBLOCKS[emptied.copy_index()];
+            self.platform
+                .write_at(file, FileId::Reflection, &emptied.encode(), at)
+                .map_err(|e| Error::io_at("write the superblock", path, at, e))?;
+            self.platform
+                .sync_all(file, FileId::Reflection)
+                .map_err(self.io("sync", path))?;
+        }
+        if let Some(earlier) = &found.of_earlier {
+            // Its reflection file stays, and does not refuse this file again.
+            let mut all = self.discarded(home)?;
+            all.push(*earlier);
+            self.platform
+                .set_xattr(home, marker::DISCARDED, all.as_flattened())
+                .map_err(self.io("set the attribute", self.path))?;
+        }
         if planted!(DiscardMarkLast) && is_ours {
             self.remove_companions(&found.companions, stat, &uuid)?;
         }

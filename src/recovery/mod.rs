@@ -32,6 +32,7 @@ use crate::engine::{Engine, Setup, clean_up};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
+use crate::format::marker::{self, Sessions};
 use crate::format::superblock::{DurableBase, DurablePoints, State};
 use crate::mutant::{planted, unless};
 use crate::options::Options;
@@ -115,18 +116,18 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     // A file that is too long, or has no name for its companions, is refused before anything is removed
     // for it.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
-    let companions = opening.companions_of(&found, &stat, is_fresh)?;
+    let mut companions = opening.companions_of(&found, &stat, is_fresh)?;
     if decision == Decision::Discard {
         opening.discard(&home.file, &stat, &found)?;
     }
     if is_fresh {
         found.superblock = None;
     }
-    let reflection_path = companions.reflection.path();
     // Files that must not stay if anything from here on fails. The reflection file goes first: one that
     // is in use and has no journal would be refused, a journal alone is nothing.
     let mut made_journal = None;
     let mut made = None;
+    let mut marked = None;
     let (reflection_file, superblock) = match found.superblock.zip(found.file) {
         Some((superblock, file)) => (file, superblock),
         None => {
@@ -134,22 +135,18 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
                 let step = Step::Lengthened(opening.another(&home.file)?);
                 home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
             }
-            let not_yet = if opening.may_keep_durable_points() {
-                DurablePoints::NotYet
-            } else {
-                DurablePoints::None
-            };
-            let (file, superblock, there) = opening.make_reflection(
+            let (name, pair) = opening.make_reflection(
                 &home.file,
                 &stat,
                 &companions.reflection,
                 lengths.len,
-                not_yet,
             )?;
-            made = Some(opening.undo_making(&companions.reflection, there));
-            (file, superblock)
+            made = Some(opening.undo_making(&name, pair.there));
+            companions = Companions::new(name);
+            (pair.file, pair.superblock)
         }
     };
+    let reflection_path = companions.reflection.path();
     // Nobody opens the reflection file for a home file, here or in another process.
     let found_stat = opening.stat(&reflection_file, reflection_path)?;
     let reflection_registration =
@@ -244,16 +241,34 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         pair.begin_durable_words(lengths.len)?;
     }
     let points = opening.durable_points(keeps, lengths.len);
-    let superblock = if is_fresh && superblock.durable == points {
-        superblock
-    } else {
-        if !is_fresh && let Some(undo) = &mut made_journal {
-            // A pair that was there before may say from here on that it has a journal.
-            undo.keep();
-        }
-        let last = (superblock, session);
-        opening.begin_session(&platform, &reflection, last, &stat, medium, points)?
+    if !is_fresh && let Some(undo) = &mut made_journal {
+        // A pair that was there before may say from here on that it has a journal.
+        undo.keep();
+    }
+    let set_marker = || {
+        let sessions = Sessions { before: superblock.session, begun: session };
+        let of_pair = (superblock.uuid, sessions);
+        let name = &companions.reflection;
+        opening.set_marker(&home_file, &stat, &reflection, of_pair, name, medium)
     };
+    // Before the superblock that says that the pair is in use: so a home file without a mark has no pair.
+    // The superblock of a restored one names another home file until then, and a mark would hide that.
+    let mark_comes_last = found.is_restored || planted!(MarkLast);
+    let mut is_marked = false;
+    if !mark_comes_last && !planted!(OpenNotMarked) {
+        is_marked = set_marker()?;
+        if is_fresh {
+            let step = Step::Marked(opening.another(&home.file)?);
+            marked = Some(UndoUnlessKept::new(opening.platform, step));
+        }
+    }
+    let last = (superblock.clone(), session);
+    let says = (points, is_marked);
+    let begun = opening.begin_session(&platform, &reflection, last, &stat, medium, says)?;
+    if mark_comes_last {
+        set_marker()?;
+    }
+    let superblock = begun;
     if !keeps && had_points {
         // Of a session that kept durable points; this one says that it does not.
         opening.remove_journal(&companions.journal, &stat, &superblock.uuid)?;
@@ -280,10 +295,6 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         unless!(OpenHighWaterNotDrained, platform.drain());
         lengths.high_water = lengths.len;
     }
-    unless!(OpenNotMarked, {
-        let named_after = opening.named_after(&companions.reflection, &stat);
-        opening.set_marker(&home_file, &superblock, named_after, medium)?;
-    });
     let durable = match journal {
         Some(journal) => {
             let journal = opening.begin_journal(journal, &superblock)?;
@@ -314,7 +325,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         sync_every: options.sync_every,
     });
     engine.begin_interval()?;
-    for undo in [&mut home.if_it_fails, &mut made, &mut made_journal].into_iter().flatten() {
+    let steps = [&mut home.if_it_fails, &mut made, &mut marked, &mut made_journal];
+    for undo in steps.into_iter().flatten() {
         undo.keep();
     }
     // From here on by closing the pair.
@@ -349,6 +361,8 @@ enum Step {
     Made(Name, FileStat),
     /// The empty home file was given a length.
     Lengthened(File),
+    /// The home file got a mark, and had no pair before.
+    Marked(File),
 }
 
 impl<'a> UndoUnlessKept<'a> {
@@ -367,6 +381,7 @@ impl Drop for UndoUnlessKept<'_> {
         let _best_effort = match &self.step {
             Some(Step::Made(name, there)) => remove_if_is(self.platform, name, there).map(drop),
             Some(Step::Lengthened(file)) => self.platform.set_file_len(file, FileId::Home, 0),
+            Some(Step::Marked(file)) => self.platform.remove_xattr(file, marker::NAME),
             None => Ok(()),
         };
     }
@@ -468,19 +483,17 @@ impl<'a> Opening<'a> {
 
     /// Where the companions are, or are to be made.
     fn companions_of(&self, found: &Look, home: &FileStat, is_fresh: bool) -> Result<Companions> {
-        let free = match &found.superblock {
-            _ if !is_fresh => return Ok(found.companions.clone()),
-            Some(superblock) if found.is_ours => {
-                let journal = &found.companions.journal;
-                if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
-                    return Ok(found.companions.clone());
-                }
-                // The reflection file goes, and another pair's journal stays beside its name.
-                self.free_name(home)?
+        if !is_fresh {
+            return Ok(found.companions.clone());
+        }
+        if let (Some(superblock), true) = (&found.superblock, found.is_ours) {
+            let journal = &found.companions.journal;
+            if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
+                return Ok(found.companions.clone());
             }
-            _ => found.free.clone(),
-        };
-        match free {
+            // The reflection file goes, and another pair's journal stays beside its name.
+        }
+        match self.next_free(&mut self.new_names(home), home)? {
             Some(name) => Ok(Companions::new(name)),
             // Other files have both names.
             None => Err(self.mismatch(found.companions.reflection.path(), Mismatch::Foreign)),
@@ -610,18 +623,6 @@ impl<'a> Opening<'a> {
     /// and where what is not synced is to be taken back.
     fn keeps_durable_points(&self, medium: Medium) -> bool {
         medium == Medium::PageCache || self.options.durability == Durability::AllOrNothing
-    }
-
-    /// The same before the medium is known.
-    fn may_keep_durable_points(&self) -> bool {
-        match self.forced {
-            Some(medium) => self.keeps_durable_points(medium),
-            None => {
-                let is_ram = |file_system| matches!(file_system, FileSystem::Ram(_));
-                !is_ram(self.home_lies_on) && !is_ram(self.dir_lies_on)
-                    || self.keeps_durable_points(Medium::Ram)
-            }
-        }
     }
 
     /// What a superblock says of durable points.

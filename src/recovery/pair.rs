@@ -14,6 +14,11 @@ pub(crate) enum Mark {
     OfThisFile,
     /// The attribute was made for another file, of which this is a copy.
     OfAnotherFile,
+    /// No attribute, and the reflection file of this very file says that there was one.
+    Gone,
+    /// As `OfThisFile`, and the pair was last opened on another device and by another path, while its
+    /// companions lie on a third one: this may be a snapshot, and the companions the original's.
+    OfSnapshot,
 }
 
 /// What was found in the reflection file's place.
@@ -31,6 +36,8 @@ pub(crate) enum Found {
     /// A whole reflection file that says that it is this home file's, and the mark or its own identity says
     /// that it is not.
     Contested,
+    /// A whole reflection file of this home file, of another time than the mark.
+    RolledBack,
     /// No reflection file in its place, but one that names a home file of this name.
     OfEarlierFile,
     /// A whole reflection file of this home file.
@@ -85,7 +92,15 @@ pub(crate) enum Decision {
 /// The table. Rows are tried by pattern, and no two patterns overlap.
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
+    let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
     match (mark, found) {
+        (Mark::Gone, Found::OfThisFile { .. }) => {
+            mismatch(Mismatch::MarkGone, wish, Some(with_mark(OnMismatch::Trust)))
+        }
+        (Mark::OfSnapshot, Found::OfThisFile { .. }) => {
+            mismatch(Mismatch::MayBeSnapshot, wish, Some(with_mark(OnMismatch::Trust)))
+        }
+        (Mark::Gone | Mark::OfSnapshot, _) => with_mark(wish),
         // What is another's stays where it is: the new reflection file gets another name.
         (Mark::None, Found::Nothing | Found::OfAnotherFile | Found::Foreign) => Fresh,
         (Mark::OfThisFile, Found::Nothing | Found::OfEarlierFile) => {
@@ -104,6 +119,7 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
         (_, Found::Corrupt) => mismatch(Mismatch::Corrupt, wish, None),
         (_, Found::Truncated) => mismatch(Mismatch::ReflectionTruncated, wish, None),
         (_, Found::Contested) => mismatch(Mismatch::Swapped, wish, None),
+        (_, Found::RolledBack) => mismatch(Mismatch::RolledBack, wish, None),
         // Whose it is was found out before: by uuid and mark, wherever both were moved to.
         (_, Found::OfThisFile { home, state }) => {
             match (home, state) {
@@ -138,8 +154,8 @@ fn mismatch(why: Mismatch, wish: OnMismatch, trusted: Option<Decision>) -> Decis
 mod tests {
     use super::*;
 
-    fn marks() -> [Mark; 3] {
-        [Mark::None, Mark::OfThisFile, Mark::OfAnotherFile]
+    fn marks() -> [Mark; 5] {
+        [Mark::None, Mark::OfThisFile, Mark::OfAnotherFile, Mark::Gone, Mark::OfSnapshot]
     }
 
     fn findings() -> Vec<Found> {
@@ -152,6 +168,7 @@ mod tests {
             Found::Emptied,
             Found::OfAnotherFile,
             Found::Contested,
+            Found::RolledBack,
             Found::OfEarlierFile,
         ];
         for home in [Home::AsItWas, Home::Changed, Home::TooShort] {
@@ -200,6 +217,7 @@ mod tests {
             ("truncated", |_, f| f == Found::Truncated, NO(M::ReflectionTruncated)),
             ("emptied", |_, f| f == Found::Emptied, Decision::Discard),
             ("contested", |_, f| f == Found::Contested, NO(M::Swapped)),
+            ("of another time", |_, f| f == Found::RolledBack, NO(M::RolledBack)),
             (
                 "marked, and another's in its place",
                 |m, f| m == Mark::OfThisFile && f == Found::OfAnotherFile,
@@ -260,7 +278,18 @@ mod tests {
         }
         for mark in marks() {
             for found in findings() {
-                let matching: Vec<&Row> = rows.iter().filter(|row| row.1(mark, found)).collect();
+                let in_doubt = match mark {
+                    Mark::Gone => Some(M::MarkGone),
+                    Mark::OfSnapshot => Some(M::MayBeSnapshot),
+                    _ => None,
+                };
+                if let (Some(why), Found::OfThisFile { .. }) = (&in_doubt, found) {
+                    let decision = decide(mark, found, OnMismatch::Refuse);
+                    assert_eq!(decision, Decision::Refuse(*why), "{mark:?} {found:?}");
+                    continue;
+                }
+                let row_of = if in_doubt.is_some() { Mark::OfThisFile } else { mark };
+                let matching: Vec<&Row> = rows.iter().filter(|row| row.1(row_of, found)).collect();
                 assert_eq!(matching.len(), 1, "{mark:?} {found:?}");
                 assert_eq!(
                     decide(mark, found, OnMismatch::Refuse),
@@ -285,6 +314,10 @@ mod tests {
                     }
                     Decision::Refuse(why) => {
                         assert_eq!(discard, Decision::Discard);
+                        if matches!(why, Mismatch::MarkGone | Mismatch::MayBeSnapshot) {
+                            assert_eq!(trust, decide(Mark::OfThisFile, found, OnMismatch::Trust));
+                            continue;
+                        }
                         let can_trust = matches!(why, Mismatch::HomeChanged | Mismatch::Restarted);
                         assert_eq!(matches!(trust, Decision::Refuse(_)), !can_trust);
                     }

@@ -64,6 +64,37 @@ fn a_pair_that_was_restored_together_opens_under_new_inode_numbers() {
     }
 }
 
+/// The home file was copied before a write and its companions after it, both without attributes. Slices of
+/// both times were read.
+#[test]
+fn a_home_file_that_was_copied_at_another_time_than_its_companions_is_refused() {
+    for len in [LEN, 4 << 20] {
+        let scratch = disk().scratch();
+        let (data, new) = (scratch.file("data"), scratch.file("new"));
+        fs::create_dir(&data).expect("a folder");
+        let path = data.join("state.dat");
+        let options = || options().len(len);
+        let file = options().open(&path).expect("open");
+        write_and_sync(&file);
+        file.deploy(0..len).expect("deploy");
+        file.close(CloseMode::Fast).expect("close");
+        let early = fs::read(&path).expect("read");
+        let file = options().open(&path).expect("open");
+        write_more(&file);
+        file.deploy(0..4096).expect("deploy");
+        file.close(CloseMode::Fast).expect("close");
+        copy_all(&data, &new, false);
+        let late = fs::read(&path).expect("read");
+        assert!(early != late);
+        let path = new.join("state.dat");
+        fs::write(&path, &early).expect("write");
+        let error = options().open(&path).expect_err("of two times");
+        assert!(matches!(error, Error::Mismatch { why: Mismatch::HomeChanged, .. }), "{error:?}");
+        fs::write(&path, &late).expect("write");
+        assert_eq!(state_of(&options().open(&path).expect("of one time")), "more");
+    }
+}
+
 /// The first opening after a restore left the companions under their old names, and the mark named the new
 /// inode only: the second opening did not find them.
 #[test]
@@ -261,10 +292,15 @@ fn an_inode_number_alone_proves_nothing_where_marks_are_kept() {
     change_superblocks(&companions_in(scratch.path())[0], |superblock| {
         superblock.identity.born = None;
     });
-    let before = Snapshot::of(scratch.path());
-    let error = options().open(&path).expect_err("perhaps another file");
-    assert!(matches!(error, Error::Mismatch { why: Mismatch::Swapped, .. }), "{error:?}");
-    before.assert_unchanged(scratch.path(), "an inode number");
+    let leftover = companions_in(scratch.path()).remove(0);
+    let [bytes, theirs] = [&path, &leftover].map(|path| fs::read(path).expect("read"));
+    let file = options().open(&path).expect("perhaps another file");
+    assert_ne!(file.reflection_path(), leftover);
+    write_more(&file);
+    file.close(CloseMode::Spatial).expect("close");
+    let now = fs::read(&path).expect("read");
+    assert!(now[..100] == bytes[..100] && now[104..] == bytes[104..], "its own bytes");
+    assert!(fs::read(&leftover).expect("read") == theirs, "the leftover stays");
 }
 
 fn change_superblocks(reflection: &Path, change: impl Fn(&mut Superblock)) {

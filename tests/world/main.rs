@@ -11,6 +11,7 @@
 mod common;
 
 mod identity;
+mod leftovers;
 mod mounts;
 mod owners;
 mod places;

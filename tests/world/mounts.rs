@@ -3,7 +3,7 @@
 //! Each test runs in a mount namespace of its own, on images that are mounted by loop devices.
 
 use super::*;
-use atomic_mmap::{Error, Medium, Survives};
+use atomic_mmap::{Error, Medium, Mismatch, OnMismatch, Survives};
 use common::{child_with_mounts, run};
 use std::fs::{self, File};
 use std::process::Command;
@@ -26,6 +26,8 @@ pub fn play(test: &str, base: &Path) {
         "two" => two_volumes_with_one_reflection_folder(base),
         "alone" => mounted_alone(base),
         "bind" => bind_mounts(base),
+        "back" => rolled_back(base),
+        "moved" => mounted_elsewhere(base),
         test => panic!("{test}"),
     }
 }
@@ -238,15 +240,133 @@ fn two_volumes_with_one_reflection_folder(base: &Path) {
     volumes[0].mount_image(&image, &beside);
     let path = beside.join("state.dat");
     let snapshot = |wish| options().reflection_dir(&common).on_mismatch(wish).open(&path);
-    let error = snapshot(atomic_mmap::OnMismatch::Refuse).expect_err("the original's");
+    let error = snapshot(OnMismatch::Refuse).expect_err("the original's");
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
-    drop(snapshot(atomic_mmap::OnMismatch::Discard).expect("its bytes as they are"));
+    drop(snapshot(OnMismatch::Discard).expect("its bytes as they are"));
     assert_eq!(state_of(&open(&volumes[0]).expect("untouched")), "paid");
 }
 
 #[test]
 fn one_reflection_folder_serves_several_volumes() {
     check("two");
+}
+
+/// A volume that can be set back to how it was.
+fn set_back(volume: &Volume, to: &Path) {
+    volume.unmount();
+    run(Command::new("cp").arg("--sparse=always").arg(to).arg(&volume.image));
+    volume.mount();
+}
+
+fn keep(volume: &Volume, as_file: &Path) {
+    volume.unmount();
+    run(Command::new("cp").arg("--sparse=always").arg(&volume.image).arg(as_file));
+    volume.mount();
+}
+
+/// The companions lie on another volume than the home file, and one of the two is set back: half of the
+/// slices of each state was read.
+fn rolled_back(base: &Path) {
+    let homes = Volume::new("ext4", base, "homes").expect("ext4");
+    let others = Volume::new("ext4", base, "companions").expect("ext4");
+    let open = |wish| {
+        let options = options().reflection_dir(&others.folder).on_mismatch(wish);
+        options.open(homes.state())
+    };
+    let (plain, old) = (base.join("plain.img"), base.join("old.img"));
+    let old_companions = base.join("old-companions.img");
+    fs::write(homes.state(), vec![b'x'; LEN as usize]).expect("write");
+    keep(&homes, &plain);
+    let file = open(OnMismatch::Refuse).expect("open");
+    write_and_sync(&file);
+    file.close(CloseMode::Fast).expect("close");
+    keep(&homes, &old);
+    keep(&others, &old_companions);
+    for _ in 0..2 {
+        let file = open(OnMismatch::Refuse).expect("open");
+        write_more(&file);
+        file.deploy(0..LEN).expect("half of it comes home");
+        write_more(&file);
+        file.close(CloseMode::Fast).expect("close");
+    }
+    let now = base.join("now.img");
+    keep(&homes, &now);
+    // The home file's volume.
+    set_back(&homes, &old);
+    for wish in [OnMismatch::Refuse, OnMismatch::Trust] {
+        let error = open(wish).expect_err("of another time");
+        assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
+    }
+    // To a time before the pair was made: it is complete.
+    set_back(&homes, &plain);
+    let leftover = companions_in(&others.folder).remove(0);
+    let file = open(OnMismatch::Refuse).expect("a plain file");
+    assert_eq!(state_of(&file), "xxxx");
+    drop(file);
+    assert!(leftover.exists(), "it may be another's");
+    // Back to where it was: both go together again.
+    set_back(&homes, &now);
+    let file = open(OnMismatch::Refuse).expect("both of one time");
+    assert_eq!(state_of(&file), "more");
+    file.close(CloseMode::Fast).expect("close");
+    // The companions' volume.
+    set_back(&others, &old_companions);
+    let error = open(OnMismatch::Refuse).expect_err("of another time");
+    assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
+    let bytes = fs::read(homes.state()).expect("read");
+    drop(open(OnMismatch::Discard).expect("its bytes as they are"));
+    assert!(fs::read(homes.state()).expect("read") == bytes);
+    drop(open(OnMismatch::Refuse).expect("a plain file"));
+    homes.unmount();
+    others.unmount();
+}
+
+#[test]
+fn a_volume_that_was_set_back_under_companions_elsewhere_is_recognised() {
+    check("back");
+}
+
+/// A disk is mounted at another place, and its companions lie in a folder of another volume. The only
+/// advice was to lose what they hold.
+fn mounted_elsewhere(base: &Path) {
+    let common = base.join("common");
+    fs::create_dir(&common).expect("a folder");
+    for (end, wish) in [("trust", OnMismatch::Trust), ("discard", OnMismatch::Discard)] {
+        let volume = Volume::new("ext4", base, end).expect("ext4");
+        let open = |path: &Path, wish| {
+            options().reflection_dir(&common).on_mismatch(wish).open(path)
+        };
+        let file = open(&volume.state(), OnMismatch::Refuse).expect("open");
+        write_and_sync(&file);
+        file.close(CloseMode::Fast).expect("close");
+        let before = companions_in(&common);
+        volume.unmount();
+        // Takes the loop device, so that the volume gets another one.
+        let other = Volume::new("ext4", base, &format!("{end}-in-the-way")).expect("ext4");
+        let elsewhere = base.join(format!("{end}-elsewhere"));
+        fs::create_dir(&elsewhere).expect("a folder");
+        volume.mount_image(&volume.image, &elsewhere);
+        let path = elsewhere.join("state.dat");
+        let error = open(&path, OnMismatch::Refuse).expect_err("perhaps a snapshot");
+        let is_told = matches!(error, Error::Mismatch { why: Mismatch::MayBeSnapshot, .. });
+        assert!(is_told, "{error:?}");
+        let file = open(&path, wish).expect("the caller knows");
+        let expected = if wish == OnMismatch::Trust { "paid" } else { "\0\0\0\0" };
+        assert_eq!(state_of(&file), expected);
+        drop(file);
+        let left = if wish == OnMismatch::Trust { vec![] } else { before };
+        assert_eq!(companions_in(&common), left);
+        drop(open(&path, OnMismatch::Refuse).expect("a plain file"));
+        unmount(&elsewhere);
+        other.unmount();
+        fs::remove_dir_all(&common).expect("remove");
+        fs::create_dir(&common).expect("a folder");
+    }
+}
+
+#[test]
+fn a_volume_that_is_mounted_elsewhere_is_opened_on_the_callers_word() {
+    check("moved");
 }
 
 /// `docker run -v /srv/state.dat:/app/state.dat`

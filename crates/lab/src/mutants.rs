@@ -438,7 +438,10 @@ fn fate(mutant: Mutant) -> Fate {
         MadeNotSynced | MadeFolderNotSynced | OpenNotMarked => {
             by(test("steps", "a_pair_is_whole_and_named"))
         }
-        DiscardMarkLast | ChangedHomeTaken => by(test("steps", "what_is_discarded")),
+        DiscardMarkLast | DiscardedNotEmptied | ChangedHomeTaken => {
+            by(test("steps", "what_is_discarded"))
+        }
+        MarkLast | MarkNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
         OpenNotCleanedUp
         | OpenHighWaterFirst
         | OpenZeroesNotDrained
