@@ -104,13 +104,7 @@ fn the_document_and_the_encoders_agree() {
         ]),
     };
     let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
-    let marker = Marker {
-        uuid: *b"0123456789abcdef",
-        inode: 3,
-        born,
-        named: None,
-        sessions: None,
-    };
+    let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born, named: None, sessions: None };
     let in_place = Undo {
         sequence: Sequence::from_bits(2),
         body: UndoBody::InPlace(vec![InPlacePage {

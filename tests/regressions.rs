@@ -1219,7 +1219,8 @@ fn a_discard_that_has_no_name_for_companions_removes_no_mark() {
         let scratch = closed_pair(&ground, LEN);
         let path = scratch.file("state.dat");
         let [first, second] = companions_of(&path).map(|name| scratch.file(&name));
-        let further = (2..16).map(|n| second.with_file_name(format!("{}-{n:x}", companions_of(&path)[1])));
+        let further =
+            (2..16).map(|n| second.with_file_name(format!("{}-{n:x}", companions_of(&path)[1])));
         let reflection = OpenOptions::new().write(true).open(&first).expect("open");
         for block in layout::SUPERBLOCKS {
             reflection.write_all_at(&[0xEE; 24], block + 200).expect("damage");

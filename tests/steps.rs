@@ -252,7 +252,10 @@ fn what_is_discarded_says_so_and_loses_its_mark_first() {
         traced.steps();
         let file = traced.open(OnMismatch::Discard);
         let table: Vec<&str> =
-            ["superblock 0", "sync Reflection", "unmark", "sync Home", "=remove", "remove"].into_iter().chain(MAKING).collect();
+            ["superblock 0", "sync Reflection", "unmark", "sync Home", "=remove", "remove"]
+                .into_iter()
+                .chain(MAKING)
+                .collect();
         traced.assert_steps(&table, "discarding");
         drop(file);
     }

@@ -92,7 +92,8 @@ impl Marker {
             return bytes;
         }
         // Inode 0 is no file's.
-        let Key { inode, born, index } = self.named.unwrap_or(Key { inode: 0, born: None, index: 0 });
+        let Key { inode, born, index } =
+            self.named.unwrap_or(Key { inode: 0, born: None, index: 0 });
         push(inode, born);
         bytes.extend(index.to_le_bytes());
         bytes.extend(u32::from(self.sessions.is_some()).to_le_bytes());
@@ -114,8 +115,13 @@ impl Marker {
             (number(at), (small(at + 20) != 0).then_some(born))
         };
         let (inode, born) = file(16);
-        let mut marker =
-            Marker { uuid: std::array::from_fn(|i| bytes[i]), inode, born, named: None, sessions: None };
+        let mut marker = Marker {
+            uuid: std::array::from_fn(|i| bytes[i]),
+            inode,
+            born,
+            named: None,
+            sessions: None,
+        };
         if bytes.len() == LONG_LEN {
             let (inode, born) = file(LEN);
             let at = LEN + FILE_LEN;

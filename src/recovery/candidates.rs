@@ -200,9 +200,7 @@ impl Opening<'_> {
     /// Whether an inode number alone connects the two, of a file system that keeps marks: the number may
     /// have been given to another file since.
     fn lacks_its_mark(&self, superblock: &Superblock, home: &FileStat) -> bool {
-        !is_born(superblock, home)
-            && self.home_keeps_marks.get()
-            && !planted!(InodeAloneBelieved)
+        !is_born(superblock, home) && self.home_keeps_marks.get() && !planted!(InodeAloneBelieved)
     }
 
     /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its place.

@@ -252,8 +252,7 @@ impl Opening<'_> {
                 home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
                     // Opening fails, and a mark whose reflection file is removed means lost bytes.
                     if known.is_none() {
-                        let _best_effort =
-                            self.platform.remove_xattr(home.file(), marker::NAME);
+                        let _best_effort = self.platform.remove_xattr(home.file(), marker::NAME);
                     }
                 })?
             );
@@ -288,9 +287,7 @@ impl Opening<'_> {
             self.platform
                 .write_at(file, FileId::Reflection, &emptied.encode(), at)
                 .map_err(|e| Error::io_at("write the superblock", path, at, e))?;
-            self.platform
-                .sync_all(file, FileId::Reflection)
-                .map_err(self.io("sync", path))?;
+            self.platform.sync_all(file, FileId::Reflection).map_err(self.io("sync", path))?;
         }
         if let Some(earlier) = &found.of_earlier {
             // Its reflection file stays, and does not refuse this file again.

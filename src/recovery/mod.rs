@@ -135,12 +135,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
                 let step = Step::Lengthened(opening.another(&home.file)?);
                 home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
             }
-            let (name, pair) = opening.make_reflection(
-                &home.file,
-                &stat,
-                &companions.reflection,
-                lengths.len,
-            )?;
+            let (name, pair) =
+                opening.make_reflection(&home.file, &stat, &companions.reflection, lengths.len)?;
             made = Some(opening.undo_making(&name, pair.there));
             companions = Companions::new(name);
             (pair.file, pair.superblock)

@@ -333,9 +333,8 @@ fn mounted_elsewhere(base: &Path) {
     fs::create_dir(&common).expect("a folder");
     for (end, wish) in [("trust", OnMismatch::Trust), ("discard", OnMismatch::Discard)] {
         let volume = Volume::new("ext4", base, end).expect("ext4");
-        let open = |path: &Path, wish| {
-            options().reflection_dir(&common).on_mismatch(wish).open(path)
-        };
+        let open =
+            |path: &Path, wish| options().reflection_dir(&common).on_mismatch(wish).open(path);
         let file = open(&volume.state(), OnMismatch::Refuse).expect("open");
         write_and_sync(&file);
         file.close(CloseMode::Fast).expect("close");

@@ -453,11 +453,16 @@ fn fate(mutant: Mutant) -> Fate {
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
         CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
         SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
+        SumNotCompared => by(test("world", "a_home_file_that_was_copied_at_another")),
+        UnmarkedMayHavePair => by(test("world", "a_plain_file_opens_beside")),
+        UnmarkedTaken => by(test("world", "a_mark_that_is_gone")),
+        RollBackTaken => by(test("world", "a_volume_that_was_set_back")),
         InodeAloneBelieved | DiscardedAnyones | OwnerNotCompared | BootIdAloneBelieved => {
             by(EVERY_CASE)
         }
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),
-        LinkFollowed | HardLinkTaken => by(test("world", "a_link_in_the_place_of_a_companion")),
+        LinkFollowed => by(test("world", "a_link_in_the_place_of_a_companion")),
+        HardLinkTaken => by(EVERY_CASE),
         CompanionNotOwned => by(test("world", "companions_belong_to_the_owner")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),

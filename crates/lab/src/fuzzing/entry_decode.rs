@@ -15,7 +15,7 @@ use atomic_mmap::testing::entry::{
     SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
-use atomic_mmap::testing::marker::Marker;
+use atomic_mmap::testing::marker::{Key, Marker, Sessions};
 use atomic_mmap::testing::superblock::{
     self, Cache, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
 };
@@ -363,6 +363,7 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
             len: input.number(8),
             mtime: moment(input),
             ctime: moment(input),
+            sum: (input.byte() & 1 == 1).then(|| input.number(4) as u32),
         }),
     };
     let born = (input.byte() & 1 == 1).then(|| moment(input));
@@ -386,12 +387,21 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
             2 => DurablePoints::AfterRestart(DurableBase { len: input.number(8) }),
             _ => DurablePoints::AfterDeath(DurableBase { len: input.number(8) }),
         },
+        is_marked: input.byte() & 1 == 1,
     }
 }
 
 fn superblock(input: &mut Input<'_>) {
     let block = a_superblock(input);
-    let mark = Marker::new(block.uuid, &block.identity);
+    let named = (input.byte() & 1 == 1 && block.own.inode != 0).then(|| Key {
+        inode: block.own.inode,
+        born: block.own.born,
+        index: input.number(4) as u32,
+    });
+    let number = |input: &mut Input<'_>| input.number(8) >> 1;
+    let sessions =
+        (input.byte() & 1 == 1).then(|| Sessions { before: number(input), begun: number(input) });
+    let mark = Marker { named, sessions, ..Marker::new(block.uuid, &block.identity) };
     assert_eq!(Marker::decode(&mark.encode()), Some(mark));
     assert!(mark.is_of(&block.identity));
     assert_eq!(Superblock::decode(&block.encode()), superblock::Copy::Valid(block));

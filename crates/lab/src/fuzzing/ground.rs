@@ -233,6 +233,10 @@ impl Slot {
         let file = OpenOptions::new().write(true).open(&self.home).expect("the home file");
         write(&file, &image.home);
         let platform = self.recorder.platform();
+        // What an image before was discarded for says nothing of this one.
+        platform
+            .remove_xattr(&of_platform(&file), marker::DISCARDED)
+            .expect("to remove the attribute");
         match &image.mark {
             Some(mark) => {
                 platform

@@ -115,6 +115,7 @@ pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, poi
                 2 => DurablePoints::AfterDeath(DurableBase { len }),
                 _ => DurablePoints::NotYet,
             },
+            is_marked: false,
         };
         reflection.write(&block.encode(), at);
     }

@@ -570,6 +570,7 @@ fn restart(image: &mut Image, chance: u8) {
             }
         }
     }
+    sums::repair_superblocks(reflection);
     if chance == 0 || !is_undone {
         return;
     }

@@ -53,6 +53,10 @@ pub(super) struct Superblock {
     own: Identity,
     closed_len: u64,
     mtime: Moment,
+    /// Of the home file when it was closed.
+    closed_sum: Option<u32>,
+    /// There was a mark before it was written.
+    is_marked: bool,
     cache: Cache,
     name: Vec<u8>,
     durable: u32,
@@ -124,6 +128,8 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
         own: Identity { device: 0, inode: word(bytes, 440), born: born(460, 448, 456) },
         closed_len: word(bytes, 120),
         mtime: moment(bytes, 128, 136),
+        closed_sum: (small(bytes, 500) != 0).then(|| small(bytes, 496)),
+        is_marked: small(bytes, 28) & 1 == 1,
         cache: Cache {
             boot: std::array::from_fn(|n| bytes[152 + n]),
             volume: word(bytes, 464),
@@ -281,7 +287,7 @@ pub fn journal_of(name: &str) -> String {
     format!("{name}.journal")
 }
 
-/// The names that the companion of a home file has: the second one where the first was taken.
+/// The first two names that the companion of a home file may have. Those after them end with a number.
 pub fn names_of(home: &Identity) -> [String; 2] {
     let usual = format!(".atomic-mmap.{:x}", home.inode);
     let Moment { seconds, nanos } = home.born.unwrap_or_default();
@@ -291,8 +297,11 @@ pub fn names_of(home: &Identity) -> [String; 2] {
 
 impl Around {
     fn has_free_name(&self, home: &Identity) -> bool {
-        names_of(home).iter().any(|name| {
-            !self.companions.contains_key(name) && !self.companions.contains_key(&journal_of(name))
+        let [usual, other] = names_of(home);
+        let further = (2..16).map(|n| format!("{other}-{n:x}"));
+        [usual, other.clone()].into_iter().chain(further).any(|name| {
+            !self.companions.contains_key(&name)
+                && !self.companions.contains_key(&journal_of(&name))
         })
     }
 }
@@ -386,6 +395,9 @@ enum Is {
     Ours,
     /// With its home file, from a backup: no page cache has stores to it.
     Restored,
+    /// Ours, and the mark of which it tells is gone.
+    Unmarked,
+    OfAnotherTime,
     Contested,
     Anothers,
 }
@@ -412,20 +424,33 @@ struct Folder<'a> {
 struct Mark {
     uuid: [u8; 16],
     file: Identity,
-    /// The file after which the companions are named.
-    named_after: Identity,
+    /// The file after which the companions are named, and which name of that.
+    named_after: (Identity, u32),
+    /// The sessions that a superblock beside it may have.
+    sessions: Option<[u64; 3]>,
 }
 
 impl Folder<'_> {
     fn mark(&self) -> Option<Mark> {
-        let mark = self.image.mark.as_ref().filter(|mark| [40, 64].contains(&mark.len()))?;
+        let mark = self.image.mark.as_ref().filter(|mark| [40, 88].contains(&mark.len()))?;
         let file = |at: usize| {
             let born = (small(mark, at + 20) != 0).then(|| moment(mark, at + 8, at + 16));
             Identity { device: 0, inode: word(mark, at), born }
         };
-        // After a restore the companions keep their names, and a second file says after whom.
-        let named_after = if mark.len() == 64 { file(40) } else { file(16) };
-        Some(Mark { uuid: std::array::from_fn(|n| mark[n]), file: file(16), named_after })
+        let mut named_after = (file(16), 0);
+        let mut sessions = None;
+        if mark.len() == 88 {
+            if word(mark, 40) != 0 {
+                named_after = (file(40), small(mark, 64));
+            }
+            let (before, begun) = (word(mark, 72), word(mark, 80));
+            if before >= NO_SESSION || begun >= NO_SESSION {
+                return None;
+            }
+            sessions = (small(mark, 68) != 0).then(|| [before, begun, begun + 1]);
+        }
+        let uuid = std::array::from_fn(|n| mark[n]);
+        Some(Mark { uuid, file: file(16), named_after, sessions })
     }
 
     fn identity(&self, name: &str) -> Identity {
@@ -474,6 +499,11 @@ impl Folder<'_> {
             let is_by_number = superblock.identity.born.is_none() || is.born.is_none();
             let lacks_mark = is_by_number && self.around.has_marks;
             return match names_home {
+                true if superblock.is_unfinished() && lacks_mark => Is::Anothers,
+                true if superblock.is_unfinished() => Is::Ours,
+                // The mark came first: without one this file has no pair.
+                true if superblock.is_marked && (is_copy || is_by_number) => Is::Anothers,
+                true if superblock.is_marked => Is::Unmarked,
                 true if lacks_mark || is_open_copy => Is::Contested,
                 true => Is::Ours,
                 false if is_copy && self.is_of_name(superblock) => self.unless_beside(superblock),
@@ -483,6 +513,11 @@ impl Folder<'_> {
         let says_the_same = same_file(&mark.file, &superblock.identity);
         match (mark.uuid == superblock.uuid, same_file(&mark.file, is), names_home) {
             (true, _, true) if is_open_copy => Is::Contested,
+            (true, true, true)
+                if mark.sessions.is_some_and(|fit| !fit.contains(&superblock.session)) =>
+            {
+                Is::OfAnotherTime
+            }
             (true, _, true) => Is::Ours,
             (true, false, false) if is_copy && says_the_same => self.unless_beside(superblock),
             (false, _, true) => Is::Contested,
@@ -519,9 +554,13 @@ impl Folder<'_> {
     fn judge(&self) -> (Option<Chosen>, Judged) {
         let mark = self.mark();
         let has_bytes = self.stat.len > 0 || mark.is_some();
+        // Where files have marks, one without has no pair.
+        let may_have_pair = mark.is_some() || has_bytes && !self.around.has_marks;
         let mut names = names_of(&self.stat.identity).to_vec();
-        if let Some(mark) = &mark {
-            names.extend(names_of(&mark.named_after));
+        if let Some(Mark { named_after: (file, index), .. }) = &mark {
+            let [usual, other] = names_of(file);
+            let further = (*index > 1).then(|| format!("{other}-{index:x}"));
+            names.extend([usual, other].into_iter().chain(further));
         }
         let mut found = Found::Nothing;
         for name in &names {
@@ -530,20 +569,24 @@ impl Folder<'_> {
                 Err(what) => what,
                 Ok(superblock) => match self.whose(name, &superblock, mark.as_ref()) {
                     Is::Contested => Found::Bad(Mismatch::Swapped),
+                    Is::OfAnotherTime => Found::Bad(Mismatch::RolledBack),
                     Is::Anothers => Found::Anothers,
-                    is => return self.judge_pair(name, superblock, is == Is::Restored),
+                    is => return self.judge_pair(name, superblock, is),
                 },
             };
-            let matters = has_bytes && matches!(what, Found::Bad(_));
+            let is_certain =
+                matches!(what, Found::Bad(Mismatch::Swapped | Mismatch::RolledBack)) && has_bytes;
+            let counts = is_certain || may_have_pair;
+            let matters = counts && matches!(what, Found::Bad(_));
             if found == Found::Nothing || matters {
-                found = if has_bytes { what } else { Found::Anothers };
+                found = if counts { what } else { Found::Anothers };
             }
         }
         let may_be_lost = mark.is_none() && self.stat.len > 0;
         if may_be_lost && !matches!(found, Found::Bad(_)) {
             match self.search(&names) {
-                Some(Searched::Found(name, superblock, is_restored)) => {
-                    return self.judge_pair(&name, superblock, is_restored);
+                Some(Searched::Found(name, superblock, is)) => {
+                    return self.judge_pair(&name, superblock, is);
                 }
                 Some(Searched::Earlier) => found = Found::Earlier,
                 None => {}
@@ -584,8 +627,8 @@ impl Folder<'_> {
                 continue;
             }
             match self.whose(name, &superblock, None) {
-                is @ (Is::Restored | Is::Ours) => {
-                    return Some(Searched::Found(name.clone(), superblock, is == Is::Restored));
+                is @ (Is::Restored | Is::Ours | Is::Unmarked) => {
+                    return Some(Searched::Found(name.clone(), superblock, is));
                 }
                 // A file that was renamed is no business of ours.
                 Is::Anothers if !self.lies_here(&superblock) => return Some(Searched::Earlier),
@@ -596,22 +639,45 @@ impl Folder<'_> {
     }
 
     /// What becomes of the pair.
-    fn judge_pair(
-        &self,
-        name: &str,
-        found: Superblock,
-        is_restored: bool,
-    ) -> (Option<Chosen>, Judged) {
-        let judged = self.judge_state(name, &found, is_restored, self.how.wish);
+    fn judge_pair(&self, name: &str, found: Superblock, is: Is) -> (Option<Chosen>, Judged) {
+        let is_restored = is == Is::Restored;
+        let mut judged = self.judge_state(name, &found, is_restored, self.how.wish);
         if is_restored && self.mark().is_none() {
             // The name alone connects the two, and the length says that it is another file's.
             let refused = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
-            let by_length = [Mismatch::HomeTruncated, Mismatch::HomeChanged];
-            if matches!(refused, Judged::Refused(why) if by_length.contains(&why)) {
+            let is_by_length = match refused {
+                Judged::Refused(Mismatch::HomeTruncated) => true,
+                Judged::Refused(Mismatch::HomeChanged) => {
+                    found.state != 2 || self.stat.len != found.closed_len
+                }
+                _ => false,
+            };
+            if is_by_length {
                 return (None, Judged::Plain);
             }
         }
+        if is == Is::Unmarked {
+            let is_damaged = [Mismatch::Corrupt, Mismatch::ReflectionTruncated];
+            judged = match (self.how.wish, judged) {
+                (_, Judged::Refused(why)) if is_damaged.contains(&why) => Judged::Refused(why),
+                (OnMismatch::Refuse, _) => Judged::Refused(Mismatch::MarkGone),
+                (OnMismatch::Discard, _) => Judged::Plain,
+                (OnMismatch::Trust, judged) => judged,
+            };
+        }
         (Some(Chosen { name: name.to_owned(), superblock: found }), judged)
+    }
+
+    /// The sum over the home file, or over some of its pages.
+    fn sum_of_home(&self) -> u32 {
+        let (home, len) = (&self.image.home, self.stat.len);
+        let sum = crc32c::crc32c(&len.to_le_bytes());
+        if len <= 1 << 20 {
+            return crc32c::crc32c_append(sum, &home.bytes(0, len as usize));
+        }
+        let last = len / P - 1;
+        let pages = (0..32).map(|n| home.bytes(last * n / 31 * P, PAGE));
+        pages.fold(sum, |sum, page| crc32c::crc32c_append(sum, &page))
     }
 
     fn judge_state(
@@ -675,7 +741,13 @@ impl Folder<'_> {
         // A file that was restored without attributes has a time of its own.
         let has_time = !is_restored || self.mark().is_some();
         let is_changed = match is_closed {
-            true => stat.len != found.closed_len || has_time && stat.mtime != found.mtime,
+            true => {
+                let is_other = match has_time {
+                    true => stat.mtime != found.mtime,
+                    false => found.closed_sum.is_some_and(|sum| sum != self.sum_of_home()),
+                };
+                stat.len != found.closed_len || is_other
+            }
             false => stat.len > len.max(high_water),
         };
         let keeps_stores = match how.medium {
@@ -707,7 +779,7 @@ impl Folder<'_> {
 /// What looking for companions under other numbers has found.
 #[allow(clippy::large_enum_variant, reason = "one is made, and none is kept")]
 enum Searched {
-    Found(String, Superblock, bool),
+    Found(String, Superblock, Is),
     /// That of a file in whose place this one is.
     Earlier,
 }
