@@ -108,8 +108,7 @@ impl Opening<'_> {
     ) -> Claim {
         let is = identity_of(home);
         let is_home = is_same_file(&superblock.identity, &is);
-        let own = &superblock.own;
-        let was_copied = own.inode != 0 && !is_same_file(own, &identity_of(file));
+        let was_copied = was_copied(superblock, file);
         let is_used = superblock.state == State::InUse;
         let lies_elsewhere = file.dev != home.dev;
         match mark {
@@ -134,7 +133,7 @@ impl Opening<'_> {
             }
             // The mark was durable before the pair was in use: a file without one has no pair.
             None if is_home && superblock.is_marked && !planted!(UnmarkedTaken) => {
-                let is_certain = !lies_elsewhere && !was_copied && is_born(superblock, home);
+                let is_certain = !lies_elsewhere && is_born(superblock, home);
                 if is_certain { Claim::Unmarked } else { Claim::Others }
             }
             None if is_home && self.lacks_its_mark(superblock, home) => Claim::Contested,
@@ -292,6 +291,11 @@ impl Opening<'_> {
 /// Whether nothing that the file holds counts: the pair was being made, or its spatial close did not end.
 pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
     superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
+}
+
+/// Whether the companion is a copy of the one that its superblock was written for.
+pub(super) fn was_copied(superblock: &Superblock, file: &FileStat) -> bool {
+    superblock.own.inode != 0 && !is_same_file(&superblock.own, &identity_of(file))
 }
 
 /// Whether the births of both are known: else the inode number alone connects them.

@@ -1,6 +1,6 @@
 //! What is there, and in which state? Finds out everything about the pair and writes nothing.
 
-use super::candidates::{Claim, is_denied, is_unfinished};
+use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
@@ -230,7 +230,10 @@ impl Opening<'_> {
     ) -> Result<()> {
         look.companions = Companions::new(name.clone());
         look.is_ours = claim != Claim::PerhapsOriginals;
-        look.is_restored = claim == Claim::Restored;
+        look.is_restored = match claim {
+            Claim::Unmarked => was_copied(&superblock, &there),
+            _ => claim == Claim::Restored,
+        };
         match claim {
             Claim::Unmarked => look.mark = Mark::Gone,
             Claim::PerhapsOriginals => look.mark = Mark::OfSnapshot,

@@ -396,7 +396,9 @@ enum Is {
     /// With its home file, from a backup: no page cache has stores to it.
     Restored,
     /// Ours, and the mark of which it tells is gone.
-    Unmarked,
+    Unmarked {
+        is_copy: bool,
+    },
     OfAnotherTime,
     Contested,
     Anothers,
@@ -502,8 +504,8 @@ impl Folder<'_> {
                 true if superblock.is_unfinished() && lacks_mark => Is::Anothers,
                 true if superblock.is_unfinished() => Is::Ours,
                 // The mark came first: without one this file has no pair.
-                true if superblock.is_marked && (is_copy || is_by_number) => Is::Anothers,
-                true if superblock.is_marked => Is::Unmarked,
+                true if superblock.is_marked && is_by_number => Is::Anothers,
+                true if superblock.is_marked => Is::Unmarked { is_copy },
                 true if lacks_mark || is_open_copy => Is::Contested,
                 true => Is::Ours,
                 false if is_copy && self.is_of_name(superblock) => self.unless_beside(superblock),
@@ -627,7 +629,7 @@ impl Folder<'_> {
                 continue;
             }
             match self.whose(name, &superblock, None) {
-                is @ (Is::Restored | Is::Ours | Is::Unmarked) => {
+                is @ (Is::Restored | Is::Ours | Is::Unmarked { .. }) => {
                     return Some(Searched::Found(name.clone(), superblock, is));
                 }
                 // A file that was renamed is no business of ours.
@@ -640,9 +642,10 @@ impl Folder<'_> {
 
     /// What becomes of the pair.
     fn judge_pair(&self, name: &str, found: Superblock, is: Is) -> (Option<Chosen>, Judged) {
-        let is_restored = is == Is::Restored;
+        let is_bare = is == Is::Restored && self.mark().is_none();
+        let is_restored = matches!(is, Is::Restored | Is::Unmarked { is_copy: true });
         let mut judged = self.judge_state(name, &found, is_restored, self.how.wish);
-        if is_restored && self.mark().is_none() {
+        if is_bare {
             // The name alone connects the two, and the length says that it is another file's.
             let refused = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
             let is_by_length = match refused {
@@ -656,7 +659,7 @@ impl Folder<'_> {
                 return (None, Judged::Plain);
             }
         }
-        if is == Is::Unmarked {
+        if matches!(is, Is::Unmarked { .. }) {
             let is_damaged = [Mismatch::Corrupt, Mismatch::ReflectionTruncated];
             judged = match (self.how.wish, judged) {
                 (_, Judged::Refused(why)) if is_damaged.contains(&why) => Judged::Refused(why),

@@ -165,13 +165,22 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
             false => ended.point.clone(),
         });
     }
+    if is_home_ours && case.companion == Companion::Copied && case.wish == OnMismatch::Trust {
+        // No page cache has stores to a copy: going back to the durable point is always allowed.
+        contents.push(ended.point.clone());
+    }
     let is_unmarked =
         case.mark == Mark::None || case.home == Home::Reused && case.mark == Mark::Kept;
     let tells_nothing = match case.home {
         // Nothing in its place.
-        Home::Same | Home::Renamed => {
-            matches!(case.companion, Companion::Gone | Companion::Theirs)
-        }
+        Home::Same | Home::Renamed => match case.companion {
+            Companion::Gone | Companion::Theirs => true,
+            // By the number alone it may be a removed file's, whose number this one was given.
+            Companion::Same | Companion::Copied => !case.keeps_births,
+            // A file without a mark does not need what another user has, or what has a further name.
+            Companion::OfAnotherUser | Companion::HardLink => true,
+            Companion::Link | Companion::MountedAlone => false,
+        },
         // A file of its own.
         Home::Reused | Home::Beside | Home::MountedAlone => true,
         // What lies under another number is not ours for sure.
@@ -196,8 +205,8 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         || case.is_closed && matches!(case.journal, Journal::Older | Journal::Gone);
     let is_told = match case.mark {
         Mark::Kept => true,
-        // By its birth.
-        Mark::None => case.keeps_births,
+        // By its birth, if the caller knows that only the mark is gone.
+        Mark::None => case.keeps_births && case.wish == OnMismatch::Trust,
         Mark::OfAnotherFile => is_home_ours,
         Mark::OfAnotherPair => false,
     };
@@ -205,7 +214,7 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
     let must_open = is_whole && is_told && is_journal_right;
     // Discarded, or used and closed for good.
     let is_certain = is_home_ours && case.companion == Companion::Same
-        || is_home_ours && case.companion == Companion::Copied && case.is_closed
+        || is_home_ours && case.companion == Companion::Copied && (case.is_closed || is_unmarked)
         || is_restored;
     let mut gone = Vec::new();
     if is_certain && case.mark != Mark::OfAnotherPair {
