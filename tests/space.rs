@@ -597,6 +597,12 @@ fn grow_within_the_last_page(small: &Small) {
     let mut found = [0; 5000];
     file.read_at(&mut found, 0).expect("read");
     assert_eq!(found, [4; 5000]);
+    // A growth that found no space had made the file longer: who stored to the last page found a hole.
+    for n in 5..9 {
+        let wrote = file.write_at(&[n; 800], 4200);
+        assert!(matches!(wrote, Ok(()) | Err(Error::NoSpace { .. })), "{wrote:?}");
+        let _point_or_no_space = file.sync();
+    }
     drop(file);
     small.free();
 }

@@ -301,6 +301,11 @@ pub fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, 0, offset, len)
 }
 
+/// Leaves the file's length as it is.
+pub fn allocate_past_end(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, len)
+}
+
 pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     fallocate(file, mode, offset, len)

@@ -363,6 +363,29 @@ impl Platform {
         }
     }
 
+    /// Reserves storage for a range of less than a page that begins at the end of the file, and leaves the
+    /// file's length as it is. Where the file system has no call for this, zeros are written there, which
+    /// makes the file longer: then it is longer by bytes that have storage.
+    pub fn allocate_past_end(
+        &self,
+        file: &File,
+        id: FileId,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
+        let reserved = attempt!(
+            self,
+            call::ALLOCATE,
+            |_| sys::allocate_past_end(file.system(), offset, len),
+            [simulated => simulated.machine.allocate_past_end(file.number(), offset, len)],
+            [id] |_: &()| What::Allocate { file: id, offset, len }
+        );
+        match unless_refused(reserved)? {
+            Some(()) => Ok(()),
+            None => self.write_at(file, id, &vec![0; len as usize], offset),
+        }
+    }
+
     /// Gives the range's storage back: it reads as zeros afterwards, the length stays. `false`: not
     /// supported, and nothing has changed.
     pub fn punch(&self, file: &File, id: FileId, offset: u64, len: u64) -> io::Result<bool> {
