@@ -8,9 +8,9 @@
 //!   never moves.
 //! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
 //!
-//! May import: libc, std.
+//! May import: `btrfs`, libc, std.
 
-use super::{FileStat, FileSystem, isa};
+use super::{FileStat, FileSystem, btrfs, isa};
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io;
@@ -401,7 +401,13 @@ pub fn remove_xattr(file: &File, name: &str) -> io::Result<()> {
 
 pub fn file_system(file: &File) -> io::Result<FileSystem> {
     // The field's width and sign differ between architectures; the magic numbers have 32 bits.
-    Ok(FileSystem::from_magic(stat_file_system(file)?.f_type as u32))
+    match FileSystem::from_magic(stat_file_system(file)?.f_type as u32) {
+        FileSystem::Local("btrfs") => {
+            let why = btrfs::unreserved(file);
+            Ok(why.map_or(FileSystem::Local("btrfs"), FileSystem::UnreservedBtrfs))
+        }
+        told => Ok(told),
+    }
 }
 
 pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
@@ -416,7 +422,8 @@ pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
 pub fn write_in_place(file: &File) -> io::Result<()> {
     /// FS_NOCOW_FL of linux/fs.h.
     const NOT_COPIED: libc::c_int = 0x0080_0000;
-    if file_system(file)? != FileSystem::Local("btrfs") {
+    let told = FileSystem::from_magic(stat_file_system(file)?.f_type as u32);
+    if told != FileSystem::Local("btrfs") {
         return Ok(());
     }
     // The kernel reads and writes an `int`, whatever the request's number says.
