@@ -508,14 +508,11 @@ mutants! {
     "platform/barrier.rs" {
         RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
     }
-    "platform/btrfs.rs" {
-        LimitedGroupsTaken "limited-groups-taken": "a file is opened in a btrfs subvolume under a quota",
-        MixedGroupsTaken "mixed-groups-taken": "a file is opened on a btrfs with mixed block groups",
-    }
     "platform/allocate.rs" {
         BlocksNotLookedAt "blocks-not-looked-at": "where storage is reserved by writes, a page with some data counts as whole",
     }
     "platform/os.rs" {
+        UnreservedBtrfsTaken "unreserved-btrfs-taken": "a file is opened on a btrfs whose full disk ends stores in SIGBUS",
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
     }
     "writes.rs" {

@@ -6,22 +6,21 @@
 //!
 //! None of the questions needs a privilege. What is not answered counts as reserved.
 //!
-//! May import: libc, std, the planted bugs.
+//! May import: libc, std.
 
-use crate::mutant::planted;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Why storage is not reserved there, if it is not.
 pub fn unreserved(file: &File) -> Option<&'static str> {
-    if has_mixed_groups(file) && !planted!(MixedGroupsTaken) {
+    if has_mixed_groups(file) {
         return Some(
             "btrfs with mixed block groups (as mkfs.btrfs -M makes them: without -M it makes none), a \
              full one of which ends a store in SIGBUS",
         );
     }
-    if is_limited(file) == Some(true) && !planted!(LimitedGroupsTaken) {
+    if is_limited(file) == Some(true) {
         return Some(
             "btrfs, in a subvolume under a quota (btrfs qgroup limit), which ends a store in SIGBUS when it \
              is used up (a subvolume without a limit is accepted)",

@@ -102,6 +102,16 @@ fn too_long(len: u64, limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, said)
 }
 
+/// What the system says of a file system, and a planted bug does not believe.
+fn as_believed(told: FileSystem) -> FileSystem {
+    match told {
+        FileSystem::UnreservedBtrfs(_) if planted!(UnreservedBtrfsTaken) => {
+            FileSystem::Local("btrfs")
+        }
+        told => told,
+    }
+}
+
 /// Whether the file system merely does not know how.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
@@ -700,7 +710,7 @@ impl Platform {
         attempt!(
             self,
             call::FILE_SYSTEM,
-            |_| sys::file_system(file.system()),
+            |_| sys::file_system(file.system()).map(as_believed),
             [simulated => Ok(match simulated.machine.is_ram() {
                 true => FileSystem::Ram("simulated"),
                 false => FileSystem::Local("simulated"),
@@ -771,7 +781,7 @@ impl Platform {
         attempt!(
             self,
             call::FILE_SYSTEM,
-            |_| at::file_system(folder),
+            |_| at::file_system(folder).map(as_believed),
             [simulated => Ok(match simulated.machine.is_ram() {
                 true => FileSystem::Ram("simulated"),
                 false => FileSystem::Local("simulated"),

@@ -212,8 +212,10 @@ fn fate(mutant: Mutant) -> Fate {
         | WholeNotAllocated
         | CopyToHoles
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
-        MixedGroupsTaken => by(test("space", "a_btrfs_with_mixed_block_groups")),
-        LimitedGroupsTaken => by(test("space", "a_btrfs_subvolume_under_a_quota")),
+        UnreservedBtrfsTaken => by_any(&[
+            test("space", "a_btrfs_with_mixed_block_groups"),
+            test("space", "a_btrfs_subvolume_under_a_quota"),
+        ]),
         BlocksNotLookedAt => by(EVERY_BLOCK),
         GrowthReservesLater => {
             by_any(&[EVERY_BLOCK, test("space", "a_full_disk_is_an_error_whatever_its_block_size")])
