@@ -349,6 +349,7 @@ mutants! {
         PiecesBesideHoles "pieces-beside-holes": "what the page cache holds in large folios beside a new piece stays there",
         ChunkForEachTouch "chunk-for-each-touch": "on page cache, too, a whole chunk is allocated for each page that is touched",
         GrowthFromNextPage "growth-from-next-page": "a growth does not allocate the rest of the page that the old end cuts in two",
+        GrowthReservesLater "growth-reserves-later": "a growth makes the file longer before it has the rest of the page that the old end cuts in two",
         PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
         SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
         HolesLoaded "holes-loaded": "holes of the home file are loaded through the mapping",
@@ -514,7 +515,11 @@ mutants! {
     "platform/barrier.rs" {
         RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
     }
+    "platform/allocate.rs" {
+        BlocksNotLookedAt "blocks-not-looked-at": "where storage is reserved by writes, a page with some data counts as whole",
+    }
     "platform/os.rs" {
+        UnreservedBtrfsTaken "unreserved-btrfs-taken": "a file is opened on a btrfs whose full disk ends stores in SIGBUS",
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
     }
     "writes.rs" {

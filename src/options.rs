@@ -88,7 +88,9 @@ impl Options {
     }
 
     /// Opens the file even if it lies on a network, FUSE, overlay or hugetlbfs file system, where
-    /// nobody has tested what a mapping promises. It counts as page cache.
+    /// nobody has tested what a mapping promises. It counts as page cache. The same for a btrfs with mixed
+    /// block groups (`mkfs.btrfs -M`) and a subvolume of one under a quota, where a store to a full disk
+    /// ends in SIGBUS.
     pub fn allow_any_file_system(mut self, allow: bool) -> Self {
         self.any_file_system = allow;
         self

@@ -185,6 +185,15 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
             grow_the_journal_on_a_full_disk(&small);
         }
         ["limit"] => open_under_a_limit(&folder),
+        ["mixed"] => {
+            let small = Small::disk(&folder, 110 << 20, &["mkfs.btrfs", "-q", "-M"]);
+            open_on_mixed_block_groups(&small);
+            run(Command::new("umount").arg(&folder));
+            let small = Small::disk(&folder, 110 << 20, &["mkfs.btrfs", "-q", "-f"]);
+            small.options().len(9000).open(small.file("state.dat")).expect("open");
+        }
+        ["qgroup"] => open_under_a_limit_of_btrfs(&folder),
+        ["quota"] => write_under_a_quota(&folder),
         ["full", kind] => {
             for policy in [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual] {
                 let small = mount(kind, 3 << 20);
@@ -223,7 +232,10 @@ fn check_on(role: &str) {
     let folder = scratch.file("small");
     fs::create_dir(&folder).expect("make a folder");
     if let Some(mut child) = child_with_mounts(CHILD, role, &folder) {
-        run(&mut child);
+        let said = run(&mut child);
+        said.lines()
+            .filter(|line| line.starts_with("skipped"))
+            .for_each(|line| eprintln!("{line}"));
     }
 }
 
@@ -597,6 +609,12 @@ fn grow_within_the_last_page(small: &Small) {
     let mut found = [0; 5000];
     file.read_at(&mut found, 0).expect("read");
     assert_eq!(found, [4; 5000]);
+    // A growth that found no space had made the file longer: who stored to the last page found a hole.
+    for n in 5..9 {
+        let wrote = file.write_at(&[n; 800], 4200);
+        assert!(matches!(wrote, Ok(()) | Err(Error::NoSpace { .. })), "{wrote:?}");
+        let _point_or_no_space = file.sync();
+    }
     drop(file);
     small.free();
 }
@@ -758,5 +776,178 @@ fn want_of_space_is_told_of_every_call() {
         let opened = options.open_recorded(&recorder, scratch.file("state.dat"));
         let error = opened.map(drop).expect_err(call);
         assert!(matches!(error, Error::NoSpace { .. }), "{call}: {error:?}");
+    }
+}
+
+/// A store to a page that was written back takes space for btrfs's trees, which no call can reserve. Where bytes
+/// may fill all of it, a full disk ended in SIGBUS.
+fn open_on_mixed_block_groups(small: &Small) {
+    let path = small.file("state.dat");
+    let refused = |options: Options, path: &Path| {
+        let error = options.open(path).expect_err("refused");
+        let is_said = matches!(&error, Error::UnsupportedFileSystem { file_system, .. }
+            if file_system.contains("mixed block groups"));
+        assert!(is_said && error.to_string().contains("mkfs.btrfs"), "{error:?}");
+    };
+    refused(small.options().len(9000), &path);
+    assert!(!path.exists() && reflections_in(&small.folder).is_empty(), "something is left");
+    // Its companions alone are mapped as well.
+    let elsewhere = small.folder.with_extension("elsewhere");
+    refused(small.options().len(9000).reflection_dir(&small.folder), &elsewhere);
+    assert!(!elsewhere.exists() && reflections_in(&small.folder).is_empty(), "something is left");
+    // Who accepts that gets it.
+    let options = small.options().len(9000).allow_any_file_system(true);
+    let file = options.open(&path).expect("open");
+    file.write_at(&[1; 5000], 10).expect("write");
+    file.close(CloseMode::Spatial).expect("close");
+}
+
+#[test]
+fn a_btrfs_with_mixed_block_groups_is_refused() {
+    if device().is_some() {
+        return;
+    }
+    if is_there("mkfs.btrfs") {
+        check_on("mixed");
+    } else {
+        eprintln!("skipped: there is no mkfs.btrfs here");
+    }
+}
+
+/// A store to a page takes metadata for which the limit counts: used up, it ended stores in SIGBUS.
+fn open_under_a_limit_of_btrfs(folder: &Path) {
+    let small = Small::disk(folder, 110 << 20, &["mkfs.btrfs", "-q"]);
+    let [limited, free] = ["limited", "free"].map(|name| small.file(name));
+    let btrfs = |words: &[&str], folder: &Path| run(Command::new("btrfs").args(words).arg(folder));
+    btrfs(&["quota", "enable"], folder);
+    for made in [&limited, &free] {
+        btrfs(&["subvolume", "create"], made);
+    }
+    let open = |folder: &Path| small.options().len(9000).open(folder.join("state.dat"));
+    // Quotas without a limit change nothing.
+    open(&limited).expect("open").close(CloseMode::Spatial).expect("close");
+    btrfs(&["qgroup", "limit", "20M"], &limited);
+    let error = open(&limited).expect_err("refused");
+    let is_said = matches!(&error, Error::UnsupportedFileSystem { file_system, .. }
+        if file_system.contains("quota"));
+    assert!(is_said, "{error:?}");
+    open(&free).expect("another subvolume");
+    btrfs(&["qgroup", "limit", "none"], &limited);
+    open(&limited).expect("the limit was taken away");
+}
+
+#[test]
+fn a_btrfs_subvolume_under_a_quota_is_refused() {
+    if device().is_some() {
+        return;
+    }
+    if is_there("mkfs.btrfs") && is_there("btrfs") {
+        check_on("qgroup");
+    } else {
+        eprintln!("skipped: there is no btrfs-progs here");
+    }
+}
+
+/// The user for whom the limit is.
+const LIMITED: u32 = 65_534;
+
+/// Limits what the user may take to so many KiB. An error says what the system lacks.
+fn limit_user(folder: &Path, kib: u64) -> std::io::Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let folder = folder.to_string_lossy();
+    let mount = mounts.lines().find(|line| line.split(' ').nth(1) == Some(&*folder));
+    let device = mount.and_then(|line| line.split(' ').next()).expect("it is mounted");
+    let device = std::ffi::CString::new(device).expect("a name");
+    // SAFETY: integers only, for which zero is a value.
+    let mut limit: libc::dqblk = unsafe { std::mem::zeroed() };
+    limit.dqb_bhardlimit = kib;
+    limit.dqb_bsoftlimit = kib;
+    limit.dqb_valid = libc::QIF_BLIMITS;
+    let call = libc::QCMD(libc::Q_SETQUOTA, libc::USRQUOTA);
+    let at = (&raw mut limit).cast();
+    // SAFETY: the name ends with NUL, and the structure is the one that the call takes.
+    match unsafe { libc::quotactl(call, device.as_ptr(), LIMITED as libc::c_int, at) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// From now on the process acts for this user, and may become root again.
+fn act_as(user: u32) {
+    // SAFETY: no precondition.
+    assert_eq!(unsafe { libc::seteuid(user) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A quota that is used up is want of space, on a disk that has enough.
+fn write_under_a_quota(folder: &Path) {
+    let image = folder.with_extension("img");
+    File::create(&image).expect("create").set_len(96 << 20).expect("make the image");
+    let make = ["-q", "-O", "quota", "-E", "quotatype=usrquota"];
+    let made = Command::new("mkfs.ext4").args(make).arg(&image).status();
+    let mount = || {
+        let options = ["-t", "ext4", "-o", "loop,usrquota"];
+        Command::new("mount").args(options).arg(&image).arg(folder).status()
+    };
+    if !made.is_ok_and(|told| told.success()) || !mount().is_ok_and(|told| told.success()) {
+        eprintln!("skipped: no ext4 with quotas can be made and mounted here");
+        return;
+    }
+    let small = Small { folder: folder.to_owned(), medium: Medium::PageCache };
+    std::os::unix::fs::chown(folder, Some(LIMITED), None).expect("give the folder away");
+    if let Err(error) = limit_user(folder, 6 << 10) {
+        eprintln!("skipped: no quota can be set here: {error}");
+        return;
+    }
+    let path = small.file("state.dat");
+    let len: u64 = 24 << 20;
+    let mut model = vec![0; len as usize];
+    let mut rng = Rng(len);
+    act_as(LIMITED);
+    let file = small.options().len(len).open(&path).expect("open");
+    assert!(write_until_full(&file, &mut model, &mut rng), "the quota is no limit");
+    let error = file.write_at(&vec![1; 8 << 20], 0).expect_err("more than the quota");
+    let text = error.to_string();
+    assert!(matches!(error, Error::NoSpace { .. }) && text.contains("quota"), "{text}");
+    read_everywhere(&file, &model);
+    // Within the last page, and over it.
+    for longer in [len + 5000, len + 5100, len + (4 << 20)] {
+        let grown = file.set_len(longer);
+        assert!(matches!(grown, Ok(()) | Err(Error::NoSpace { .. })), "{grown:?}");
+        let end = file.len();
+        if end == len {
+            continue;
+        }
+        let wrote = file.write_at(&[3; 100], end - 100);
+        assert!(matches!(wrote, Ok(()) | Err(Error::NoSpace { .. })), "{wrote:?}");
+    }
+    file.set_len(len).expect("shorter");
+    read_everywhere(&file, &model);
+    let synced = file.sync();
+    assert!(matches!(synced, Ok(()) | Err(Error::NoSpace { .. })), "{synced:?}");
+    act_as(0);
+    limit_user(folder, 60 << 10).expect("a higher limit");
+    act_as(LIMITED);
+    let data = rng.bytes(8 << 20);
+    file.write_at(&data, 12_345).expect("what did not fit");
+    model[12_345..12_345 + data.len()].copy_from_slice(&data);
+    write_until_full(&file, &mut model, &mut rng);
+    file.sync().expect("sync");
+    read_everywhere(&file, &model);
+    file.close(CloseMode::Fast).expect("close");
+    let file = small.options().open(&path).expect("open again");
+    read_everywhere(&file, &model);
+    drop(file);
+    act_as(0);
+}
+
+#[test]
+fn a_quota_is_want_of_space_and_no_signal() {
+    if device().is_some() {
+        return;
+    }
+    if is_there("mkfs.ext4") {
+        check_on("quota");
+    } else {
+        eprintln!("skipped: there is no mkfs.ext4 here");
     }
 }

@@ -75,6 +75,8 @@ impl Engine {
         {
             // Nobody may note a chunk as allocated by its old, shorter end.
             let _no_allocation = self.allocating.lock();
+            // Before the file is longer: if there is no space for it, who stores to that page finds no hole.
+            unless!(GrowthReservesLater, self.reserve_rest_of_page(old, new)?);
             self.set_file_lengths(new)?;
             unless!(GrowChunkNotExtended, self.extend_chunk(old, new)?);
         }

@@ -443,6 +443,30 @@ impl Engine {
         Ok(whole)
     }
 
+    /// Allocates the rest of the page that the old end cuts in two, if it is in use, while the file still ends
+    /// there. While nobody else allocates. In memory and on DAX a page is one block.
+    pub(super) fn reserve_rest_of_page(&self, old: u64, new: u64) -> Result<()> {
+        if self.medium != Medium::PageCache || planted!(GrowthFromNextPage) {
+            return Ok(());
+        }
+        let page = PageIndex::of(old);
+        let cut = page.start()..page.start() + PAGE as u64;
+        let state = self.chunk_state(ChunkIndex::of(old)).load(Ordering::Acquire);
+        // Where the mapping has longer pages, others of them may be in use.
+        let pages_are_long = self.home.has_long_pages();
+        let home = (&self.home, new);
+        let reflection = (&self.reflection, layout::reflection_len(new));
+        for (side, (file, end)) in [(Side::Home, home), (Side::Reflection, reflection)] {
+            let is_in_use = state & flag_of(side) != 0 || self.pieces_are_allocated(side, &cut);
+            if is_in_use || pages_are_long {
+                file.allocate_past_end(end).map_err(|e| {
+                    allocation_error(file, file.len(), end.saturating_sub(file.len()), e)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes what is known of the chunk that holds the old end of the file true for its new end:
     /// allocates the rest of it. While nobody allocates (`allocating` is held); nobody stores past
     /// the old end yet.

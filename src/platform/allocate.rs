@@ -10,15 +10,16 @@
 //! - After success every block of the range has storage, as far as a file system without `fallocate`
 //!   can promise that at all, and the file reaches at least to the end of the range.
 //!
-//! May import: the calls of `os.rs`.
+//! May import: the calls of `os.rs`, and the planted bugs.
 
 use super::{File, FileId, Platform};
+use crate::mutant::planted;
 use std::io;
 
-/// Smallest piece that is looked at on its own. A file system with smaller blocks is served too, since
-/// the whole piece is written.
-const PIECE: usize = 4096;
-const CHUNK: usize = 16 * PIECE;
+/// What is looked at on its own. No file system has smaller blocks: of a page with data some blocks may
+/// be holes.
+const PIECE: usize = 512;
+const CHUNK: usize = 64 << 10;
 
 /// See the module's comment.
 pub fn by_writing(
@@ -31,6 +32,7 @@ pub fn by_writing(
     let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
     let file_len = platform.stat(file)?.len;
     let mut buffer = vec![0; CHUNK];
+    let size = if planted!(BlocksNotLookedAt) { 4096 } else { PIECE };
     let mut at = offset;
     while at < end {
         // Chunks end at multiples of their size, so that pieces are aligned ones.
@@ -38,19 +40,28 @@ pub fn by_writing(
         let chunk = &mut buffer[..(stop - at) as usize];
         if at < file_len {
             platform.read_at(file, id, chunk, at)?;
-            let mut from = 0;
+            // Zeros in a row go out in one write.
+            let (mut zeros, mut from) = (0, 0);
             while from < chunk.len() {
                 let here = at + from as u64;
-                let room = PIECE - (here % PIECE as u64) as usize;
+                let room = size - (here % size as u64) as usize;
                 let piece = from..chunk.len().min(from + room);
-                if chunk[piece.clone()].iter().all(|byte| *byte == 0) {
-                    platform.write_at(file, id, &chunk[piece.clone()], here)?;
-                } else if here + piece.len() as u64 > file_len {
-                    // The file's last piece holds data: write only what lies beyond its end.
-                    let known = (file_len - here) as usize;
-                    platform.write_at(file, id, &chunk[from + known..piece.end], file_len)?;
-                }
                 from = piece.end;
+                if chunk[piece.clone()].iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                if zeros < piece.start {
+                    let row = &chunk[zeros..piece.start];
+                    platform.write_at(file, id, row, at + zeros as u64)?;
+                }
+                // Of the file's last piece, which holds data, only what lies beyond its end.
+                zeros = piece.end;
+                if here + piece.len() as u64 > file_len {
+                    zeros = piece.start + (file_len - here) as usize;
+                }
+            }
+            if zeros < chunk.len() {
+                platform.write_at(file, id, &chunk[zeros..], at + zeros as u64)?;
             }
         } else {
             chunk.fill(0);

@@ -36,7 +36,12 @@ mod by_folder {
     /// What kind of file system it is on.
     pub fn file_system(folder: &Folder) -> io::Result<FileSystem> {
         let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-        linux::file_system(open)
+        match linux::file_system(open)? {
+            // A descriptor that only names the folder is enough for no more than that.
+            FileSystem::Local("btrfs") => with_open(folder, |open| Some(linux::file_system(open)))
+                .unwrap_or(Ok(FileSystem::Local("btrfs"))),
+            told => Ok(told),
+        }
     }
 
     /// Calls `ask` with the folder, open for more than looking names up where that is permitted.

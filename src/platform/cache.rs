@@ -64,7 +64,7 @@ pub use linux::{clocks, is_kernels_own, volume};
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod linux {
     use super::{CacheIdentity, Volume};
-    use crate::platform::FileSystem;
+    use crate::platform::{FileSystem, btrfs};
     use std::fs::File;
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
@@ -81,7 +81,7 @@ mod linux {
         let folder = match file_system {
             // What lies in memory is gone when it is unmounted: a file that is there was never away.
             FileSystem::Ram(_) => return Some(Volume { id: 1, is_of_mount: false }),
-            FileSystem::Local("btrfs") => btrfs_folder(file),
+            FileSystem::Local("btrfs") | FileSystem::UnreservedBtrfs(_) => btrfs::folder(file),
             FileSystem::Local(name) => block_device_folder(file, name),
             _ => None,
         };
@@ -98,19 +98,6 @@ mod linux {
         let (major, minor) = (libc::major(device), libc::minor(device));
         let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         Some(Path::new("/sys/fs").join(name).join(device.file_name()?))
-    }
-
-    /// The folder of a btrfs, which is known by its uuid. Its subvolumes have devices of their own.
-    fn btrfs_folder(file: &File) -> Option<PathBuf> {
-        /// BTRFS_IOC_FS_INFO of linux/btrfs.h: `_IOR(0x94, 31, 1024 bytes)`.
-        const FS_INFO: u64 = 0x8400_941f;
-        let mut info = [0_u8; 1024];
-        // SAFETY: the descriptor is open, and the kernel writes at most the 1024 bytes that the request's
-        // number says.
-        let told = unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO as _, info.as_mut_ptr()) };
-        // max_id (8), num_devices (8), then the uuid.
-        let uuid = uuid::Uuid::from_slice(&info[16..32]).ok()?;
-        (told == 0).then(|| Path::new("/sys/fs/btrfs").join(uuid.hyphenated().to_string()))
     }
 
     /// The mount that the file was opened by, where the kernel numbers mounts once and for all (6.8).

@@ -21,6 +21,12 @@ pub enum FileSystem {
     Fuse,
     /// A union of others: inode numbers may change when a file is first written.
     Overlay,
+    /// btrfs where a store to an allocated page can fail on a full disk, and why.
+    #[cfg_attr(
+        any(not(target_os = "linux"), atomic_mmap_portable),
+        allow(dead_code, reason = "only Linux is asked")
+    )]
+    UnreservedBtrfs(&'static str),
     /// Huge pages: no read and write calls.
     HugeTlb,
     /// None that we know, with its magic number (0: the system does not tell).
@@ -80,6 +86,7 @@ impl fmt::Display for FileSystem {
                 f.write_str(name)
             }
             FileSystem::Fuse => f.write_str("fuse"),
+            FileSystem::UnreservedBtrfs(why) => f.write_str(why),
             FileSystem::Overlay => f.write_str("overlay"),
             FileSystem::HugeTlb => f.write_str("hugetlbfs"),
             FileSystem::Unknown(0) => f.write_str("unknown"),

@@ -8,9 +8,9 @@
 //!   never moves.
 //! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
 //!
-//! May import: libc, std.
+//! May import: `btrfs`, libc, std.
 
-use super::{FileStat, FileSystem, isa};
+use super::{FileStat, FileSystem, btrfs, isa};
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io;
@@ -301,6 +301,11 @@ pub fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, 0, offset, len)
 }
 
+/// Leaves the file's length as it is.
+pub fn allocate_past_end(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, len)
+}
+
 pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     fallocate(file, mode, offset, len)
@@ -396,7 +401,13 @@ pub fn remove_xattr(file: &File, name: &str) -> io::Result<()> {
 
 pub fn file_system(file: &File) -> io::Result<FileSystem> {
     // The field's width and sign differ between architectures; the magic numbers have 32 bits.
-    Ok(FileSystem::from_magic(stat_file_system(file)?.f_type as u32))
+    match FileSystem::from_magic(stat_file_system(file)?.f_type as u32) {
+        FileSystem::Local("btrfs") => {
+            let why = btrfs::unreserved(file);
+            Ok(why.map_or(FileSystem::Local("btrfs"), FileSystem::UnreservedBtrfs))
+        }
+        told => Ok(told),
+    }
 }
 
 pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
@@ -411,7 +422,8 @@ pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
 pub fn write_in_place(file: &File) -> io::Result<()> {
     /// FS_NOCOW_FL of linux/fs.h.
     const NOT_COPIED: libc::c_int = 0x0080_0000;
-    if file_system(file)? != FileSystem::Local("btrfs") {
+    let told = FileSystem::from_magic(stat_file_system(file)?.f_type as u32);
+    if told != FileSystem::Local("btrfs") {
         return Ok(());
     }
     // The kernel reads and writes an `int`, whatever the request's number says.

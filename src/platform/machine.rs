@@ -58,6 +58,7 @@ pub trait Machine: Send + Sync {
     /// Whether the file can be mapped so.
     fn map(&self, file: FileNumber, len: u64, want_sync: bool) -> io::Result<()>;
     fn allocate(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()>;
+    fn allocate_past_end(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()>;
     fn punch(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()>;
     fn set_len(&self, file: FileNumber, len: u64) -> io::Result<()>;
     fn sync(&self, file: FileNumber, all: bool) -> io::Result<()>;

@@ -17,6 +17,8 @@
 mod allocate;
 mod at;
 pub mod barrier;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod btrfs;
 mod cache;
 pub mod call;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]

@@ -102,6 +102,16 @@ fn too_long(len: u64, limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, said)
 }
 
+/// What the system says of a file system, and a planted bug does not believe.
+fn as_believed(told: FileSystem) -> FileSystem {
+    match told {
+        FileSystem::UnreservedBtrfs(_) if planted!(UnreservedBtrfsTaken) => {
+            FileSystem::Local("btrfs")
+        }
+        told => told,
+    }
+}
+
 /// Whether the file system merely does not know how.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
@@ -360,6 +370,29 @@ impl Platform {
         match unless_refused(reserved)? {
             Some(()) => Ok(()),
             None => allocate::by_writing(self, file, id, offset, len),
+        }
+    }
+
+    /// Reserves storage for a range of less than a page that begins at the end of the file, and leaves the
+    /// file's length as it is. Where the file system has no call for this, zeros are written there, which
+    /// makes the file longer: then it is longer by bytes that have storage.
+    pub fn allocate_past_end(
+        &self,
+        file: &File,
+        id: FileId,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
+        let reserved = attempt!(
+            self,
+            call::ALLOCATE,
+            |_| sys::allocate_past_end(file.system(), offset, len),
+            [simulated => simulated.machine.allocate_past_end(file.number(), offset, len)],
+            [id] |_: &()| What::Allocate { file: id, offset, len }
+        );
+        match unless_refused(reserved)? {
+            Some(()) => Ok(()),
+            None => self.write_at(file, id, &vec![0; len as usize], offset),
         }
     }
 
@@ -677,7 +710,7 @@ impl Platform {
         attempt!(
             self,
             call::FILE_SYSTEM,
-            |_| sys::file_system(file.system()),
+            |_| sys::file_system(file.system()).map(as_believed),
             [simulated => Ok(match simulated.machine.is_ram() {
                 true => FileSystem::Ram("simulated"),
                 false => FileSystem::Local("simulated"),
@@ -748,7 +781,7 @@ impl Platform {
         attempt!(
             self,
             call::FILE_SYSTEM,
-            |_| at::file_system(folder),
+            |_| at::file_system(folder).map(as_believed),
             [simulated => Ok(match simulated.machine.is_ram() {
                 true => FileSystem::Ram("simulated"),
                 false => FileSystem::Local("simulated"),

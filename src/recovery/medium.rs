@@ -35,9 +35,11 @@ pub(crate) fn check_file_system(
 ) -> Result<()> {
     let tested = match file_system {
         FileSystem::Ram(_) | FileSystem::Local(_) | FileSystem::Unknown(_) => true,
-        FileSystem::Network(_) | FileSystem::Fuse | FileSystem::Overlay | FileSystem::HugeTlb => {
-            false
-        }
+        FileSystem::Network(_)
+        | FileSystem::Fuse
+        | FileSystem::Overlay
+        | FileSystem::UnreservedBtrfs(_)
+        | FileSystem::HugeTlb => false,
     };
     if tested || options.any_file_system {
         return Ok(());

@@ -379,6 +379,23 @@ impl MappedFile {
         self.allocate_to_end(old, end.next_multiple_of(self.platform.page_size()))
     }
 
+    /// Whether a page of the mapping is longer than one of ours.
+    pub fn has_long_pages(&self) -> bool {
+        self.platform.page_size() > crate::units::PAGE as u64
+    }
+
+    /// Allocates the rest of the page of the mapping that the file's end cuts in two, up to `end`. The file never
+    /// reaches over what has no storage: a page fault asks for all that it reaches to, and another thread may
+    /// store to that page meanwhile.
+    pub fn allocate_past_end(&self, end: u64) -> io::Result<()> {
+        let len = self.len();
+        let end = end.min(len.next_multiple_of(self.platform.page_size()));
+        if len == end {
+            return Ok(());
+        }
+        self.platform.allocate_past_end(&self.file, self.id, len, end - len)
+    }
+
     fn allocate_to_end(&self, start: u64, end: u64) -> io::Result<()> {
         // The last page's rest past the file's last block is never written back, and needs no space.
         let len = end.min(self.len.load(Ordering::Acquire)).saturating_sub(start);

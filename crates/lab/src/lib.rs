@@ -6,6 +6,7 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`blocks`] | is every block of a page there before the page is stored to, whatever a block's size is? |
 //! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
 //! | [`fuzzing`] | does anything go wrong whatever the bytes are? |
 //! | [`identity`] | is what belongs to others left alone, and what is ours found? |
@@ -23,6 +24,7 @@
 //! | [`scratch`] | where do a part's files lie? |
 //! | `death` | what does the death of the process leave of the file? (Linux) |
 
+pub mod blocks;
 pub mod checker;
 #[cfg(target_os = "linux")]
 pub mod death;

@@ -19,6 +19,11 @@ const PARTS: &[(&str, &str, Run)] = &[
         "is what belongs to others left alone, and what is ours found?",
         lab::identity::run,
     ),
+    (
+        "blocks",
+        "is a full disk an error that changes nothing, whatever a block's size is?",
+        lab::blocks::run,
+    ),
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
     ("loom", "do the protocols hold in every execution?", lab::loom::run),
     ("histories", "is what threads see explained by some order?", lab::histories::run),

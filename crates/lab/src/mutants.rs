@@ -85,6 +85,8 @@ const IMAGES: [Killer; 3] = [
 const EVERY_IMAGE: Killer = Killer::Lab(&["images", "--seconds", "8"]);
 /// The same behind a page cache.
 const EVERY_IMAGE_ON_DISK: Killer = Killer::Lab(&["disk", "--seconds", "40"]);
+/// Files on disks of every block size, with and without space.
+const EVERY_BLOCK: Killer = Killer::Lab(&["blocks", "--seconds", "10"]);
 /// What can have become of the files of a pair, all cases.
 const EVERY_CASE: Killer = Killer::Lab(&["identity", "--seconds", "20"]);
 const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
@@ -209,11 +211,22 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesNotAllocated
         | WholeNotAllocated
         | CopyToHoles
-        | BytesAllocated
-        | GrowthFromNextPage
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
+        UnreservedBtrfsTaken => by_any(&[
+            test("space", "a_btrfs_with_mixed_block_groups"),
+            test("space", "a_btrfs_subvolume_under_a_quota"),
+        ]),
+        BlocksNotLookedAt => by(EVERY_BLOCK),
+        GrowthReservesLater => {
+            by_any(&[EVERY_BLOCK, test("space", "a_full_disk_is_an_error_whatever_its_block_size")])
+        }
+        BytesAllocated | GrowthFromNextPage => {
+            by_any(&[EVERY_BLOCK, test("allocation", "nothing_is_stored_to_a_hole")])
+        }
         ChunkForEachTouch => by(test("space", "scattered_writes_take_the_pages")),
-        JournalLongerBeforeAllocated => by(test("space", "a_journal_that_could_not_grow")),
+        JournalLongerBeforeAllocated => {
+            by_any(&[EVERY_BLOCK, test("space", "a_journal_that_could_not_grow")])
+        }
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
         TogetherBeforeCommit => by(EVERY_IMAGE),

@@ -113,6 +113,10 @@ impl Machine for Simulation {
         self.world().allocate(file, offset, len)
     }
 
+    fn allocate_past_end(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
+        self.world().allocate_past_end(file, offset, len)
+    }
+
     fn punch(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
         self.world().punch(file, offset, len)
     }

@@ -12,6 +12,11 @@
 //! disk what was cut off within a page. When the file grows, the page is written back with the file's next sync;
 //! its new length may be durable before that.
 //!
+//! Storage comes in blocks, whose size may differ from a page's. A page fault of a store asks for all blocks of its
+//! page, up to the end of the file. A store to a page of which one is missing is refused by a panic that names file
+//! and offset: it is a SIGBUS where the disk is full, and a disk may be full at any moment. [`World::fill`] makes it
+//! full for calls: what they need beyond that is an error, after as much was taken as there was.
+//!
 //! Where the set of what the medium may hold is about to shrink, the state just before is kept
 //! ([`World::watch`]): any loss of power since the last such moment leaves an image that one at this
 //! moment could have left as well, so no other moments have to be looked at.
@@ -117,6 +122,31 @@ impl Spans {
         }
     }
 
+    /// The parts of a range that have no storage.
+    fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        if start >= end {
+            return gaps;
+        }
+        let mut at = start;
+        let before = self.0.range(..=start).next_back().map(|(_, end)| *end);
+        at = at.max(before.unwrap_or(0));
+        for (from, to) in self.0.range(start.saturating_add(1)..end) {
+            if *from > at {
+                gaps.push((at, *from));
+            }
+            at = at.max(*to);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
     fn next(&self, at: u64) -> Option<u64> {
         if self.holds(at) {
             return Some(at);
@@ -178,6 +208,8 @@ pub struct World {
     pub(super) symlinks: BTreeSet<PathBuf>,
     /// For whom files are opened.
     pub user: u32,
+    /// Whether the file system has no call that reserves storage, as ext3 has none.
+    pub lacks_allocation: bool,
     /// Whether the file system keeps when a file was made.
     pub keeps_births: bool,
     pub(super) journal: Vec<Change>,
@@ -205,6 +237,10 @@ pub struct World {
     /// Stores go to a page cache: what is there after a loss of power is what was synced, and of the
     /// rest anything.
     is_page_cache: bool,
+    /// Bytes of a block, the unit of storage.
+    block: u64,
+    /// Blocks that nothing has. `None`: as many as are asked for.
+    left: Option<u64>,
     /// The process dies when the next write of this kind is in the page cache, and not yet durable.
     dies_in: Option<Written>,
     /// Counts what happens, for histories.
@@ -255,6 +291,7 @@ impl World {
             names: BTreeMap::new(),
             symlinks: BTreeSet::new(),
             user: 0,
+            lacks_allocation: false,
             keeps_births: true,
             journal: Vec::new(),
             pending: BTreeMap::new(),
@@ -274,6 +311,8 @@ impl World {
             drains: BTreeMap::new(),
             is_new: false,
             is_page_cache: false,
+            block: PAGE,
+            left: None,
             dies_in: None,
             clock: 0,
             copy_in: None,
@@ -313,6 +352,16 @@ impl World {
     /// that writes back pages, and a disk that tears them, can do.
     pub fn with_page_cache(device: u64) -> World {
         World { is_page_cache: true, ..World::new(Model::Chunk, device) }
+    }
+
+    /// The same, with blocks of so many bytes: a power of two.
+    pub fn with_blocks(self, block: u64) -> World {
+        World { block, ..self }
+    }
+
+    /// The disk has so many blocks left from now on. `None`: as many as are asked for.
+    pub fn fill(&mut self, left: Option<u64>) {
+        self.left = left;
     }
 
     /// The machine after a loss of power at this moment, with the choices of `trail`.
@@ -386,13 +435,13 @@ impl World {
                 }
             }
             Change::Allocated { file, start, end, before } => {
-                let is_page_cache = self.is_page_cache;
+                let (is_page_cache, block) = (self.is_page_cache, self.block);
                 let Some(inode) = self.files.get_mut(&file) else { return };
                 if is_page_cache {
                     // What was written back there went with it.
-                    for page in (start..end).step_by(PAGE as usize).filter(|at| !before.holds(*at))
-                    {
-                        inode.memory.zero(page, page + PAGE);
+                    let blocks = (start..end).step_by(block as usize);
+                    for at in blocks.filter(|at| !before.holds(*at)) {
+                        inode.memory.zero(at, at + block);
                     }
                 }
                 inode.spans = before;
@@ -608,11 +657,17 @@ impl World {
     /// A page that is stored to has storage, and what the file system did to it is durable.
     fn page_fault(&mut self, file: FileNumber, start: u64, end: u64) {
         let inode = &self.files[&file];
-        for page in start / PAGE..end.div_ceil(PAGE) {
-            assert!(
-                page * PAGE < inode.len && inode.spans.holds(page * PAGE),
-                "store to page {page} of file {file:?}, which has no storage: SIGBUS when the disk is \
-                 full"
+        let pages_end = end.next_multiple_of(PAGE);
+        let last = pages_end.min(inode.len.next_multiple_of(self.block));
+        let hole = inode.spans.gaps(start / PAGE * PAGE, last).first().map(|(hole, _)| *hole);
+        let past_the_end = (pages_end - PAGE >= inode.len).then_some(inode.len);
+        if let Some(hole) = hole.or(past_the_end) {
+            let name = self.names.iter().find(|(_, number)| **number == file);
+            let name = name.map_or("a removed file".into(), |(name, _)| name.display().to_string());
+            panic!(
+                "store to the bytes {start}..{end} of {name} ({} bytes long), where the block at {hole} \
+                 has no storage: SIGBUS when the disk is full",
+                inode.len
             );
         }
         if self.is_page_cache {
@@ -745,22 +800,81 @@ impl World {
 
     pub(super) fn allocate(&mut self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
         self.alive()?;
-        let (start, end) = (offset / PAGE * PAGE, (offset + len).next_multiple_of(PAGE));
-        let inode = self.inode(file);
+        self.has_allocation()?;
+        let (start, end) = self.blocks(offset, len);
+        let before = self.inode(file).spans.clone();
+        let reached = self.take_blocks(file, start, end);
+        // As far as it got, as ext4 does.
+        let (inode, longer) = (self.inode(file), reached.min(offset + len));
         let was = inode.len;
-        if offset + len > was {
-            inode.len = offset + len;
+        if longer > was && longer > offset {
+            inode.len = longer;
             self.show_past_the_end(file, was);
             self.note(Change::Len { file, len: was, cut: None });
         }
-        let inode = self.inode(file);
-        let is_there = inode.spans.0.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
-        if !is_there {
-            let before = inode.spans.clone();
-            inode.spans.add(start, end);
+        self.note_allocated(file, start, reached, before);
+        if reached < end { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    /// The same, and the file stays as long as it is.
+    pub(super) fn allocate_past_end(
+        &mut self,
+        file: FileNumber,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
+        self.alive()?;
+        self.has_allocation()?;
+        let (start, end) = self.blocks(offset, len);
+        let before = self.inode(file).spans.clone();
+        let reached = self.take_blocks(file, start, end);
+        self.note_allocated(file, start, reached, before);
+        if reached < end { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn has_allocation(&self) -> io::Result<()> {
+        if self.lacks_allocation { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+    }
+
+    fn note_allocated(&mut self, file: FileNumber, start: u64, end: u64, before: Spans) {
+        if !before.gaps(start, end).is_empty() {
             self.note(Change::Allocated { file, start, end, before });
         }
-        Ok(())
+    }
+
+    /// The blocks that hold a range: where the first begins, and where the last ends.
+    fn blocks(&self, offset: u64, len: u64) -> (u64, u64) {
+        (offset / self.block * self.block, (offset + len).next_multiple_of(self.block))
+    }
+
+    /// Gives storage to what has none, from `start` on, as long as there are blocks. Where it got to.
+    fn take_blocks(&mut self, file: FileNumber, start: u64, end: u64) -> u64 {
+        let (block, mut left) = (self.block, self.left.unwrap_or(u64::MAX));
+        let spans = &mut self.inode(file).spans;
+        let mut reached = end;
+        for (from, to) in spans.gaps(start, end) {
+            let missing = (to - from) / block;
+            if missing > left {
+                reached = from + left * block;
+                left = 0;
+                break;
+            }
+            left -= missing;
+        }
+        if reached > start {
+            spans.add(start, reached);
+        }
+        self.left = self.left.map(|_| left);
+        reached
+    }
+
+    /// Takes the storage of a range away: whole blocks.
+    fn give_blocks_back(&mut self, file: FileNumber, start: u64, end: u64) {
+        let inode = self.inode(file);
+        let before = inode.spans.bytes();
+        inode.spans.remove(start, end);
+        let given = before - inode.spans.bytes();
+        self.left = self.left.map(|left| left + given / self.block);
     }
 
     pub(super) fn punch(&mut self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
@@ -769,10 +883,12 @@ impl World {
         // once the hole is durable.
         self.keep();
         let (start, end) = (offset, offset + len);
-        let inode = self.inode(file);
-        let before = inode.spans.clone();
-        inode.spans.remove(start.next_multiple_of(PAGE), end / PAGE * PAGE);
-        let bytes = inode.memory.zero(start, end);
+        let before = self.inode(file).spans.clone();
+        let (from, to) = (start.next_multiple_of(self.block), end / self.block * self.block);
+        if from < to {
+            self.give_blocks_back(file, from, to);
+        }
+        let bytes = self.inode(file).memory.zero(start, end);
         self.note(Change::Punched { file, start, end, bytes, before });
         Ok(())
     }
@@ -797,9 +913,11 @@ impl World {
         });
         match &cut {
             Some((from, end, before)) if self.is_page_cache => {
+                // What lay in blocks that are gone does not come back.
+                let gone = len.next_multiple_of(self.block.min(PAGE));
                 let memory = &mut self.inode(file).memory;
                 memory.put_back(*from, *end, before);
-                memory.zero(len.next_multiple_of(PAGE), *end);
+                memory.zero(gone, *end);
                 self.hide_past_the_end(file);
             }
             Some(_) => {}
@@ -807,10 +925,11 @@ impl World {
         }
         self.note(Change::Len { file, len: was, cut });
         if len < was {
-            let inode = self.inode(file);
-            let before = inode.spans.clone();
-            let (start, end) = (len.next_multiple_of(PAGE), was.next_multiple_of(PAGE));
-            inode.spans.remove(start, end);
+            let before = self.inode(file).spans.clone();
+            let (_, start) = self.blocks(0, len);
+            let (_, end) = self.blocks(0, was);
+            // What was reserved past the end goes, too.
+            self.give_blocks_back(file, start, u64::MAX / 2);
             self.note(Change::Allocated { file, start, end, before });
         }
         Ok(())
@@ -913,9 +1032,12 @@ impl World {
         offset: u64,
     ) -> io::Result<usize> {
         self.alive()?;
-        let (start, end) =
-            (offset / PAGE * PAGE, (offset + buf.len() as u64).next_multiple_of(PAGE));
-        self.inode(file).spans.add(start, end);
+        let (start, end) = self.blocks(offset, buf.len() as u64);
+        let reached = self.take_blocks(file, start, end);
+        let buf = &buf[..reached.saturating_sub(offset).min(buf.len() as u64) as usize];
+        if buf.is_empty() && reached < end {
+            return Err(ErrorKind::StorageFull.into());
+        }
         let was = self.inode(file).len;
         if offset + buf.len() as u64 > was {
             self.inode(file).len = offset + buf.len() as u64;
@@ -984,6 +1106,7 @@ impl World {
         self.alive()?;
         let file = self.names.remove(from).ok_or(ErrorKind::NotFound)?;
         let before = self.names.insert(to.to_owned(), file);
+        before.iter().for_each(|gone| self.has_no_name(*gone));
         self.note(Change::Renamed { from: from.to_owned(), to: to.to_owned(), file, before });
         Ok(())
     }
@@ -992,8 +1115,15 @@ impl World {
         self.alive()?;
         let file = self.names.remove(path).ok_or(ErrorKind::NotFound)?;
         self.symlinks.remove(path);
+        self.has_no_name(file);
         self.note(Change::Name { path: path.to_owned(), before: Some(file) });
         Ok(())
+    }
+
+    /// The storage of a file that was removed is free again.
+    fn has_no_name(&mut self, file: FileNumber) {
+        let bytes = self.files.get(&file).map_or(0, |inode| inode.spans.bytes());
+        self.left = self.left.map(|left| left + bytes / self.block);
     }
 
     pub(super) fn list_dir(&mut self, dir: &Path) -> io::Result<Vec<PathBuf>> {
