@@ -9,6 +9,7 @@ use crate::store::MappedFile;
 use crate::sum;
 use crate::units::PAGE;
 use std::io;
+use std::path::Path;
 
 /// Writes a superblock over the older of the two copies.
 pub(crate) fn write_superblock(
@@ -32,7 +33,7 @@ pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
 pub(crate) fn closed_as(platform: &Platform, home: &MappedFile) -> Result<ClosedAs> {
     let io = |call| move |e| Error::io(call, home.path(), e);
     let stat = platform.stat(home.file()).map_err(io("look up"))?;
-    let sum = sample(platform, home.file(), stat.len).map_err(io("read"))?;
+    let sum = sample(platform, (home.file(), home.path()), stat.len)?;
     let (mtime, ctime) = (moment(stat.mtime), moment(stat.ctime));
     Ok(ClosedAs { len: stat.len, mtime, ctime, sum: Some(sum) })
 }
@@ -44,17 +45,16 @@ const SAMPLES: u64 = 32;
 
 /// A sum that tells most states of a home file apart: over all of a short file, else over pages at equal
 /// distances, the first and the last one among them.
-pub(crate) fn sample(platform: &Platform, home: &File, len: u64) -> io::Result<u32> {
+pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Result<u32> {
     let mut sum = sum::crc32c(&len.to_le_bytes());
-    let mut bytes = vec![0; if len <= SUMMED { len as usize } else { PAGE }];
-    if len <= SUMMED {
-        platform.read_at(home, FileId::Home, &mut bytes, 0)?;
-        return Ok(sum::crc32c_append(sum, &bytes));
-    }
-    let last = len / PAGE as u64 - 1;
-    for n in 0..SAMPLES {
-        let page = last * n / (SAMPLES - 1);
-        platform.read_at(home, FileId::Home, &mut bytes, page * PAGE as u64)?;
+    let is_short = len <= SUMMED;
+    let mut bytes = vec![0; if is_short { len as usize } else { PAGE }];
+    let last = (len / PAGE as u64).saturating_sub(1);
+    for n in 0..if is_short { 1 } else { SAMPLES } {
+        let at = last * n / (SAMPLES - 1) * PAGE as u64;
+        platform
+            .read_at(home.0, FileId::Home, &mut bytes, at)
+            .map_err(|e| Error::io_at("read", home.1, at, e))?;
         sum = sum::crc32c_append(sum, &bytes);
     }
     Ok(sum)

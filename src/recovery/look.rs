@@ -380,7 +380,7 @@ impl Opening<'_> {
     /// them tells.
     fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
         let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
-        let sum = sample(self.platform, home, len).map_err(self.io("read", self.path))?;
+        let sum = sample(self.platform, (home, self.path), len)?;
         Ok(sum != closed)
     }
 

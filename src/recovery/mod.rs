@@ -252,11 +252,11 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let mark_comes_last = found.is_restored || planted!(MarkLast);
     let mut is_marked = false;
     if !mark_comes_last && !planted!(OpenNotMarked) {
-        is_marked = set_marker()?;
         if is_fresh {
             let step = Step::Marked(opening.another(&home.file)?);
             marked = Some(UndoUnlessKept::new(opening.platform, step));
         }
+        is_marked = set_marker()?;
     }
     let last = (superblock.clone(), session);
     let says = (points, is_marked);
