@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `LAB_MUTANTS` | only the bugs whose names contain this |
 //!
-//! `--tenth K` plants the bugs of one tenth, and those that are cheap to plant, see [`is_cheap`].
+//! `--tenth K` plants the bugs of one tenth, and those that are cheap to plant (`is_cheap`).
 
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
