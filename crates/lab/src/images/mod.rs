@@ -498,8 +498,8 @@ fn compare_with_brute_force(violations: &mut Vec<String>, progress: &Progress) -
 }
 
 /// The part. `settings.seconds` of the quick run are a budget: all sequences of up to two operations,
-/// and of what the quick run has besides as much as there is time for. Otherwise they are for who looks for a bug that is planted in the
-/// engine: sequences for so long, and nothing that is planted in the lab.
+/// and of what the quick run has besides as much as there is time for. Otherwise the run looks for a
+/// bug that is planted in the engine: sequences for so long, and nothing that is planted in the lab.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let _quiet = crate::quiet::Quiet::new();
     let mut outcome = Outcome::of("images");
