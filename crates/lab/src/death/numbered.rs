@@ -92,7 +92,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome.kills = sum.kills;
     outcome.recoveries = sum.compared;
     outcome.runs = format!(
-        "{}{subjects} of {} kinds of operation on {} media and {} more where durable points are kept, \
+        "{}{subjects} sweeps, of {} kinds of operation on {} media and {} more where durable points are kept, \
          killed at every event and in the middle of every copy, and then {} times in recovery",
         settings.tenth_in_words(),
         kinds.len(),
