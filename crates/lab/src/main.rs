@@ -1,6 +1,6 @@
 //! The lab's command line.
 
-use lab::part::{Outcome, Settings};
+use lab::part::{Outcome, Settings, TENTHS};
 use lab::progress::Progress;
 use lab::report::Report;
 use std::process::ExitCode;
@@ -46,11 +46,13 @@ const NARROW: &[(&str, &str, Run)] =
     &[("disk", "the sequences of images behind a page cache", lab::images::run_on_disk)];
 
 const HELP: &str = "\
-usage: lab <part>|all [--quick] [--seed N] [--seconds N]
+usage: lab <part>|all [--quick] [--seed N] [--seconds N] [--tenth K]
 
   --quick   the amount for continuous integration; without it the long run
   --seed N  where random choices begin (default 1)
-  --seconds N  stop after so long: to look for a bug that was planted in the engine
+  --seconds N  stop after so long: a budget with --quick (images, schedules, histories); otherwise
+            to look for a bug that was planted in the engine
+  --tenth K one tenth, 0 to 9: of the planted bugs, the failing calls, the kills
 
 parts:
 ";
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
     let mut wanted = None;
     let mut count = 0;
     let mut cast = None;
-    let mut settings = Settings { seed: DEFAULT_SEED, quick: false, seconds: None };
+    let mut settings = Settings { seed: DEFAULT_SEED, quick: false, seconds: None, tenth: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -73,6 +75,10 @@ fn main() -> ExitCode {
             "--seconds" => match words.next().and_then(|n| n.parse().ok()) {
                 Some(seconds) => settings.seconds = Some(seconds),
                 None => return usage("--seconds wants a number"),
+            },
+            "--tenth" => match words.next().and_then(|n| n.parse().ok()) {
+                Some(tenth) if tenth < TENTHS => settings.tenth = Some(tenth),
+                _ => return usage("--tenth wants a number from 0 to 9"),
             },
             "--count" => match words.next().and_then(|n| n.parse().ok()) {
                 Some(n) => count = n,

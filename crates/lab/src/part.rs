@@ -10,6 +10,8 @@ pub struct Settings {
     /// Only so many seconds, and nothing of the part's own is planted: to look for a bug that was
     /// planted in the engine.
     pub seconds: Option<u64>,
+    /// Of what a part divides into tenths only this one, 0 to 9: ten runs together do all of it.
+    pub tenth: Option<u64>,
 }
 
 impl Settings {
@@ -21,6 +23,27 @@ impl Settings {
             seed = (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3).rotate_left(17);
         }
         fastrand::Rng::with_seed(seed)
+    }
+}
+
+/// Runs that together do all of a part.
+pub const TENTHS: u64 = 10;
+
+impl Settings {
+    /// Whether the thing of this name is run. Its tenth follows from the name alone, so that it stays
+    /// the same whatever else is added or removed.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.has(u64::from(crc32c::crc32c(name.as_bytes())))
+    }
+
+    /// Whether the thing of this number is run.
+    pub fn has(&self, number: u64) -> bool {
+        self.tenth.is_none_or(|tenth| number % TENTHS == tenth)
+    }
+
+    /// Which tenth this is, in words; nothing if it is everything.
+    pub fn tenth_in_words(&self) -> String {
+        self.tenth.map_or_else(String::new, |tenth| format!("tenth {tenth} of 0 to 9: "))
     }
 }
 
@@ -51,5 +74,31 @@ impl Outcome {
     /// Nothing run yet.
     pub fn of(part: &'static str) -> Outcome {
         Outcome { part, ..Outcome::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(tenth: Option<u64>) -> Settings {
+        Settings { seed: 1, quick: true, seconds: None, tenth }
+    }
+
+    #[test]
+    fn ten_tenths_are_everything_once() {
+        let names = ["page-flips-durable-slots", "flip-no-clear", "", "a", "b", "c", "d"];
+        for name in names {
+            assert!(with(None).has_name(name));
+            let tenths = (0..TENTHS).filter(|n| with(Some(*n)).has_name(name)).count();
+            assert_eq!(tenths, 1, "{name}");
+        }
+        assert_eq!((0..100).filter(|n| with(Some(3)).has(*n)).count(), 10);
+    }
+
+    /// A name's tenth is the same in each version, or what ten runs do is not everything.
+    #[test]
+    fn the_tenth_of_a_name_stays() {
+        assert!(with(Some(3)).has_name("flip-no-clear"));
     }
 }

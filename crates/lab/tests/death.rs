@@ -12,7 +12,7 @@ use lab::part::Settings;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const SETTINGS: Settings = Settings { seed: 1, quick: true, seconds: None };
+const SETTINGS: Settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());

@@ -5,7 +5,7 @@ use lab::faults;
 use lab::part::Settings;
 
 fn assert_clean(name: &str) {
-    let settings = Settings { seed: 1, quick: true, seconds: None };
+    let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
     let violations = faults::check_some(name, &settings);
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }

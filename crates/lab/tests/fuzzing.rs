@@ -49,7 +49,7 @@ fn hold(name: &str, mutations: usize) {
     for input in &corpus {
         run(name, target, input);
     }
-    let settings = Settings { seed: 1, quick: true, seconds: None };
+    let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
     let mut rng = settings.rng(name);
     for _ in 0..mutations {
         let mut input = corpus[rng.usize(..corpus.len())].clone();

@@ -67,10 +67,17 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let kinds = kinds::all();
     let of_points = kinds::of_durable_points();
     let mut sum = Tally::default();
+    let mut subjects = 0;
     let fast = || grounds.iter().filter(|ground| !ground.is_slow);
     for ground in fast() {
         let more = if ground.medium == Medium::PageCache { &of_points[..] } else { &[] };
         for kind in kinds.iter().chain(more) {
+            // Persistent memory has all ways, and is always swept. Of the others there is one tenth.
+            let name = format!("{} {:?} {}", ground.name, ground.medium, kind.name);
+            if ground.medium != Medium::Dax && !settings.has_name(&name) {
+                continue;
+            }
+            subjects += 1;
             let mut rng = settings.rng(kind.name);
             // In a hurry fewer restarts: most of these kinds make no durable point.
             let back = match (settings.quick, of_points.iter().any(|of| of.name == kind.name)) {
@@ -85,8 +92,9 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome.kills = sum.kills;
     outcome.recoveries = sum.compared;
     outcome.runs = format!(
-        "{} kinds of operation on {} media, {} more where durable points are kept, killed at every event and in the middle of every \
-         copy, and then {} times in recovery",
+        "{}{subjects} sweeps, of {} kinds of operation on {} media and {} more where durable points are kept, \
+         killed at every event and in the middle of every copy, and then {} times in recovery",
+        settings.tenth_in_words(),
         kinds.len(),
         fast().count(),
         of_points.len(),

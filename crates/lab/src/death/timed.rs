@@ -20,7 +20,7 @@ use super::process::{self, End, ask, fork};
 use super::work::BASE_LEN;
 use super::writer::{self, FAULTS, Fault, Orders, PATIENCE, Phase, Said, contents, options};
 use super::{Ground, grounds};
-use crate::part::{Outcome, Settings};
+use crate::part::{Outcome, Settings, TENTHS};
 use crate::progress::Progress;
 use atomic_mmap::{CloseMode, Durability, Medium};
 use fastrand::Rng;
@@ -145,7 +145,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
             outcome.killed += 1;
         }
     }
-    let wanted = if settings.quick { KILLS } else { 10 * KILLS };
+    let all = if settings.quick { KILLS } else { 10 * KILLS };
+    let wanted = if settings.tenth.is_some() { all / TENTHS } else { all };
     let mut sum = Tally::default();
     // Processes and not threads: who forks has no other threads.
     let shares: Vec<_> = (0..SHARES)

@@ -38,7 +38,8 @@ const ENOUGH: usize = 3;
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("histories");
     look_at_the_checker(&mut outcome);
-    let time = if settings.quick { QUICK } else { LONG };
+    let amount = if settings.quick { QUICK } else { LONG };
+    let time = settings.seconds.map_or(amount, Duration::from_secs);
     let counts = record_for(settings, time, &mut outcome.violations, |counts| {
         progress.tick(format_args!("{} histories, {}", counts.histories, counts.operations));
     });
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_threads_see_has_an_order() {
-        let settings = Settings { seed: 1, quick: true, seconds: None };
+        let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
         assert_eq!(quick_check(&settings, Duration::from_secs(4)), None);
     }
 }
