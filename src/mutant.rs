@@ -125,6 +125,12 @@ mutants! {
         CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
         GrownRestNotFlushed "grown-rest-not-flushed": "a growth over what was cut off within a page is told by the journal alone",
         OpenedRestKnown "opened-rest-known": "a file that is opened holds zeroes past its end, on the disk",
+        FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
+        FirstFloorMissing "first-floor-missing": "the first record of a session is followed by no floor",
+        FloorNotDurable "floor-not-durable": "the first floor of a session is not waited for",
+        FloorInOnePlace "floor-in-one-place": "the floor is written over the one before",
+        FloorNotRaised "floor-not-raised": "a checkpoint does not raise the floor of the journal",
+        FloorAfterSync "floor-after-sync": "a checkpoint raises the floor after its syncs",
         WordsBeforeRecord "words-before-record": "durable words before their record",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
         CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
@@ -399,6 +405,7 @@ mutants! {
     }
     "recovery/durable.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
+        FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is believed",
         HeaderNotMadeDurable "header-not-made-durable": "a torn header leaves one that was in the page cache only",
         JournalHeaderNotWritten "journal-header-not-written": "a journal does not say whose it is",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
@@ -492,6 +499,9 @@ mutants! {
         SeedWithoutPlace "seed-without-place": "checksums do not depend on the lane",
         SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
+    }
+    "format/floor.rs" {
+        FloorOfAnySession "floor-of-any-session": "the floor of a session before counts for this one",
     }
     "format/superblock.rs" {
         SessionsUsedAgain "sessions-used-again": "a restored pair gives numbers of sessions again that its journal knows",

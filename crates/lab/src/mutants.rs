@@ -288,6 +288,15 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
         }
         LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
+        FloorTooEarly | FloorNotDurable | FloorAfterSync => {
+            by(test("steps", "the_floor_of_the_journal"))
+        }
+        FirstFloorMissing | FloorNotChecked => {
+            by(test("durable", "a_journal_from_before_the_first_point"))
+        }
+        FloorNotRaised | FloorInOnePlace | FloorOfAnySession => {
+            by(test("durable", "a_journal_from_before_the_last_checkpoint"))
+        }
         NewestNotMadeDurable => by(test("durable", "the_newest_record_is_durable")),
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
