@@ -33,6 +33,10 @@ macro_rules! mutants {
     ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
         /// A bug that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[cfg_attr(
+            not(all(target_os = "linux", not(atomic_mmap_portable))),
+            allow(dead_code, reason = "some are planted in calls of Linux")
+        )]
         #[repr(u16)]
         pub enum Mutant {
             $($(#[doc = $breaks] $mutant,)*)*
@@ -516,6 +520,14 @@ mutants! {
     }
     "platform/barrier.rs" {
         RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
+    }
+    "platform/rights.rs" {
+        ForeignGroupBitsKept "foreign-group-bits-kept": "a companion of another group gives it what the home file gives its own",
+    }
+    "platform/linux.rs" {
+        AccessListNotCopied "access-list-not-copied": "a companion lacks the home file's access control list, whose mask its group gets",
+        UncopiedListForgotten "uncopied-list-forgotten": "a companion without the home file's list gives its group the mask",
+        DefaultListStays "default-list-stays": "a companion keeps the access control list of its folder",
     }
     "platform/os.rs" {
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",

@@ -138,7 +138,7 @@ impl Opening<'_> {
     pub(super) fn open_journal(
         &self,
         name: &Name,
-        home: &FileStat,
+        (home_file, home): (&File, &FileStat),
         medium: Medium,
         (is_known, has_died): (bool, bool),
         superblock: &Superblock,
@@ -146,7 +146,7 @@ impl Opening<'_> {
         let (found, made) = match self.find_journal(name, home, superblock)? {
             Some(found) => (found, None),
             None => {
-                let (file, len, there) = self.make_journal(name, home)?;
+                let (file, len, there) = self.make_journal(name, (home_file, home))?;
                 (Usable { file, len, newest: None }, Some(there))
             }
         };
@@ -261,7 +261,7 @@ impl Opening<'_> {
         Ok(Some((file, stat, header)))
     }
 
-    fn make_journal(&self, name: &Name, home: &FileStat) -> Result<(File, u64, FileStat)> {
+    fn make_journal(&self, name: &Name, home: (&File, &FileStat)) -> Result<(File, u64, FileStat)> {
         let path = name.path();
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
         let refused = |e| Error::of_companion(self.path, path, "create", e);

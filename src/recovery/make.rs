@@ -43,7 +43,7 @@ impl Opening<'_> {
         if !platform.try_lock(&file).map_err(self.io("lock", &new))? {
             return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
         }
-        self.own_like_home(&file, &new, stat)?;
+        self.own_like_home(&file, &new, (home, stat))?;
         let superblock = Superblock {
             session: 1,
             state: State::InUse,

@@ -26,6 +26,7 @@ pub fn play(test: &str, base: &Path) {
         "two" => two_volumes_with_one_reflection_folder(base),
         "alone" => mounted_alone(base),
         "bind" => bind_mounts(base),
+        "no lists" => owners::companions_where_no_list_is_kept(base),
         test => panic!("{test}"),
     }
 }
@@ -312,6 +313,11 @@ fn bind_mounts(base: &Path) {
     drop(file);
     died(&volume.state());
     assert_eq!(state_of(&options().open(volume.state()).expect("open")), "paid");
+}
+
+#[test]
+fn companions_are_the_owners_alone_where_the_access_list_cannot_be_copied() {
+    check("no lists");
 }
 
 #[test]

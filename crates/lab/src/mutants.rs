@@ -465,6 +465,12 @@ fn fate(mutant: Mutant) -> Fate {
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),
         LinkFollowed | HardLinkTaken => by(test("world", "a_link_in_the_place_of_a_companion")),
         CompanionNotOwned => by(test("world", "companions_belong_to_the_owner")),
+        AccessListNotCopied => by(test("world", "companions_have_the_access_list")),
+        UncopiedListForgotten => {
+            by(test("world", "companions_are_the_owners_alone_where_the_access_list"))
+        }
+        DefaultListStays => by(test("world", "a_default_list_of_the_folder")),
+        ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
         AnyJournalTaken | JournalHeaderNotRenewed => {
