@@ -35,7 +35,7 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
         let home = platform
             .stat(engine.home.file())
             .map_err(|e| Error::io("look up", engine.home.path(), e))?;
-        platform.own(&file, &home).map_err(io("set the owner of"))?;
+        platform.own(&file, engine.home.file(), &home).map_err(io("set the owner of"))?;
         // Whole and durable before it has its name.
         platform.sync_all(&file, FileId::Home).map_err(no_space(&new, len))?;
         platform.rename(&new, &name).map_err(io("rename"))?;

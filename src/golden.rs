@@ -8,6 +8,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
     InPlacePage, OldBits, RECORD, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
+use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
 use crate::format::vouch::{Vouch, sum_of};
@@ -41,6 +42,9 @@ fn the_document_and_the_constants_agree() {
         ("superblock_len", SUPERBLOCK_LEN as u64),
         ("length_word", layout::LENGTH_WORD),
         ("high_water_word", layout::HIGH_WATER_WORD),
+        ("floor_a", layout::FLOORS[0]),
+        ("floor_b", layout::FLOORS[1]),
+        ("floor_len", FLOOR_LEN as u64),
         ("lanes", layout::LANES),
         ("lane", layout::LANE as u64),
         ("lane_count", layout::LANE_COUNT as u64),
@@ -128,7 +132,9 @@ fn the_document_and_the_encoders_agree() {
     };
     let record = record.encode(journal::JournalSeed::new(b"0123456789abcdef", 3));
     let header = journal::Header { uuid: *b"0123456789abcdef", from: 3, to: 4 };
+    let floor = Floor { session: 3, number: 5 };
     let encoded = BTreeMap::from([
+        ("floor", hex(&floor.encode(b"0123456789abcdef"))),
         ("journal_header", hex(&header.encode()[..48])),
         ("in_place_entry", hex(&in_place.encode(seed.undo(LaneIndex(1))))),
         ("journal_record", hex(&record[..64 + 2 * 24 + 8])),

@@ -49,7 +49,7 @@ pub use raw::Raw;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
-    pub use crate::format::{entry, journal, layout, marker, superblock, vouch};
+    pub use crate::format::{entry, floor, journal, layout, marker, superblock, vouch};
     pub use crate::platform::{
         CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,
     };

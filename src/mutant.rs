@@ -33,6 +33,10 @@ macro_rules! mutants {
     ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
         /// A bug that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[cfg_attr(
+            not(all(target_os = "linux", not(atomic_mmap_portable))),
+            allow(dead_code, reason = "some are planted in calls of Linux")
+        )]
         #[repr(u16)]
         pub enum Mutant {
             $($(#[doc = $breaks] $mutant,)*)*
@@ -125,6 +129,12 @@ mutants! {
         CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
         GrownRestNotFlushed "grown-rest-not-flushed": "a growth over what was cut off within a page is told by the journal alone",
         OpenedRestKnown "opened-rest-known": "a file that is opened holds zeroes past its end, on the disk",
+        FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
+        FirstFloorMissing "first-floor-missing": "the first record of a session is followed by no floor",
+        FloorNotDurable "floor-not-durable": "the first floor of a session is not waited for",
+        FloorInOnePlace "floor-in-one-place": "the floor is written over the one before",
+        FloorNotRaised "floor-not-raised": "a checkpoint does not raise the floor of the journal",
+        FloorAfterSync "floor-after-sync": "a checkpoint raises the floor after its syncs",
         WordsBeforeRecord "words-before-record": "durable words before their record",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
         CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
@@ -400,6 +410,7 @@ mutants! {
     }
     "recovery/durable.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
+        FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is believed",
         HeaderNotMadeDurable "header-not-made-durable": "a torn header leaves one that was in the page cache only",
         JournalHeaderNotWritten "journal-header-not-written": "a journal does not say whose it is",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
@@ -501,6 +512,9 @@ mutants! {
         SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
     }
+    "format/floor.rs" {
+        FloorOfAnySession "floor-of-any-session": "the floor of a session before counts for this one",
+    }
     "format/superblock.rs" {
         SessionsUsedAgain "sessions-used-again": "a restored pair gives numbers of sessions again that its journal knows",
         SuperblockSumNotChecked "superblock-sum-not-checked": "the checksum of a superblock is not looked at",
@@ -517,6 +531,14 @@ mutants! {
     }
     "platform/allocate.rs" {
         BlocksNotLookedAt "blocks-not-looked-at": "where storage is reserved by writes, a page with some data counts as whole",
+    }
+    "platform/rights.rs" {
+        ForeignGroupBitsKept "foreign-group-bits-kept": "a companion of another group gives it what the home file gives its own",
+    }
+    "platform/linux.rs" {
+        AccessListNotCopied "access-list-not-copied": "a companion lacks the home file's access control list, whose mask its group gets",
+        UncopiedListForgotten "uncopied-list-forgotten": "a companion without the home file's list gives its group the mask",
+        DefaultListStays "default-list-stays": "a companion keeps the access control list of its folder",
     }
     "platform/os.rs" {
         UnreservedBtrfsTaken "unreserved-btrfs-taken": "a file is opened on a btrfs whose full disk ends stores in SIGBUS",

@@ -600,6 +600,113 @@ fn a_pair_without_its_journal_is_refused_and_can_be_discarded() {
     assert_same(&read_all(&file), &[0; LEN as usize], "nothing had come home");
 }
 
+/// What becomes of a copied pair with these bytes for its journal: the byte at 100, or why it is
+/// refused.
+fn opened_with(ground: &Ground, image: &Restarted, journal: &[u8]) -> Result<u8, Mismatch> {
+    let reflection = reflections_in(image.home.parent().expect("a folder")).pop().expect("one");
+    fs::write(reflection.with_added_extension("journal"), journal).expect("write");
+    match ground.options().open(&image.home) {
+        Ok(file) => Ok(file.load(100).expect("load")),
+        Err(Error::Mismatch { why, .. }) => Err(why),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn journal_of(scratch: &common::Scratch) -> Vec<u8> {
+    let reflection = reflections_in(scratch.path()).pop().expect("one");
+    fs::read(reflection.with_added_extension("journal")).expect("read the journal")
+}
+
+/// A backup put the journal alone back, as it was before the session's first point. Its header
+/// vouches for the session, so recovery took it for one without a point. The words of the session's
+/// beginning counted, over the slices of today.
+#[test]
+fn a_journal_from_before_the_first_point_is_refused() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let path = scratch.file("state.dat");
+    let opened = journal_of(&scratch);
+    let write = |byte: u8| file.write_at(&[byte; 3000], 100).expect("write");
+    write(1);
+    assert_eq!(opened_with(&ground, &restarted(&ground, &path), &opened), Ok(0), "no point yet");
+    file.sync().expect("sync");
+    let first = journal_of(&scratch);
+    // The header was renewed, and the first record was on its way.
+    let mut header_alone = first.clone();
+    header_alone[2 * PAGE as usize..].fill(0);
+    for byte in [1, 2] {
+        // Stored over what the session's beginning needs.
+        write(byte);
+        for (journal, what) in [(&opened, "of the opening"), (&header_alone, "of the header")] {
+            for image in [restarted(&ground, &path), died(&ground, &path)] {
+                assert_eq!(
+                    opened_with(&ground, &image, journal),
+                    Err(Mismatch::JournalSwapped),
+                    "{what}"
+                );
+                // The right one comes back: nothing was changed.
+                assert!(opened_with(&ground, &image, &first).is_ok(), "{what}");
+            }
+        }
+        let image = restarted(&ground, &path);
+        assert_eq!(opened_with(&ground, &image, &first), Ok(1), "the first point");
+    }
+    // A version of the crate that wrote no floor.
+    let image = restarted(&ground, &path);
+    for at in layout::FLOORS {
+        image.reflection().write_all_at(&[0; 24], at).expect("write");
+    }
+    assert_eq!(opened_with(&ground, &image, &first), Ok(1), "of a version before");
+}
+
+/// The same of a journal that has records, and lacks those that a checkpoint has let go.
+#[test]
+fn a_journal_from_before_the_last_checkpoint_is_refused() {
+    let Some(ground) = ground() else { return };
+    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let path = scratch.file("state.dat");
+    let point = |byte: u8| {
+        file.write_at(&[byte; 3000], 100).expect("write");
+        file.sync().expect("sync");
+    };
+    point(1);
+    let first = journal_of(&scratch);
+    point(2);
+    for byte in [3, 5, 7] {
+        let before = journal_of(&scratch);
+        // The point after a cut syncs both files, as a checkpoint does.
+        file.set_len(file.len() - PAGE).expect("shrink");
+        point(byte);
+        point(byte + 1);
+        let image = restarted(&ground, &path);
+        assert_eq!(opened_with(&ground, &image, &first), Err(Mismatch::JournalSwapped), "{byte}");
+        assert_eq!(opened_with(&ground, &image, &before), Err(Mismatch::JournalSwapped), "{byte}");
+        let whole = journal_of(&scratch);
+        assert_eq!(opened_with(&ground, &image, &whole), Ok(byte + 1));
+    }
+    // The newest floor is torn: the one before tells of the first journal all the same.
+    let whole = journal_of(&scratch);
+    let image = restarted(&ground, &path);
+    let floors = layout::FLOORS.map(|at| {
+        let mut word = [0; 8];
+        image.reflection().read_exact_at(&mut word, at + 8).expect("read");
+        u64::from_le_bytes(word)
+    });
+    assert!(floors[0] != floors[1] && floors[0].min(floors[1]) > 1, "{floors:?}");
+    let newest = layout::FLOORS[usize::from(floors[1] > floors[0])];
+    image.store(newest + 8, 0x77);
+    assert_eq!(opened_with(&ground, &image, &first), Err(Mismatch::JournalSwapped), "torn");
+    assert_eq!(opened_with(&ground, &image, &whole), Ok(8));
+    // The next session counts anew.
+    file.close(CloseMode::Fast).expect("close");
+    let options = ground.options();
+    let file = options.open(&path).expect("open");
+    file.write_at(&[9; 3000], 100).expect("write");
+    assert_eq!(opened_with(&ground, &restarted(&ground, &path), &journal_of(&scratch)), Ok(8));
+    file.sync().expect("sync");
+    assert_eq!(opened_with(&ground, &restarted(&ground, &path), &journal_of(&scratch)), Ok(9));
+}
+
 #[test]
 fn a_failed_record_poisons_for_good_and_is_not_tried_again() {
     let Some(ground) = ground() else { return };

@@ -99,6 +99,7 @@ fn step(event: Event) -> Option<String> {
         What::SyncDir { .. } => "sync folder".into(),
         What::SetLen { file, .. } => format!("length of {file:?}"),
         What::Write { offset: 0, bytes, .. } if bytes.len() > 512 => "write head".into(),
+        What::WriteDurably { file: FileId::Reflection, .. } => "floor, durably".into(),
         What::Write { file: FileId::Reflection, offset, .. } => {
             let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
             format!("superblock {}", copy.expect("a copy"))
@@ -123,6 +124,7 @@ fn step(event: Event) -> Option<String> {
         }
         What::Store { .. } => "word".into(),
         What::Copy { file: FileId::Home, .. } => "home slots".into(),
+        What::Copy { offset, .. } if layout::FLOORS.contains(&offset) => "floor".into(),
         What::Copy { .. } => "bytes of the reflection file".into(),
         What::Punch { .. } => "punch".into(),
         _ => return None,
@@ -176,11 +178,13 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             file.close(CloseMode::Fast).expect("close");
             let table = [
                 "drain",
-                // A durable point: what both files hold, the record, and then the durable words.
+                // A durable point: what both files hold, the record, that there is one, and then
+                // the durable words.
                 "=sync data of Home",
                 "=sync data of Reflection",
                 "=journal header",
                 "=record",
+                "=floor, durably",
                 "=word",
                 "=word",
                 "!sync Home",
@@ -219,6 +223,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             // The first record of a session: those of older ones may be written over from here on.
             "=journal header",
             "=record",
+            "=floor, durably",
             "=word",
             "=word",
             "home slots",
@@ -294,6 +299,7 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             // What is cut off belongs to the last durable point: one without it comes first.
             "=journal header",
             "=record",
+            "=floor, durably",
             "=word",
             "drain",
             "length of Home",
@@ -307,6 +313,37 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "drain",
         ];
         traced.assert_steps(&table, "shrinking");
+    }
+}
+
+/// The floor says that a record is there which is durable: it comes after that record, before the
+/// durable words of the first point, and before the syncs that let older records go.
+#[test]
+fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_it() {
+    for traced in Traced::on_each_medium() {
+        if traced.ground.medium != Medium::PageCache {
+            continue;
+        }
+        let file = traced.open(OnMismatch::Refuse);
+        let write_and_sync = |byte: u8| {
+            file.write_at(&[byte; 64], 4 * PAGE).expect("write");
+            traced.steps();
+            file.sync().expect("sync");
+        };
+        write_and_sync(1);
+        traced.assert_steps(
+            &["journal header", "record", "floor, durably", "word"],
+            "the first point of a session",
+        );
+        write_and_sync(2);
+        traced.assert_steps(&["record", "word"], "the second one");
+        for byte in 3..5 {
+            // The point after a cut syncs both files.
+            file.set_len(file.len() - PAGE).expect("shrink");
+            write_and_sync(byte);
+            let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
+            traced.assert_steps(&table, "a point that syncs both files");
+        }
     }
 }
 

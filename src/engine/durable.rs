@@ -11,6 +11,7 @@
 //! 2. **The record**, which a loss of power goes back to from the moment on at which it is durable. Small:
 //!    words and slices go to the journal, one write and one barrier. Large: both files are synced where
 //!    they are, and the record has words only, and is a *base*.
+//!    The journal's *floor* follows the first record of a session: it says that there is one.
 //! 3. **Publishing.** The durable words are stored, without a barrier: the record vouches for them until
 //!    a checkpoint has synced both files. The locks open.
 //!
@@ -23,11 +24,13 @@ use super::lanes::Lane;
 use super::state::RegionState;
 use super::stats::Counter;
 use crate::bitmap::{Slices, Validity};
-use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::error::{Error, Result, SYNC_FOR_A_POINT, WRITE_A_POINT};
+use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
 use crate::lock::{AllHeld, Held, lock_pages};
 use crate::mutant::{planted, unless};
+use crate::platform::{Copying, FileId};
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
@@ -52,12 +55,22 @@ pub(crate) struct Durable {
     rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
-    /// Held while both files are synced.
-    syncing: Mutex<()>,
+    /// The floor of the journal. Held while it is written, and until it is durable: while both
+    /// files are synced.
+    floor: Mutex<Raised>,
     /// The last point that was due at an interval has failed, and none was made since.
     is_overdue: AtomicBool,
     /// Why.
     why_overdue: Mutex<Option<String>>,
+}
+
+/// How far the floor of the journal was raised in this session.
+#[derive(Default)]
+struct Raised {
+    /// The number that it says.
+    number: u64,
+    /// Which of its two places the next one goes to.
+    place: usize,
 }
 
 /// Who makes the next durable point, and for whom?
@@ -155,7 +168,7 @@ impl Durable {
             rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
-            syncing: Mutex::new(()),
+            floor: Mutex::new(Raised::default()),
             is_overdue: AtomicBool::new(false),
             why_overdue: Mutex::new(None),
         }
@@ -400,13 +413,16 @@ impl Engine {
         way: &Way,
     ) -> Result<()> {
         let journal = &durable.journal;
+        let number = journal.newest() + 1;
+        if planted!(FloorTooEarly) {
+            self.begin_floor(durable, number)?;
+        }
         if !way.by_journal {
             // Before the record: what it says is valid is durable where it is. It also makes the
             // durable words of all earlier records durable.
             self.sync_both(durable)?;
             durable.must_flush.store(false, Ordering::Release);
         }
-        let number = journal.newest() + 1;
         let len =
             if planted!(RecordOfOldLength) { durable.len.load(Ordering::Relaxed) } else { cut.len };
         let is_base = !way.by_journal && !planted!(FlushNotBase);
@@ -423,6 +439,9 @@ impl Engine {
                 page.changed.runs().for_each(|run| self.append_slices(page, run, to));
             }
         })?;
+        if number == 1 {
+            unless!(FirstFloorMissing, self.begin_floor(durable, number)?);
+        }
         if record.is_base {
             // This one is the newest now.
             journal.forget_before(number);
@@ -431,6 +450,45 @@ impl Engine {
         let way = if way.by_journal { Counter::JournalPoints } else { Counter::FlushPoints };
         lane.stats.bump(way, 1);
         Ok(())
+    }
+
+    /// Says in the reflection file that the session has a record, of this number. A journal that
+    /// was copied before has none, and looks as if it needed none: the words of the session's
+    /// beginning would count.
+    ///
+    /// Orders the floor before the durable words of the session's first point, and so before
+    /// anything is stored over the slots that only the beginning needs. It waits for this one
+    /// block. Once a session.
+    fn begin_floor(&self, durable: &Durable, number: u64) -> Result<()> {
+        let mut raised = durable.floor.lock();
+        // A checkpoint that raised it to here may have failed.
+        self.check_usable()?;
+        let Some((at, floor)) = self.next_floor(&mut raised, number) else { return Ok(()) };
+        if planted!(FloorNotDurable) {
+            self.reflection.copy_in(at, &floor, Copying::Cached);
+            return Ok(());
+        }
+        let file = (self.reflection.file(), None);
+        let written = self.platform.write_durably(file, FileId::Reflection, &floor, at);
+        written.map_err(|e| Error::io_at(WRITE_A_POINT, self.reflection.path(), at, e))
+    }
+
+    /// The floor that names a record which is durable, and its place. `None`: the last one names
+    /// it. The caller makes it durable before the next one, which goes to the other place.
+    fn next_floor(&self, raised: &mut Raised, number: u64) -> Option<(u64, [u8; FLOOR_LEN])> {
+        if number <= raised.number {
+            return None;
+        }
+        let floor = {
+            let superblock = self.superblock.lock();
+            Floor { session: superblock.session, number }.encode(&superblock.uuid)
+        };
+        let at = layout::FLOORS[raised.place];
+        raised.number = number;
+        if !planted!(FloorInOnePlace) {
+            raised.place = 1 - raised.place;
+        }
+        Some((at, floor))
     }
 
     /// Appends a run of slices of a page from where they are valid.
@@ -487,16 +545,28 @@ impl Engine {
         }
     }
 
-    /// Makes both files durable where they are. A failure poisons the handle.
+    /// Makes both files durable where they are, and with them the floor of the journal at its
+    /// newest record. A failure poisons the handle.
     fn sync_both(&self, durable: &Durable) -> Result<()> {
+        // The kernel tells of what it could not write back once. If a checkpoint and a flush asked beside
+        // each other, one of them would hear of it, and the other go on.
+        let mut raised = durable.floor.lock();
+        self.check_usable()?;
+        // Read with the lock in hand, and before the syncs: a record of this number is durable.
+        let newest = durable.journal.newest();
+        let mut raise = || {
+            if let Some((at, floor)) = self.next_floor(&mut raised, newest) {
+                self.reflection.copy_in(at, &floor, Copying::Cached);
+            }
+        };
+        // Before the syncs, which make it durable: the caller lets records go once they are over.
+        if !planted!(FloorNotRaised) && !planted!(FloorAfterSync) {
+            raise();
+        }
         if self.medium == Medium::Ram {
             // Nothing survives the machine, and everything survives the process.
             return Ok(());
         }
-        // The kernel tells of what it could not write back once. If a checkpoint and a flush asked beside
-        // each other, one of them would hear of it, and the other go on.
-        let _one_at_a_time = durable.syncing.lock();
-        self.check_usable()?;
         let sync = |file: &MappedFile| {
             // The kernel may have dropped dirty pages and forgotten the error: nothing that this
             // mapping shows can be trusted to reach the disk any more.
@@ -508,7 +578,11 @@ impl Engine {
             unless!(FlushReflectionNotSynced, sync(&self.reflection)?);
             Ok(())
         };
-        both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)))
+        both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)))?;
+        if planted!(FloorAfterSync) {
+            raise();
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! 0        superblock A        4 KiB page, 512 bytes used
 //! 4 KiB    superblock B        the same; written alternately
 //! 8 KiB    state words         logical length, high-water mark
+//!          floors              two, a cache line each
 //! 64 KiB   lanes               80 lanes of 4 KiB
 //! 2 MiB    log area            256 MiB, sparse: spilled log entries
 //! 258 MiB  superchunk 0        for the first GiB of the home file:
@@ -31,6 +32,8 @@ pub const SUPERBLOCKS: [u64; 2] = [0, PAGE as u64];
 pub const LENGTH_WORD: u64 = 2 * PAGE as u64;
 /// Word: no word and no home byte at or past `max(length, high-water mark)` is other than zero.
 pub const HIGH_WATER_WORD: u64 = LENGTH_WORD + 8;
+/// The two places of the journal's floor, in the page of the state words. Written alternately.
+pub const FLOORS: [u64; 2] = [LENGTH_WORD + 64, LENGTH_WORD + 128];
 
 /// First lane.
 pub const LANES: u64 = 64 << 10;

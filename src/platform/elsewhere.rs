@@ -123,13 +123,15 @@ pub fn punch(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// There are owners on Unix only.
-pub fn own(file: &File, like: &super::FileStat) -> io::Result<()> {
+/// There are owners on Unix only. Access control lists are not looked at.
+pub fn own(file: &File, _: &File, like: &super::FileStat) -> io::Result<()> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::{PermissionsExt, fchown};
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
         let _may_not = fchown(file, Some(like.uid), Some(like.gid));
-        let _may_not = file.set_permissions(std::fs::Permissions::from_mode(like.mode & 0o777));
+        let is = file.metadata()?;
+        let mode = super::rights::mode(like.mode, is.uid() == like.uid, is.gid() == like.gid);
+        let _may_not = file.set_permissions(std::fs::Permissions::from_mode(mode));
     }
     let _ = (file, like);
     Ok(())

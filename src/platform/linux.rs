@@ -8,9 +8,10 @@
 //!   never moves.
 //! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
 //!
-//! May import: `btrfs`, libc, std.
+//! May import: `btrfs`, `rights`, libc, std, planted bugs.
 
-use super::{FileStat, FileSystem, btrfs, isa};
+use super::{FileStat, FileSystem, btrfs, isa, rights};
+use crate::mutant::{planted, unless};
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io;
@@ -323,8 +324,45 @@ fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
-/// The owner and the group first: giving a file away clears some of its permissions.
-pub fn own(file: &File, like: &FileStat) -> io::Result<()> {
+/// The attribute that holds a file's POSIX access control list.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// Where a file has an access control list, the group's bits of its mode are the list's mask. They
+/// say more than the list gives to the group.
+enum AccessList {
+    None,
+    Some(Vec<u8>),
+    /// There may be one: a filter refuses the call.
+    Unknown,
+}
+
+fn access_list(file: &File) -> io::Result<AccessList> {
+    match get_xattr(file, ACCESS_LIST) {
+        Ok(None) => Ok(AccessList::None),
+        Ok(Some(list)) => Ok(AccessList::Some(list)),
+        // The file system keeps none.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(AccessList::None),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+            Ok(AccessList::Unknown)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes off the list that a new file has from its folder's default. `false`: it may be there
+/// still.
+fn remove_access_list(file: &File) -> bool {
+    match remove_xattr(file, ACCESS_LIST) {
+        Ok(()) => true,
+        // The file system keeps none.
+        Err(error) => error.raw_os_error() == Some(libc::EOPNOTSUPP),
+    }
+}
+
+/// Gives a new file the owner, the group and the rights of the file `home`, of which `like` is
+/// known. The owner and the group first: giving a file away clears some of its permissions. Until
+/// the rights are given the file has those of its making, which are the owner's alone.
+pub fn own(file: &File, home: &File, like: &FileStat) -> io::Result<()> {
     let is = file.metadata()?;
     if (is.uid(), is.gid()) != (like.uid, like.gid) {
         // A process without the privilege keeps the file, or gives it to its group at least.
@@ -333,7 +371,27 @@ pub fn own(file: &File, like: &FileStat) -> io::Result<()> {
             let _may_not = fchown(file, None, Some(like.gid));
         }
     }
-    match file.set_permissions(Permissions::from_mode(like.mode & 0o777)) {
+    let is = file.metadata()?;
+    let (is_owner, is_group) = (is.uid() == like.uid, is.gid() == like.gid);
+    let mut mode = rights::mode(like.mode, is_owner, is_group);
+    match if planted!(AccessListNotCopied) { AccessList::None } else { access_list(home)? } {
+        AccessList::None => {}
+        AccessList::Some(list) => {
+            // The mode comes with the list.
+            if rights::may_copy_list(like.mode, is_owner, is_group)
+                && set_xattr(file, ACCESS_LIST, &list).is_ok()
+            {
+                return Ok(());
+            }
+            unless!(UncopiedListForgotten, mode &= rights::OWNER_ONLY);
+        }
+        AccessList::Unknown => mode &= rights::OWNER_ONLY,
+    }
+    // Before the mode, whose group's bits would be the mask of that list.
+    if !planted!(DefaultListStays) && !remove_access_list(file) {
+        mode &= rights::OWNER_ONLY;
+    }
+    match file.set_permissions(Permissions::from_mode(mode)) {
         // File systems without permissions of their own (vfat) refuse what they cannot keep.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,

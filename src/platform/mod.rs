@@ -43,6 +43,7 @@ mod positioned;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod recorder;
+mod rights;
 mod sides;
 mod stat;
 mod word;

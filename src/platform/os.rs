@@ -183,13 +183,14 @@ impl Platform {
         opened.map(Arc::new)
     }
 
-    /// Gives the file the owner, the group and the permissions of another one, as far as the process
-    /// may: without a privilege it cannot give a file away.
-    pub fn own(&self, file: &File, like: &FileStat) -> io::Result<()> {
+    /// Gives a new file the owner, the group and the permissions of the file `home`, of which
+    /// `like` is known, as far as the process may: without a privilege it cannot give a file away.
+    /// No user but its maker gets more of it than of `home`.
+    pub fn own(&self, file: &File, home: &File, like: &FileStat) -> io::Result<()> {
         attempt!(
             self,
             call::OWN,
-            |_| sys::own(file.system(), like),
+            |_| sys::own(file.system(), home.system(), like),
             [simulated => simulated.machine.own(file.number(), like)]
         )
     }

@@ -15,9 +15,10 @@ use super::trust::Named;
 use crate::bitmap::Validity;
 use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::le_word;
-use crate::engine::session::{closed_as, remove_if_is, remove_own, write_superblock};
+use crate::engine::session::{Companions, closed_as, remove_if_is, remove_own, write_superblock};
 use crate::engine::space::allocation_error;
 use crate::error::{Distrust, Error, Result};
+use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
 use crate::format::layout;
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
@@ -84,14 +85,16 @@ pub(super) struct OpenJournal {
 const PER_REGION_BYTE: usize = 8 * 8;
 
 impl Opening<'_> {
-    /// Reads the journal of the session that the superblock began.
+    /// Reads the journal of the session that the superblock began. The reflection file holds its
+    /// floor.
     pub(super) fn read_journal(
         &self,
-        name: &Name,
+        (companions, reflection): (&Companions, &File),
         home: &FileStat,
         superblock: &Superblock,
         base: DurableBase,
     ) -> Result<Read> {
+        let name = &companions.journal;
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(Read::Nothing),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
@@ -109,7 +112,25 @@ impl Opening<'_> {
         }
         let seed = JournalSeed::new(&superblock.uuid, superblock.session);
         let run = newest_run(seed, &bytes);
+        let newest = run.last().map_or(0, |(_, record)| record.number);
+        if newest < self.floor(&companions.reflection, reflection, superblock)?
+            && !planted!(FloorNotChecked)
+        {
+            // It was copied before that record was written.
+            return Ok(Read::OfAnother);
+        }
         Ok(Read::Found(Found { base, run, seed, file, name: name.clone() }))
+    }
+
+    /// The number that the newest record of the superblock's session has at least.
+    fn floor(&self, name: &Name, reflection: &File, superblock: &Superblock) -> Result<u64> {
+        let mut places = [[0; FLOOR_LEN]; 2];
+        for (place, at) in places.iter_mut().zip(layout::FLOORS) {
+            self.platform
+                .read_at(reflection, FileId::Reflection, place, at)
+                .map_err(|e| Error::io_at("read the floor of the journal", name.path(), at, e))?;
+        }
+        Ok(Floor::of_session(&superblock.uuid, superblock.session, places))
     }
 
     /// The journal for a new session: made if there is none that fits. `is_known`: a durable superblock
@@ -117,7 +138,7 @@ impl Opening<'_> {
     pub(super) fn open_journal(
         &self,
         name: &Name,
-        home: &FileStat,
+        (home_file, home): (&File, &FileStat),
         medium: Medium,
         (is_known, has_died): (bool, bool),
         superblock: &Superblock,
@@ -125,7 +146,7 @@ impl Opening<'_> {
         let (found, made) = match self.find_journal(name, home, superblock)? {
             Some(found) => (found, None),
             None => {
-                let (file, len, there) = self.make_journal(name, home)?;
+                let (file, len, there) = self.make_journal(name, (home_file, home))?;
                 (Usable { file, len, newest: None }, Some(there))
             }
         };
@@ -240,7 +261,7 @@ impl Opening<'_> {
         Ok(Some((file, stat, header)))
     }
 
-    fn make_journal(&self, name: &Name, home: &FileStat) -> Result<(File, u64, FileStat)> {
+    fn make_journal(&self, name: &Name, home: (&File, &FileStat)) -> Result<(File, u64, FileStat)> {
         let path = name.path();
         let how = OpenHow { create: false, create_new: true, mode: 0o600 };
         let refused = |e| Error::of_companion(self.path, path, "create", e);

@@ -249,7 +249,8 @@ impl Opening<'_> {
         if let Found::OfThisFile { state, .. } = &mut found
             && let (Use::Died | Use::Undone, Some(base)) = (*state, superblock.durable.base())
         {
-            match self.read_journal(&look.companions.journal, home, &superblock, base)? {
+            let companions = (&look.companions, &file);
+            match self.read_journal(companions, home, &superblock, base)? {
                 durable::Read::Nothing => *state = Use::JournalGone,
                 durable::Read::OfAnother => *state = Use::JournalSwapped,
                 durable::Read::Found(journal) => {

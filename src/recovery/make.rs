@@ -80,7 +80,7 @@ impl Opening<'_> {
             unfinished.keep();
             return Ok(None);
         }
-        self.own_like_home(&file, &new, stat)?;
+        self.own_like_home(&file, &new, (home, stat))?;
         let superblock = Superblock {
             session: 1,
             state: State::InUse,
@@ -247,21 +247,13 @@ impl Opening<'_> {
             .map_err(self.io("set the attribute", self.path))?;
         if marked && medium != Medium::Ram {
             // The mark is durable before the superblock that says so.
-            unless!(
-                MarkNotSynced,
-                home.sync_all().map_err(self.io("sync", self.path)).inspect_err(|_| {
-                    // Opening fails, and a mark whose reflection file is removed means lost bytes.
-                    if known.is_none() {
-                        let _best_effort = self.platform.remove_xattr(home.file(), marker::NAME);
-                    }
-                })?
-            );
+            unless!(MarkNotSynced, home.sync_all().map_err(self.io("sync", self.path))?);
         }
         Ok(marked)
     }
 
-    /// Removes what the caller does not want. The mark first, and durably: a mark without a
-    /// reflection file means lost bytes, while a reflection file without a mark is judged anew.
+    /// Removes what the caller does not want. First the reflection file says that nothing in it counts, then
+    /// the mark goes, and then both companions: so a crash in between leaves nothing that is refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)

@@ -223,7 +223,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         true => {
             let name = &companions.journal;
             let known = (had_points, has_died);
-            Some(opening.open_journal(name, &stat, medium, known, &superblock)?)
+            Some(opening.open_journal(name, (&home.file, &stat), medium, known, &superblock)?)
         }
         false => None,
     };
@@ -507,12 +507,18 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// Gives a companion the home file's owner, group and permissions. A tool that an administrator runs
-    /// once on a service's file leaves nothing that the service may not open.
-    fn own_like_home(&self, file: &File, path: &Path, home: &FileStat) -> Result<()> {
+    /// Gives a companion the home file's owner, group and rights, and no user more than those. A
+    /// tool that an administrator runs once on a service's file leaves nothing that the service may
+    /// not open.
+    fn own_like_home(
+        &self,
+        file: &File,
+        path: &Path,
+        (home, like): (&File, &FileStat),
+    ) -> Result<()> {
         unless!(
             CompanionNotOwned,
-            self.platform.own(file, home).map_err(self.io("set the owner of", path))?
+            self.platform.own(file, home, like).map_err(self.io("set the owner of", path))?
         );
         Ok(())
     }

@@ -28,6 +28,7 @@ pub fn play(test: &str, base: &Path) {
         "bind" => bind_mounts(base),
         "back" => rolled_back(base),
         "moved" => mounted_elsewhere(base),
+        "no lists" => owners::companions_where_no_list_is_kept(base),
         test => panic!("{test}"),
     }
 }
@@ -431,6 +432,11 @@ fn bind_mounts(base: &Path) {
     drop(file);
     died(&volume.state());
     assert_eq!(state_of(&options().open(volume.state()).expect("open")), "paid");
+}
+
+#[test]
+fn companions_are_the_owners_alone_where_the_access_list_cannot_be_copied() {
+    check("no lists");
 }
 
 #[test]

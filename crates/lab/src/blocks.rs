@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn a_full_disk_changes_nothing_whatever_its_blocks_are() {
         let _quiet = crate::quiet::Quiet::new();
-        let settings = Settings { seed: 1, quick: true, seconds: None };
+        let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
         let totals = Totals::default();
         for job in jobs(true).iter().take(30).filter(|job| !job.grows_journal) {
             assert_eq!(check(job, &settings, &totals), Ok(()), "{job}");

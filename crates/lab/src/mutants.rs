@@ -303,6 +303,15 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
         }
         LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
+        FloorTooEarly | FloorNotDurable | FloorAfterSync => {
+            by(test("steps", "the_floor_of_the_journal"))
+        }
+        FirstFloorMissing | FloorNotChecked => {
+            by(test("durable", "a_journal_from_before_the_first_point"))
+        }
+        FloorNotRaised | FloorInOnePlace | FloorOfAnySession => {
+            by(test("durable", "a_journal_from_before_the_last_checkpoint"))
+        }
         NewestNotMadeDurable => by(test("durable", "the_newest_record_is_durable")),
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
@@ -482,6 +491,12 @@ fn fate(mutant: Mutant) -> Fate {
         LinkFollowed => by(test("world", "a_link_in_the_place_of_a_companion")),
         HardLinkTaken => by(EVERY_CASE),
         CompanionNotOwned => by(test("world", "companions_belong_to_the_owner")),
+        AccessListNotCopied => by(test("world", "companions_have_the_access_list")),
+        UncopiedListForgotten => {
+            by(test("world", "companions_are_the_owners_alone_where_the_access_list"))
+        }
+        DefaultListStays => by(test("world", "a_default_list_of_the_folder")),
+        ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
         AnyJournalTaken | JournalHeaderNotRenewed => {

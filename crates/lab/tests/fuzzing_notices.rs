@@ -54,6 +54,7 @@ fn planted_bugs_of_going_back_are_noticed() {
     templates::made();
     assert_eq!(noticed_by(), None, "without a bug");
     for mutant in [
+        Mutant::FloorNotChecked,
         Mutant::NotReplayed,
         Mutant::WorkingWordsKept,
         Mutant::RegionWordsKept,

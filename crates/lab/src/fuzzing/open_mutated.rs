@@ -5,7 +5,7 @@
 //! 1  what is done with the file, if it opens (life)
 //! 2  the image to begin with: 0 = two new superblocks, else one that a crash has left (templates)
 //! 3  bit 0: superblocks are repaired, 1: entries are, 2: of another boot, 3: marked,
-//!    4: the identity is not made this file's, 5: records of the journal are repaired,
+//!    4: the identity is not made this file's, 5: records of the journal are repaired, and its floors,
 //!    6: there is no journal, 7: entries of rings say what their slices' slots hold
 //! 4  a lane whose entries are not repaired, and a block of the journal whose record is not; 80 and
 //!    more: none
@@ -76,12 +76,13 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
         }
     }
     Patch::apply_to_journal(patches, &mut image);
-    if let (Some(reflection), Some(journal)) = (&image.reflection, &mut image.journal)
+    if let (Some(reflection), Some(journal)) = (&mut image.reflection, &mut image.journal)
         && flags & 32 != 0
         && let Some((uuid, session)) = sums::session_of(reflection)
     {
         sums::repair_records(journal, &uuid, session, |block| block != u64::from(torn));
         sums::repair_headers(journal);
+        sums::repair_floors(reflection, &uuid, |place| place != usize::from(torn));
     }
     if flags & 64 != 0 {
         image.journal = None;

@@ -47,7 +47,7 @@ pub enum Place {
     SuperblockA = 1,
     /// The second one.
     SuperblockB = 2,
-    /// The two state words.
+    /// The two state words, and the two floors of the journal.
     Words = 3,
     /// The lanes.
     Lanes = 4,
@@ -267,7 +267,7 @@ impl Patch {
             let to = match patch.place {
                 Place::SuperblockA => layout::SUPERBLOCKS[0] + at % 512,
                 Place::SuperblockB => layout::SUPERBLOCKS[1] + at % 512,
-                Place::Words => layout::LENGTH_WORD + at % 64,
+                Place::Words => layout::LENGTH_WORD + at % 192,
                 Place::Lanes => layout::LANES + at % (layout::LANE_COUNT * layout::LANE) as u64,
                 Place::Log => {
                     layout::LOG_AREA + patch.origin as u64 * layout::LOG_AREA_LEN / 4 + at % REACH

@@ -109,7 +109,25 @@ pub fn header(journal: &Contents) -> Option<Header> {
     headers.max_by_key(|header| (header.to, header.from))
 }
 
-/// Whether the journal holds all records of this session of the pair.
+/// Whether a floor is whole: its checksum is right, and what is to be zero is.
+pub fn is_whole_floor(uuid: &[u8; 16], bytes: &[u8]) -> bool {
+    small(bytes, 16) == sums::of_floor(uuid, bytes) && small(bytes, 20) == 0
+}
+
+/// The number that the newest record of a session has at least, as the reflection file says. 0: it
+/// does not say.
+pub fn floor(reflection: &Contents, uuid: &[u8; 16], session: u64) -> u64 {
+    let mut floor = 0;
+    for at in sums::FLOORS {
+        let bytes = reflection.bytes(at, sums::FLOOR_LEN);
+        if is_whole_floor(uuid, &bytes) && word(&bytes, 0) == session {
+            floor = floor.max(word(&bytes, 8));
+        }
+    }
+    floor
+}
+
+/// Whether the journal's head says that it holds all records of this session of the pair.
 pub fn vouches(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
     header(journal).is_some_and(|h| h.uuid == *uuid && h.from <= session && session <= h.to)
 }
@@ -158,6 +176,12 @@ impl Points {
     /// The records that count, oldest first.
     pub fn run(&self) -> &[Record] {
         &self.run
+    }
+
+    /// Whether the journal ends before the floor of its session: it was copied before records that
+    /// were durable.
+    pub fn end_before(&self, floor: u64) -> bool {
+        self.run.last().map_or(0, |record| record.number) < floor
     }
 
     /// How long the file is at the newest point.

@@ -352,7 +352,8 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
             return None;
         }
         let points = Points::read(journal, &uuid, session, superblock.durable_len);
-        return Some(points.bytes(image));
+        let is_older = points.end_before(points::floor(reflection, &uuid, session));
+        return (!is_older).then(|| points.bytes(image));
     }
     if superblock.state == 1 && !same_boot {
         return None;
@@ -727,6 +728,9 @@ impl Folder<'_> {
                 return unless_discarded(Mismatch::JournalSwapped);
             }
             let points = Points::read(journal, &found.uuid, found.session, found.durable_len);
+            if points.end_before(points::floor(reflection, &found.uuid, found.session)) {
+                return unless_discarded(Mismatch::JournalSwapped);
+            }
             if is_undone {
                 return Judged::GoBack(points);
             }

@@ -321,6 +321,27 @@ pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64
     journal.write(&bytes, block * BLOCK);
 }
 
+/// Where the two places of the journal's floor are in the reflection file.
+pub const FLOORS: [u64; 2] = [8192 + 64, 8192 + 128];
+/// Bytes of a floor.
+pub const FLOOR_LEN: usize = 24;
+
+/// The checksum that a floor of these bytes should have.
+pub fn of_floor(uuid: &[u8], bytes: &[u8]) -> u32 {
+    crc32c::crc32c(&[uuid, &bytes[..16]].concat())
+}
+
+/// Puts right the checksums of the floors that `which` names by their place, but for those that
+/// hold nothing.
+pub fn repair_floors(reflection: &mut Contents, uuid: &[u8], which: impl Fn(usize) -> bool) {
+    for (_, at) in FLOORS.into_iter().enumerate().filter(|(place, _)| which(*place)) {
+        let bytes = reflection.bytes(at, FLOOR_LEN);
+        if bytes.iter().any(|byte| *byte != 0) {
+            reflection.write(&of_floor(uuid, &bytes).to_le_bytes(), at + 16);
+        }
+    }
+}
+
 /// The uuid and the session number of the superblock that counts, as far as magic and checksum say.
 pub fn session_of(reflection: &Contents) -> Option<([u8; 16], u64)> {
     layout::SUPERBLOCKS

@@ -11,8 +11,8 @@ use super::input::filling;
 use super::open_bytes::UUID;
 use super::points;
 use super::sums;
-use atomic_mmap::testing::layout;
-use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{FileId, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -288,7 +288,9 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
     // right after the last: it counts, and the durable words do not say so yet.
     let opened = states[0].0;
     let mut at: BTreeSet<usize> = BTreeSet::from([total]);
-    let record = events.iter().rposition(|event| matches!(event.what, What::WriteDurably { .. }));
+    let is_record =
+        |event: &Event| matches!(event.what, What::WriteDurably { file: FileId::Journal, .. });
+    let record = events.iter().rposition(is_record);
     at.extend(record.map(|n| n + 1));
     let certain = at.len();
     let mut next = filling(number as u64 + 1, 4 * KILLS).into_iter();
@@ -360,6 +362,9 @@ pub fn rename(image: &mut Image) {
             sums::put_header(journal, block, &UUID, header.from, header.to);
         }
     }
+    let is_whole_floor = sums::FLOORS
+        .map(|at| points::is_whole_floor(&uuid, &reflection.bytes(at, sums::FLOOR_LEN)));
+    sums::repair_floors(reflection, &UUID, |place| is_whole_floor[place]);
     sums::repair_superblocks(reflection);
     sums::repair_entries(reflection, &UUID, session, |lane, part| whole.contains(&(lane, part)));
 }

@@ -147,7 +147,7 @@ impl Machine for Simulation {
         if world.dies_here(offset) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        world.sync(file)?;
+        world.sync_bytes(file, offset..offset + put as u64)?;
         Ok(put)
     }
 

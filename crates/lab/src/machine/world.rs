@@ -29,6 +29,7 @@ use atomic_mmap::testing::{FileStat, OpenHow, journal};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -963,6 +964,12 @@ impl World {
     }
 
     pub(super) fn sync(&mut self, file: FileNumber) -> io::Result<()> {
+        self.sync_bytes(file, 0..u64::MAX / 2)
+    }
+
+    /// The same of the blocks of some bytes only: what a call has written through. Behind a page
+    /// cache nothing else of the file is waited for.
+    pub(super) fn sync_bytes(&mut self, file: FileNumber, bytes: Range<u64>) -> io::Result<()> {
         self.alive()?;
         if self.left_out == Some(LeftOut::Syncs) {
             return Ok(());
@@ -971,7 +978,8 @@ impl World {
             let now = self.seq;
             let inode = self.files.get_mut(&file).expect("an open file's number");
             let pending = self.pending.entry(writer(file)).or_default();
-            inode.memory.flush(0, u64::MAX / 2, now, pending);
+            let (start, end) = (bytes.start / PAGE * PAGE, bytes.end.next_multiple_of(PAGE));
+            inode.memory.flush(start, end, now, pending);
         }
         self.settle(writer(file));
         if let Some(last) = self.journal.iter().rposition(|c| c.file() == Some(file)) {
