@@ -317,6 +317,7 @@ mutants! {
         TogetherForNothing "together-for-nothing": "pages are put together although nobody has read them",
     }
     "engine/resize.rs" {
+        GrowthReservesLater "growth-reserves-later": "a growth makes the file longer before it has the rest of the page that the old end cuts in two",
         ShrinkNoPoint "shrink-no-point": "a shrink cuts off what the last durable point has",
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         NoCatchingUp "no-catching-up": "a clean-up that failed is not caught up with",
@@ -359,7 +360,6 @@ mutants! {
         PiecesBesideHoles "pieces-beside-holes": "what the page cache holds in large folios beside a new piece stays there",
         ChunkForEachTouch "chunk-for-each-touch": "on page cache, too, a whole chunk is allocated for each page that is touched",
         GrowthFromNextPage "growth-from-next-page": "a growth does not allocate the rest of the page that the old end cuts in two",
-        GrowthReservesLater "growth-reserves-later": "a growth makes the file longer before it has the rest of the page that the old end cuts in two",
         PiecesNotAllocated "pieces-not-allocated": "without a free chunk nothing is allocated",
         SliceWordsNotAllocated "slice-words-not-allocated": "slice words are not allocated",
         HolesLoaded "holes-loaded": "holes of the home file are loaded through the mapping",

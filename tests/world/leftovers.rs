@@ -136,6 +136,9 @@ fn a_leftover_of_a_replaced_file_is_discarded_once() {
     let Some(scratch) = marked_disk() else { return };
     let path = scratch.file("state.dat");
     died(&path);
+    // Keeps its inode number from being given to one of the files that follow.
+    fs::create_dir(scratch.file("elsewhere")).expect("a folder");
+    fs::hard_link(&path, scratch.file("elsewhere/old")).expect("a link");
     let leftover = companions_in(scratch.path()).remove(0);
     let theirs = fs::read(&leftover).expect("read");
     fs::write(scratch.file("new"), vec![8; LEN as usize]).expect("write");
