@@ -7,7 +7,7 @@
 //! - *eager*: an intention that is counted up and down on the region's word around each page lock;
 //! - *single*: no region lock; who writes many pages takes each page's lock.
 //!
-//! `cargo bench --bench locks`. The figures of a run are in `docs/performance.md`.
+//! `cargo bench --bench locks`. The figures of a run are in `docs/decisions/two-lock-granularities.md`.
 
 #[allow(dead_code, unused_imports, unused_macros, reason = "the locks name a few of them")]
 #[path = "../src/mutant.rs"]

@@ -118,9 +118,9 @@ pub enum Durability {
 #[non_exhaustive]
 pub enum DeployPolicy {
     /// When reads have lost about as much time as it takes (Acumen's lazy deployment, IV-C, with thresholds: see
-    /// `docs/performance.md`): a page after some 30 reads (8, if they are of more than a page) that did not find it
-    /// at home, with no write of the page in between, by threads that as a rule write nothing meanwhile (and with it
-    /// those beside it in its 64 KiB, if they lie in the reflection file as a whole); what a read of 64 KiB or more
+    /// `docs/decisions/deploy-on-read.md`): a page after some 30 reads (8, if they are of more than a page) that did not
+    /// find it at home, with no write of the page in between, by threads that as a rule write nothing meanwhile (and
+    /// with it those beside it in its 64 KiB, if they lie in the reflection file as a whole); what a read of 64 KiB or more
     /// has found in too many pieces, at once; pages in pieces that a write of several covers from end to end, about as
     /// many as were read in pieces lately (at most 16 of a region); and what is viewed. Other reads take their bytes from
     /// where they lie, and so do all where durable points are kept. A short read takes no space: nothing comes home to a

@@ -1,9 +1,9 @@
 //! Which pages are known to be at home, so that a read looks at one word for each and nothing else?
 //!
 //! What a read costs beyond its one miss is how many loads and stores it has: the processor keeps each until all before
-//! it are done, and has room for so many (`docs/performance.md`). To find a page's state takes four loads, one after
-//! the other, and to judge it eight. So there is a word for each page, one behind the other, which says all of that:
-//! it is odd while the page is known to be at home as a whole, loadable, and inside the file from end to end. A guess
+//! it are done, and has room for so many (`docs/decisions/deployed-stamps.md`). To find a page's state takes four loads,
+//! one after the other, and to judge it eight. So there is a word for each page, one behind the other, which says
+//! all of that: it is odd while the page is known to be at home as a whole, loadable, and inside the file from end to end. A guess
 //! it is not: who reads by an odd word that is the same after the copy as before has read a state. So has who reads
 //! several pages by their words, if all of them were odd before the copy began and are the same after it has ended: at any
 //! moment between, all were.

@@ -83,7 +83,7 @@ fn only_reads(lane: &Lane) -> bool {
 /// Whether it takes less time to bring so many bytes home that were read in so many pieces than to read them like
 /// that a few times more. Each piece begins with a miss; in short reads as many of those are under way as there can
 /// be. The writes pay for it which have scattered the bytes: none comes home that was not written since. See
-/// `docs/performance.md`.
+/// `docs/decisions/long-reads.md`.
 fn are_too_many(pieces: usize, len: u64) -> bool {
     len >= LONG && pieces as u64 > 1 + len / LONG
 }

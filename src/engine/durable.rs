@@ -38,7 +38,7 @@ use crate::units::{PageIndex, RegionIndex, SLICE};
 
 /// A cut whose slices are longer than this is made durable where it is; so is one whose record would be
 /// longer than a quarter of the journal. Up to here, as far as was measured, the journal takes less time. See
-/// `docs/performance.md`.
+/// `docs/decisions/journal-or-flush.md`.
 const JOURNAL_AT_MOST: usize = 4 << 20;
 
 /// What an engine keeps for durable points.

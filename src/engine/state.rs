@@ -6,8 +6,8 @@
 //! while the page's (or region's) word is held and closed. Cost: 30 bytes a page of touched region,
 //! 0.73 % (0.93 % where durable points are kept; `at_home` has its own). What every operation needs lies close together, and
 //! what seldom counts is looked at only where a word for the whole region says so: a cache miss is most of
-//! what an operation costs beyond the hardware's limit (`docs/performance.md`). May import `lock`, `bitmap`, `units`,
-//! `primitive`.
+//! what an operation costs beyond the hardware's limit (`docs/decisions/prefetch.md`). May import `lock`, `bitmap`,
+//! `units`, `primitive`.
 
 use super::pieces::Pieces;
 use crate::bitmap::{Side, Slices, Validity};

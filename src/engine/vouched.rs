@@ -26,7 +26,8 @@ use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 
-/// Most bytes of a vouched flip: to sum them up takes less than a drain, or no time at all. See `docs/performance.md`.
+/// Most bytes of a vouched flip: to sum them up takes less than a drain, or no time at all. See
+/// `docs/decisions/vouched-flips-up-to-a-page.md`.
 pub(super) const VOUCHED_AT_MOST: usize = PAGE;
 /// Most bytes of one whose slices have to be completed first: that costs a copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;

@@ -51,7 +51,7 @@ pub const VOUCH: usize = 64;
 /// Such entries of a lane, at its beginning, used in turn.
 pub const RING: usize = 32;
 /// Entries of a ring whose words are made durable together: their places are used again later than that, and a
-/// crash leaves little more than so many to recover. Measured: `docs/performance.md`.
+/// crash leaves little more than so many to recover. Measured: `docs/decisions/batches-of-eight.md`.
 pub const BATCH: usize = RING / 4;
 /// The undo (or spill) entry's place in its lane.
 pub const UNDO_ENTRY: usize = RING * VOUCH;
