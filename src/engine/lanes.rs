@@ -567,7 +567,7 @@ impl Lanes {
         self.are_shared.store(true, Ordering::Release);
     }
 
-    /// Closes the gate and waits until no thread has entered it: [`Gates::shut`].
+    /// Closes the gate and waits until no thread is inside: [`Gates::shut`].
     pub fn shut(&self, gate: Gate) -> Shut<'_> {
         self.gates.shut(gate, self.marks())
     }

@@ -7,9 +7,9 @@
 //! keeps it longer, which costs a few needless invalidations. `docs/model/vouched_flips.py` checks
 //! these rules:
 //! - A thread that moves slices in another way first invalidates all records that name one of them,
-//!   in whichever slot. The first drain of that way covers this. Otherwise recovery would move the
-//!   slices back. Before that, the thread writes back (flushes and drains) the words that only a
-//!   record covers. Otherwise the invalidation would lose an acknowledged write. Those words were
+//!   in whichever slot. The first drain of that protocol covers this. Otherwise recovery would move
+//!   the slices back. Before that, the thread writes back (flushes and drains) the words that only
+//!   a record covers. Otherwise the invalidation would lose an acknowledged write. Those words were
 //!   stored through the cache, so any thread can flush them.
 //! - An invalidated record keeps its number and its page, and cancels older records of its lane
 //!   about that page. One drain may cover the invalidation of two records, and a crash may keep
