@@ -1,9 +1,10 @@
-//! What is done without anybody waiting for it? Checkpoints, and durable points at an interval.
+//! The worker thread, for work that no caller waits for: checkpoints, and durable points at an
+//! interval.
 //!
-//! Owns: one thread a file, begun when there is something for it to do and ended by the closing of the
-//! file. It holds the engine only while it works. On a simulated machine there is none: what it would
-//! have done is done by whoever cannot go on without it. So the locks here are real ones under the model
-//! checkers too.
+//! Owns: one thread for each file. It starts when there is work for it, and ends when the file is
+//! closed. It holds the engine only while it works. On a simulated machine there is no worker: the
+//! thread that cannot go on without the work does it. So the locks here are real ones, even under a
+//! model checker.
 
 use super::Engine;
 use parking_lot::{Condvar, Mutex};
@@ -12,16 +13,16 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two durable points at least.
+/// Shortest time between two durable points.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The thread's work, and the thread.
+/// The worker thread, and the requests that it serves.
 pub(crate) struct Background {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// How often durable points are made.
     every: Option<Duration>,
-    /// Whether there may be a thread.
+    /// `true` if a worker thread may be started.
     may_run: bool,
 }
 
@@ -37,13 +38,13 @@ struct Wishes {
 }
 
 impl Background {
-    /// No thread yet.
+    /// Makes a worker that has no thread yet.
     pub fn new(every: Option<Duration>, may_run: bool) -> Self {
         let shared = Shared { wishes: Mutex::default(), changed: Condvar::new() };
         Background { shared: Arc::new(shared), thread: Mutex::new(None), every, may_run }
     }
 
-    /// Begins the thread if durable points are to be made at an interval.
+    /// Starts the thread if durable points are due at an interval.
     ///
     /// # Errors
     /// What the system says if no thread can be started: no point would be made then.
@@ -51,7 +52,7 @@ impl Background {
         if self.every.is_some() { self.begin(engine) } else { Ok(()) }
     }
 
-    /// Asks for a checkpoint, and does not wait for it.
+    /// Requests a checkpoint, and does not wait for it.
     pub fn ask_for_checkpoint(&self, engine: &Weak<Engine>) {
         if !self.may_run {
             return;
@@ -73,10 +74,10 @@ impl Background {
         Ok(())
     }
 
-    /// Ends the thread and waits for it. In a child of `fork` there is none.
+    /// Ends the thread and waits for it. A child of `fork` has no such thread.
     pub fn stop(&self, is_forked: bool) {
         if is_forked {
-            // The parent's thread is none of ours to wait for.
+            // The thread belongs to the parent process, and must not be joined here.
             if let Some(mut thread) = self.thread.try_lock() {
                 std::mem::forget(thread.take());
             }
@@ -93,7 +94,8 @@ impl Background {
     }
 }
 
-/// Poisons the handle if a panic ends the thread: no durable point would be made any more, and no caller would hear of it.
+/// Poisons the handle if a panic ends the worker thread. No durable point would be made any more,
+/// and no caller would be told.
 struct EndsUnheard<'a>(&'a Weak<Engine>);
 
 impl Drop for EndsUnheard<'_> {
@@ -108,7 +110,7 @@ impl Drop for EndsUnheard<'_> {
 
 fn run(shared: &Shared, engine: &Weak<Engine>, every: Option<Duration>) {
     let _not_unheard = EndsUnheard(engine);
-    // So far away that it cannot be told: never.
+    // `None` if the time is too far away for the clock: then never.
     let after = |every: Duration| Instant::now().checked_add(every.max(SHORTEST));
     let mut next = every.and_then(after);
     loop {
@@ -131,7 +133,7 @@ fn run(shared: &Shared, engine: &Weak<Engine>, every: Option<Duration>) {
             }
         };
         let Some(engine) = engine.upgrade() else { return };
-        // A checkpoint that fails has poisoned the handle: the next call says so.
+        // A checkpoint that fails has poisoned the handle, so the next call reports it.
         if checkpoint {
             let _poisoned = engine.checkpoint_in_background();
         }

@@ -1,7 +1,8 @@
-//! What lies past the length? Zeroes, once this has run.
+//! Zeroes what lies past the file's length, and cuts the files off there.
 //!
-//! Used by `set_len`, close and recovery, when nobody reads, writes or replays past the length any
-//! more. Idempotent: a crash in the middle leaves the high-water mark up, and it runs again.
+//! Used by `set_len`, close and recovery, once nothing reads, writes or replays past the length any
+//! more. Idempotent: a crash in the middle leaves the high-water mark up, and the zeroing runs
+//! again.
 
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
@@ -10,18 +11,19 @@ use crate::mutant::{planted, unless};
 use crate::store::MappedFile;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SUPERCHUNK};
 
-/// Cuts both files off at `len` and zeroes what the cut leaves behind. The caller drains.
+/// Truncates both files to `len` and zeroes what that leaves behind. The caller drains.
 pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) -> Result<()> {
     let cut = |file: &MappedFile, to: u64| {
         file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
     };
-    // The system zeroes what the last page holds past the end: as who reads sees it. On the disk: `Durable::has_grown`.
+    // The system zeroes what the last page holds past the end, as readers see it.
+    // `Durable::has_grown` says when those zeroes are on the disk.
     unless!(HomeNotCut, cut(home, len)?);
     cut(reflection, layout::reflection_len(len))?;
     if len == 0 {
         return Ok(());
     }
-    // The last superchunk goes on past the end: the rest of a page, and words.
+    // The last superchunk continues past the end: the rest of a page, and words.
     let in_page = len % PAGE as u64;
     if in_page != 0 && !planted!(RestOfPageNotZeroed) {
         let from = layout::reflection(len);
@@ -51,14 +53,14 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     zero_data(reflection, word_at + 8, (word_at + 8 * regions + 8).min(words_end))
 }
 
-/// A word of the file, which may be a hole.
+/// Reads a word of the file. It may lie in a hole.
 pub(crate) fn read_word(file: &MappedFile, at: u64) -> Result<u64> {
     let mut bytes = [0; 8];
     file.read_file(&mut bytes, at).map_err(|e| Error::io_at("read words", file.path(), at, e))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Zeroes what is not zero of `at..end`, and touches no hole.
+/// Zeroes every byte of `at..end` that is not zero, without filling holes.
 fn zero_data(file: &MappedFile, mut at: u64, end: u64) -> Result<()> {
     while at < end {
         let data =
@@ -70,7 +72,7 @@ fn zero_data(file: &MappedFile, mut at: u64, end: u64) -> Result<()> {
         let mut bytes = vec![0; (piece_end - from) as usize];
         file.read_file(&mut bytes, from).map_err(|e| Error::io_at("read", file.path(), from, e))?;
         if bytes.iter().any(|byte| *byte != 0) {
-            // Data in one block of a page says nothing of its other blocks.
+            // If one block of a page holds data, its other blocks may still be holes.
             let len = bytes.len() as u64;
             file.allocate(from, len)
                 .map_err(|e| Error::io_of_range("allocate", file.path(), from, len, e))?;

@@ -1,10 +1,10 @@
-//! One state of the whole file, read while it is open.
+//! A read of the whole file as one state, while it is in use.
 //!
 //! The reader locks every region that holds something, and writers wait until it has read them all.
-//! Other readers go on. A region that holds nothing is not locked: nothing of it is read.
+//! Other readers go on. A region that holds nothing is not locked, since nothing of it is read.
 //!
-//! Invariant: there is one moment at which all regions that are read are locked, and no other region has
-//! been written to. What is handed out is the state of that moment.
+//! Invariant: there is one moment at which all regions that are read are locked, and no other
+//! region has been written to. The bytes handed out are the state of that moment.
 //!
 //! May import what the engine imports.
 
@@ -17,8 +17,8 @@ use crate::units::{REGION, RegionIndex};
 use std::ops::Range;
 
 impl Engine {
-    /// Hands all bytes of one state to `take`, in ascending pieces of at most a region. Bytes that it is not
-    /// told of are zero. Returns the file's length in that state.
+    /// Passes all bytes of one state to `take`, in ascending pieces of at most a region. Bytes that
+    /// are not passed are zero. Returns the file's length in that state.
     ///
     /// Writers and changes of the length wait until it returns.
     pub fn read_all(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
@@ -34,12 +34,13 @@ impl Engine {
             let mut held: Vec<Held<'_>> =
                 regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
             if touched().count() > regions.len() && !planted!(CopyMissesRegions) {
-                // A writer has come to a region that held nothing. It may have written to one of the
-                // others since: that one is in the copy, so this one has to be as well.
+                // A writer has come to a region that held nothing. It may also have written to one
+                // of the other regions before they were locked. The copy has that write, so it must
+                // have this region as well.
                 drop(held);
                 continue;
             }
-            // Readers of these regions need not begin again: nothing changes under the locks.
+            // Readers of these regions need not retry: nothing changes under the locks.
             held.iter().for_each(Held::stays_as_it_is);
             if planted!(CopyNotLocked) {
                 held.clear();
@@ -55,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Touches every region of which a byte may be other than zero.
+    /// Loads every region that may hold a byte other than zero.
     fn touch_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
         self.touch_regions_with_words(range.clone())?;
         let lane = self.lane();

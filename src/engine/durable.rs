@@ -1,21 +1,23 @@
-//! How is a durable point made? The cut, the record, the checkpoint.
+//! Durable points: the cut, the record and the checkpoint.
 //!
-//! A mapping orders nothing: the kernel writes dirty pages back when it likes. So a file on page cache
-//! keeps two states apart: the *working* words, changed by every operation and believed after the
-//! death of the process, and the *durable* words, believed after a loss of power. `sync` makes the first
-//! the second, in three steps:
+//! A mapping orders nothing, since the kernel writes dirty pages back whenever it likes. So a file
+//! on page cache keeps two states apart. The *working* words are changed by every operation and
+//! believed after a process crash. The *durable* words are believed after a power loss. `sync`
+//! makes the working state the durable one, as a consistency point. It takes three steps:
 //!
-//! 1. **The cut.** The gate of cuts is shut for a moment: nobody is in the middle of an operation. The pages
-//!    that have changed are locked, and the gate opens. Their writers wait from here on; readers, and
-//!    writers of other pages, go on.
-//! 2. **The record**, which a loss of power goes back to from the moment on at which it is durable. Small:
-//!    words and slices go to the journal, one write and one barrier. Large: both files are synced where
-//!    they are, and the record has words only, and is a *base*.
-//!    The journal's *floor* follows the first record of a session: it says that there is one.
-//! 3. **Publishing.** The durable words are stored, without a barrier: the record vouches for them until
+//! 1. **The cut.** The gate of cuts is closed for a moment, so no operation is half way. The pages
+//!    that have changed are locked, and the gate opens. Their writers wait from here on. Readers,
+//!    and writers of other pages, go on.
+//! 2. **The record.** Once it is durable, recovery after a power loss returns to this point. A
+//!    small record holds words and slices, and goes to the journal: one write and one barrier. For
+//!    a large one both files are synced in place. The record then holds words only, and is a *full
+//!    record* (`is_base`). The journal's *floor* follows the first record of a session: it says
+//!    that the session has a record.
+//! 3. **Publishing.** The durable words are stored, without a barrier: the record covers them until
 //!    a checkpoint has synced both files. The locks open.
 //!
-//! Rules and their reasons: `docs/model/durable_points.py`. May import what the engine imports.
+//! `docs/model/durable_points.py` has the rules and their reasons. May import what the engine
+//! imports.
 
 use super::Engine;
 use super::gates::Gate;
@@ -36,8 +38,9 @@ use crate::store::MappedFile;
 use crate::terms::Medium;
 use crate::units::{PageIndex, RegionIndex, SLICE};
 
-/// A cut whose slices are longer than this is made durable where it is; so is one whose record would be
-/// longer than a quarter of the journal. Up to here, as far as was measured, the journal takes less time. See
+/// Longest cut, in bytes of slices, that may go to the journal. A longer cut is made durable in
+/// place, as is one with a record longer than a quarter of the journal. In the range that was
+/// measured, the journal was faster up to this length. See
 /// `docs/decisions/journal-or-flush.md`.
 const JOURNAL_AT_MOST: usize = 4 << 20;
 
@@ -46,60 +49,64 @@ pub(crate) struct Durable {
     pub(crate) journal: Journal,
     /// Logical length at the last durable point.
     len: AtomicU64,
-    /// Regions of which a page has changed since, each at least once.
+    /// Regions with a page that has changed since the last durable point, each at least once.
     regions: Mutex<Vec<RegionIndex>>,
-    /// Something was changed that no record tells of: both files must be synced before the next one.
+    /// `true` if something was changed that no record describes. Then both files must be synced
+    /// before the next record.
     must_flush: AtomicBool,
-    /// What home's last block holds past the length is zero on the disk too, or will be by the next flush.
-    /// (Read and written by who holds `resizing`, or closes.)
+    /// `true` if everything that the home file's last block holds past the length is zero on the
+    /// disk, or will be after the next flush. Read and written by the thread that holds `resizing`,
+    /// or closes the file.
     rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
-    /// The floor of the journal. Held while it is written, and until it is durable: while both
-    /// files are synced.
+    /// The floor of the journal. Locked while it is written and until it is durable, which includes
+    /// a sync of both files.
     floor: Mutex<Raised>,
-    /// The last point that was due at an interval has failed, and none was made since.
+    /// `true` if the last point that was due at an interval has failed, and none was made since.
     is_overdue: AtomicBool,
-    /// Why.
+    /// The cause of that failure.
     why_overdue: Mutex<Option<String>>,
 }
 
 /// How far the floor of the journal was raised in this session.
 #[derive(Default)]
 struct Raised {
-    /// The number that it says.
+    /// The record number that the newest floor holds.
     number: u64,
-    /// Which of its two places the next one goes to.
+    /// Which of the two places the next floor goes to.
     place: usize,
 }
 
-/// Who makes the next durable point, and for whom?
+/// The turns of threads that make durable points. One thread leads a turn, and the others wait for
+/// it.
 #[derive(Default)]
 struct Turns {
-    /// Cuts that were begun, and made durable or not.
+    /// Number of turns that were begun, and number of turns that have ended, made durable or not.
     begun: u64,
     over: u64,
-    /// The last one that was made durable.
+    /// The last turn that made a durable point.
     made: u64,
 }
 
-/// The pages of a cut, locked. In ascending order.
+/// The pages of a cut, locked, in ascending order.
 struct Cut<'e> {
     pages: Vec<CutPage<'e>>,
-    /// Before the locks: nobody who waits for one of them is to go on after a panic.
+    /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
+    /// one of the locks must not go on after a panic.
     unfinished: Unfinished<'e>,
-    /// Held until the durable point is made or has failed.
+    /// The locks. Held until the durable point is made or has failed.
     held: AllHeld<'e>,
     len: u64,
 }
 
 /// How a cut becomes durable.
 struct Way {
-    /// By the journal alone, or where it is.
+    /// `true` if the cut goes to the journal alone, `false` if both files are synced.
     by_journal: bool,
-    /// What the record says of pages.
+    /// What the record says of each page.
     changes: Vec<Change>,
-    /// Bytes of slices that it holds.
+    /// Bytes of slices that the record holds.
     bytes: usize,
 }
 
@@ -110,8 +117,8 @@ struct CutPage<'e> {
     changed: Slices,
 }
 
-/// Poisons the handle if it is dropped before it was said that the point is made or has failed: by a panic, in the
-/// middle of who knows what. Nobody is to go on from there.
+/// Poisons the handle if a panic unwinds through a durable point, because the on-disk state is then
+/// unknown.
 struct Unfinished<'e> {
     engine: &'e Engine,
     is_over: bool,
@@ -129,7 +136,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Somebody leads while this lives.
+/// A guard of the thread that leads the current turn.
 struct Lead<'e> {
     durable: &'e Durable,
     has_ended: bool,
@@ -149,7 +156,7 @@ impl Lead<'_> {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        // By a panic: nobody is to wait for it.
+        // Dropped by a panic: the threads that wait for this turn must not wait for ever.
         if !self.has_ended && !planted!(CutOffLeadStays) {
             self.end(false);
         }
@@ -157,14 +164,14 @@ impl Drop for Lead<'_> {
 }
 
 impl Durable {
-    /// After opening: nothing has changed since the durable point that was found.
+    /// Makes the state after opening: nothing has changed since the durable point that was found.
     pub fn new(journal: Journal, len: u64) -> Self {
         Durable {
             journal,
             len: AtomicU64::new(len),
             regions: Mutex::new(Vec::new()),
             must_flush: AtomicBool::new(false),
-            // Nobody knows what was cut off there before.
+            // A truncation before this opening may not be durable.
             rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
@@ -174,7 +181,7 @@ impl Durable {
         }
     }
 
-    /// A point that was due has failed.
+    /// Records that a point that was due has failed.
     #[cold]
     pub fn set_overdue(&self, why: &Error) {
         *self.why_overdue.lock() = Some(why.as_cause());
@@ -187,12 +194,12 @@ impl Durable {
         self.is_overdue.load(Ordering::Acquire)
     }
 
-    /// Why that point has failed, if none was made since.
+    /// Returns the cause of that failure, if no point was made since.
     pub fn why_overdue(&self) -> Option<String> {
         self.why_overdue.lock().clone()
     }
 
-    /// A point was made, or is not needed.
+    /// Records that a point was made, or was not needed.
     fn point_is_made(&self) {
         if self.is_overdue() && !planted!(OverdueForGood) {
             self.is_overdue.store(false, Ordering::Release);
@@ -200,28 +207,31 @@ impl Durable {
         }
     }
 
-    /// Notes that a page of the region has changed, the first one since the last durable point.
+    /// Records that a page of the region has changed, the first one since the last durable point.
     #[cold]
     pub fn note_region(&self, region: RegionIndex) {
         self.regions.lock().push(region);
     }
 
-    /// The next durable point cannot be made by the journal alone.
+    /// Makes the next durable point sync both files: the journal alone would not be enough.
     pub fn must_flush(&self) {
         self.must_flush.store(true, Ordering::Release);
     }
 
-    /// What lies past the length is being cut off. The cut is durable before the next point: that may grow the file
-    /// again, over zeroes.
+    /// Records that the bytes past the length are being truncated. The truncation must be durable
+    /// before the next point, because that point may belong to a longer file with zeroes there.
     pub fn end_was_cut(&self) {
         self.rest_is_zero.store(false, Ordering::Relaxed);
         self.must_flush();
     }
 
-    /// The file has grown. The rest of the block where it had ended was zeroed by the system, in the page cache and,
-    /// on some file systems (btrfs), only now: nobody had written back that it was cut off. So the first growth after
-    /// a cut, or after opening, waits for that: the new length may be on the disk before it. (Whatever the old length
-    /// was: a file system's blocks may be longer than our pages.)
+    /// Records that the file has grown.
+    ///
+    /// The system zeroed the rest of the block in which the file had ended. On some file systems
+    /// (btrfs) it did so in the page cache only, and has not yet written that back. The new length
+    /// may reach the disk before those zeroes do. So the first growth after a truncation or an
+    /// opening must sync both files. The old length does not matter, since a file system's block
+    /// may be longer than a page of this crate.
     pub fn has_grown(&self) {
         let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
         if !is_known && !planted!(GrownRestNotFlushed) {
@@ -232,9 +242,11 @@ impl Durable {
 
 impl Engine {
     /// Makes a durable point that holds everything that had returned when this was called. Calls
-    /// that come while one is being made share the next one: one of them leads, the others wait.
+    /// that arrive while a point is being made share the next one: one of them leads, the others
+    /// wait.
     pub(super) fn durable_point(&self, durable: &Durable) -> Result<()> {
-        // Not with a lane in hand: those that many threads share are few, and the leader needs one, as do writers.
+        // A waiting thread must not keep its lane. Shared lanes are few, and the leader and the
+        // writers need them.
         let _lane = planted!(FollowersKeepLanes).then(|| self.lane());
         let mut turns = durable.turns.lock();
         // A cut that was begun before may lack what this thread has written.
@@ -244,14 +256,15 @@ impl Engine {
                 durable.turn_is_over.wait(&mut turns);
                 continue;
             }
-            // Nobody leads. A turn that has failed made nothing for those who waited for it.
+            // No thread leads. A turn that failed made nothing for the threads that waited for it.
             turns.begun += 1;
             drop(turns);
             let mut lead = Lead { durable, has_ended: false };
-            // It may have to wait for a lane, with the lead in hand: a thread that has one never waits for a turn.
+            // The leader may have to wait for a lane here. That wait ends, because a thread that
+            // has a lane never waits for a turn.
             let lane = self.lane();
             let result = {
-                // The cut has one length, and nobody cleans up past it meanwhile.
+                // The cut has one length, and no thread finishes a truncation meanwhile.
                 let _no_resizing = self.resizing.read();
                 self.make_durable_point(&lane, durable, false)
             };
@@ -262,15 +275,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if a durable point is being made of the page: a writer of it has to wait for the disk.
+    /// Returns `true` if the page is part of a durable point that is being made. A writer of the
+    /// page then has to wait for the disk.
     #[inline]
     pub(super) fn is_in_cut(&self, page: PageIndex) -> bool {
         let region = self.state.touched(page.region());
         region.is_some_and(|region| region.pages[page.in_region()].lock.is_held_still())
     }
 
-    /// Parks the calling thread until the durable point is over that is being made, if one is. The caller has no lane and
-    /// is inside no gate: the thread that makes the point may need one, or shut the other.
+    /// Parks the calling thread until the durable point that is being made is over, and returns
+    /// `true` if there was one. The caller has no lane and is inside no gate: the thread that makes
+    /// the point may need a lane, and closes a gate.
     #[cold]
     pub(super) fn wait_for_point(&self) -> bool {
         let Some(durable) = &self.durable else { return false };
@@ -290,7 +305,8 @@ impl Engine {
         })
     }
 
-    /// The same for who holds `resizing` for writing: nobody else makes one then.
+    /// Makes a durable point for a caller that holds `resizing` for writing. No other thread can
+    /// make one then.
     pub(super) fn durable_point_while_resizing(
         &self,
         lane: &Lane,
@@ -324,11 +340,11 @@ impl Engine {
             return Ok(());
         }
         let way = self.choose_way(lane, durable, cut, flush).inspect_err(|_| {
-            // Nothing has happened: the next point tells of these pages.
+            // Nothing has happened: the next point includes these pages.
             cut.pages.iter().for_each(|page| self.note_changed(page.page));
         })?;
-        // Any failure from here on leaves it open what a loss of power goes back to: the one point or
-        // the other, and nothing may be written that fits only one of them.
+        // After a failure from here on, a power loss may return to either of the two points.
+        // Nothing may be written that fits only one of them.
         if planted!(WordsBeforeRecord) {
             self.publish_durable(durable, cut);
         }
@@ -341,10 +357,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Step 1.
+    /// Takes the cut: step 1.
     fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
-        // Nobody is in the middle of an operation, so the pages that have changed are known, and what
-        // they hold is one state.
+        // No operation is half way. So the pages that have changed are known, and what they hold is
+        // one state.
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
@@ -362,20 +378,20 @@ impl Engine {
             unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
             for place in noted {
                 let (page, changed) = (index.page(place), region.changed_slices(place));
-                // What lies past the length is being cut off.
+                // Pages past the length are being truncated.
                 if !changed.is_empty() && page.start() < cut.len {
                     let valid = region.validity(place);
                     cut.pages.push(CutPage { page, region, valid, changed });
                 }
             }
         }
-        // Who has read these pages may commit, though it finds them held.
+        // A transaction that has read these pages may still commit, although it finds them locked.
         cut.held.iter().for_each(Held::stays_as_it_is);
         drop(gate);
         cut
     }
 
-    /// Which of the two ways of step 2, and room for the record.
+    /// Decides whether the record of step 2 goes to the journal alone, and makes room for it.
     fn choose_way(
         &self,
         lane: &Lane,
@@ -404,7 +420,7 @@ impl Engine {
         Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes })
     }
 
-    /// Step 2.
+    /// Makes the record durable: step 2.
     fn make_record_durable(
         &self,
         lane: &Lane,
@@ -418,8 +434,8 @@ impl Engine {
             self.begin_floor(durable, number)?;
         }
         if !way.by_journal {
-            // Before the record: what it says is valid is durable where it is. It also makes the
-            // durable words of all earlier records durable.
+            // Before the record: the slots that it calls valid must be durable first. This also
+            // makes the durable words of all earlier records durable.
             self.sync_both(durable)?;
             durable.must_flush.store(false, Ordering::Release);
         }
@@ -428,8 +444,8 @@ impl Engine {
         let is_base = !way.by_journal && !planted!(FlushNotBase);
         let record = Head { number, is_base, len, changes: &way.changes };
         if record.is_base {
-            // Everything that earlier records vouch for was synced, so there is room; the newest is kept, so
-            // that a torn write leaves it.
+            // Everything that earlier records cover was synced, so they can make room. The newest
+            // one is kept, so that a torn write leaves it.
             journal.forget_before(number);
         }
         // The commit point of the durable point.
@@ -443,25 +459,26 @@ impl Engine {
             unless!(FirstFloorMissing, self.begin_floor(durable, number)?);
         }
         if record.is_base {
-            // This one is the newest now.
+            // This record is the newest now, so the one before it is no longer needed.
             journal.forget_before(number);
         }
-        // Now, and not before: who waits for a point by its count must not go on before it is there.
+        // Not earlier: a thread that waits for a point by this count must not go on before the
+        // point is made.
         let way = if way.by_journal { Counter::JournalPoints } else { Counter::FlushPoints };
         lane.stats.bump(way, 1);
         Ok(())
     }
 
-    /// Says in the reflection file that the session has a record, of this number. A journal that
-    /// was copied before has none, and looks as if it needed none: the words of the session's
-    /// beginning would count.
+    /// Records in the reflection file that the session has a record, with this number. An older
+    /// copy of the journal has no such record. Without the floor it would look complete, and the
+    /// words of the session's beginning would count.
     ///
-    /// Orders the floor before the durable words of the session's first point, and so before
-    /// anything is stored over the slots that only the beginning needs. It waits for this one
-    /// block. Once a session.
+    /// Orders the floor before the durable words of the session's first point. So it comes before
+    /// any store over the slots that only the session's beginning needs. Waits for this one block,
+    /// once a session.
     fn begin_floor(&self, durable: &Durable, number: u64) -> Result<()> {
         let mut raised = durable.floor.lock();
-        // A checkpoint that raised it to here may have failed.
+        // A checkpoint that raised the floor to this number may have failed.
         self.check_usable()?;
         let Some((at, floor)) = self.next_floor(&mut raised, number) else { return Ok(()) };
         if planted!(FloorNotDurable) {
@@ -473,8 +490,9 @@ impl Engine {
         written.map_err(|e| Error::io_at(WRITE_A_POINT, self.reflection.path(), at, e))
     }
 
-    /// The floor that names a record which is durable, and its place. `None`: the last one names
-    /// it. The caller makes it durable before the next one, which goes to the other place.
+    /// Returns the next floor, which names the durable record `number`, and its offset. Returns
+    /// `None` if the last floor already names that record. The caller makes this floor durable
+    /// before the one after it, which goes to the other place.
     fn next_floor(&self, raised: &mut Raised, number: u64) -> Option<(u64, [u8; FLOOR_LEN])> {
         if number <= raised.number {
             return None;
@@ -491,7 +509,7 @@ impl Engine {
         Some((at, floor))
     }
 
-    /// Appends a run of slices of a page from where they are valid.
+    /// Appends a run of a page's slices, each from its valid slot.
     fn append_slices(&self, page: &CutPage<'_>, run: std::ops::Range<usize>, to: &mut Vec<u8>) {
         let mut rest = run;
         while let Some(first) = rest.next() {
@@ -504,12 +522,12 @@ impl Engine {
             let (file, at) = self.slot(side, page.page.start() + (first * SLICE) as u64);
             let old = to.len();
             to.resize(old + (end - first) * SLICE, 0);
-            // Changed slices were written, so they are allocated.
+            // Changed slices were written, so their valid slots are allocated.
             file.copy_out(&mut to[old..], at);
         }
     }
 
-    /// Step 3.
+    /// Publishes the durable words: step 3.
     fn publish_durable(&self, durable: &Durable, cut: &Cut<'_>) {
         for page in &cut.pages {
             debug_assert!(
@@ -525,9 +543,9 @@ impl Engine {
         durable.len.store(cut.len, Ordering::Relaxed);
     }
 
-    /// Syncs both files, so that the journal's records are not needed any more but the newest.
+    /// Syncs both files. Then only the newest record of the journal is still needed.
     pub(super) fn checkpoint(&self, lane: &Lane, durable: &Durable) -> Result<()> {
-        // Read before the syncs: what a newer record vouches for may not be in them.
+        // Read before the syncs: they may not include what a newer record covers.
         let number = durable.journal.newest();
         unless!(CheckpointNotSynced, self.sync_both(durable)?);
         durable.journal.forget_before(number);
@@ -535,7 +553,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A checkpoint, if one is still due.
+    /// Makes a checkpoint, if one is still due.
     pub(super) fn checkpoint_in_background(&self) -> Result<()> {
         match &self.durable {
             Some(durable) if durable.journal.is_half_full() => {
@@ -545,31 +563,32 @@ impl Engine {
         }
     }
 
-    /// Makes both files durable where they are, and with them the floor of the journal at its
-    /// newest record. A failure poisons the handle.
+    /// Makes both files durable in place, and with them the journal's floor at its newest record. A
+    /// failure poisons the handle.
     fn sync_both(&self, durable: &Durable) -> Result<()> {
-        // The kernel tells of what it could not write back once. If a checkpoint and a flush asked beside
-        // each other, one of them would hear of it, and the other go on.
+        // The kernel reports a failed write-back only once. If a checkpoint and a flush synced at
+        // the same time, one of them would get the error, and the other would go on.
         let mut raised = durable.floor.lock();
         self.check_usable()?;
-        // Read with the lock in hand, and before the syncs: a record of this number is durable.
+        // Read with the lock held and before the syncs: the record with this number is durable.
         let newest = durable.journal.newest();
         let mut raise = || {
             if let Some((at, floor)) = self.next_floor(&mut raised, newest) {
                 self.reflection.copy_in(at, &floor, Copying::Cached);
             }
         };
-        // Before the syncs, which make it durable: the caller lets records go once they are over.
+        // Before the syncs, which make the floor durable: the caller frees records once the syncs
+        // are over.
         if !planted!(FloorNotRaised) && !planted!(FloorAfterSync) {
             raise();
         }
         if self.medium == Medium::Ram {
-            // Nothing survives the machine, and everything survives the process.
+            // In RAM nothing survives a power loss, and everything survives a process crash.
             return Ok(());
         }
         let sync = |file: &MappedFile| {
-            // The kernel may have dropped dirty pages and forgotten the error: nothing that this
-            // mapping shows can be trusted to reach the disk any more.
+            // After a failed sync, the kernel may have dropped dirty pages and forgotten the error.
+            // Nothing that this mapping shows can then be trusted to reach the disk.
             let again = |e| if planted!(RetryAfterFailedSync) { file.sync_data() } else { Err(e) };
             file.sync_data().or_else(again).map_err(|e| Error::io(SYNC_FOR_A_POINT, file.path(), e))
         };
@@ -600,10 +619,11 @@ mod tests {
         (folder, file)
     }
 
-    /// Longer than anything here takes, on a loaded machine as well.
+    /// Longer than any step takes here, even on a loaded machine.
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);
 
-    /// Who came meanwhile waited for ever for the end of a turn whose leader was gone.
+    /// A panic of the leader must end its turn. Otherwise the threads that wait for that turn wait
+    /// for ever.
     #[test]
     fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
         let (_folder, file) = pair();
@@ -631,8 +651,8 @@ mod tests {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it leads itself now");
     }
 
-    /// More threads than lanes made one counter durable. Those that waited for the point of another one kept the lanes that
-    /// all share, and the others looked for one every tenth of a millisecond: 43 operations a second instead of 2,400.
+    /// More threads than lanes call `sync`. If those that wait for another thread's point kept
+    /// their shared lanes, the remaining threads would have to poll for one.
     #[test]
     fn a_thread_that_waits_for_a_point_keeps_no_lane() {
         let (_folder, file) = pair();
@@ -651,7 +671,7 @@ mod tests {
             })
             .collect();
         (0..followers.len()).for_each(|_| said.recv().expect("a thread begins"));
-        // Time to come to the point, which nobody makes yet.
+        // Give the threads time to reach the point, which is not being made yet.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let (tell, told) = std::sync::mpsc::channel();
         let writer = of(&file);
@@ -663,7 +683,8 @@ mod tests {
         followers.into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
 
-    /// A writer polled the page of a point that was being made, with a lane in hand.
+    /// A writer that waits for a page in a cut must be parked without a lane. It must not poll with
+    /// a lane held.
     #[test]
     fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
         let (_folder, file) = pair();
@@ -687,7 +708,8 @@ mod tests {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it is woken");
     }
 
-    /// Whoever waited for a page of the cut stored in place, over what the point may vouch for.
+    /// A writer that waited for a page of the cut must not store in place after a panic. The point
+    /// may cover the bytes that it would overwrite.
     #[test]
     fn a_panic_in_the_middle_of_a_point_is_an_error_for_who_waits_for_its_pages() {
         let (_folder, file) = pair();
@@ -704,7 +726,7 @@ mod tests {
         });
         said.recv().expect("it has its pages");
         let writer = std::thread::spawn(move || writers.write_at(&[2; 100], 50));
-        // Time to come to the lock.
+        // Give the writer time to reach the lock.
         std::thread::sleep(std::time::Duration::from_millis(50));
         go.send(()).expect("the leader waits");
         assert!(leader.join().is_err());

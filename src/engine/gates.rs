@@ -1,10 +1,12 @@
-//! What do operations pass that somebody may shut?
+//! The gates of one open file. Operations enter them, and another thread can close them.
 //!
-//! Owns: the gates of one open file. Who passes one sets a mark in its own lane, and looks whether the gate is shut: two plain
-//! stores and a load, by one look for what seldom happens. Who shuts it says so, has all threads see that
-//! (`platform::barrier`), and waits until there is no mark.
+//! Owns: the gates of one open file. A thread that enters a gate sets a mark in its own lane, and
+//! then checks whether the gate is closed. That takes two plain stores and a load, since gates
+//! close seldom. A thread that closes a gate sets the gate's flag, makes all threads see it
+//! (`platform::barrier`), and waits until no lane has a mark.
 //!
-//! Invariant: while a gate is shut, and nobody waits for that any more, nobody is inside.
+//! Invariant: once a gate is closed and the wait for it is over, no thread is inside until it
+//! opens.
 //!
 //! May import `lock`, `mutant`, `primitive`, and the fences of `platform`.
 
@@ -13,34 +15,36 @@ use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, Ordering};
 
-/// What operations pass, and whoever must not come in the middle of one shuts for a moment.
+/// A gate, closed by a thread that must not interrupt an operation half way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// For the cut of a durable point. Passed by whoever changes words of a file that keeps such points.
+    /// Closed for the cut of a durable point. Entered by operations that change words of a file
+    /// that keeps durable points.
     Cut,
-    /// For a shorter length. Passed, before the other one, by whoever writes several pieces in several pages, which
-    /// may lie on both sides of a new end and not at it.
+    /// Closed to make the file shorter. Entered, before `Cut`, by writes of several segments in
+    /// several pages. Those segments may lie on both sides of a new end and not at it.
     Length,
-    /// For a second thread. Passed by who takes a lock by plain stores, since nobody else has a lane: who takes locks has
-    /// one. Shut once, for good, by whoever takes a lane while somebody else has one.
+    /// Closed to revoke the bias, once and for good, by a thread that claims a lane while another
+    /// thread has one. Entered by a thread that takes a lock by plain stores. It may do so because
+    /// no other thread has a lane, and a thread needs a lane to take locks.
     Alone,
 }
 
-/// How many there are.
+/// Number of gates.
 const GATES: usize = Gate::Alone as usize + 1;
 
-/// A thread is inside a gate while this lives.
+/// A guard of a thread that has entered a gate. Dropping it leaves the gate.
 pub struct Inside<'a>(&'a AtomicBool);
 
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: everything that the operation has changed comes before.
+        // Release: orders everything that the operation has changed before the end of its mark.
         self.0.store(false, Ordering::Release);
     }
 }
 
-/// While this lives nobody is inside a gate.
+/// A guard of a closed gate that no thread is inside. Dropping it opens the gate.
 pub struct Shut<'a>(&'a AtomicBool);
 
 impl Drop for Shut<'_> {
@@ -49,30 +53,31 @@ impl Drop for Shut<'_> {
     }
 }
 
-/// Whether a lane's thread is inside each gate.
+/// The marks of one lane: for each gate, whether the lane's thread has entered it.
 #[derive(Debug)]
 pub struct Marks([AtomicBool; GATES]);
 
 impl Marks {
-    /// It is inside none.
+    /// Makes marks for a thread that has entered no gate.
     pub fn new() -> Self {
         Marks(std::array::from_fn(|_| AtomicBool::new(false)))
     }
 }
 
-/// Of each gate: nobody passes it.
+/// The flags of all gates: `true` while the gate is closed.
 #[derive(Debug)]
 pub struct Gates([AtomicBool; GATES]);
 
 impl Gates {
-    /// All are open. (That of who is alone is passed by fences that are not to be had everywhere.)
+    /// Makes the gates, all of them open. `Alone` starts closed on systems without asymmetric
+    /// fences, where it is never used.
     pub fn new() -> Self {
         Gates(std::array::from_fn(|n| {
             AtomicBool::new(n == Gate::Alone as usize && !barrier::is_usual())
         }))
     }
 
-    /// Passes the gate, and waits while it is shut. Two plain stores, see `platform::barrier`.
+    /// Enters the gate, and waits while it is closed. Two plain stores, see `platform::barrier`.
     #[inline]
     pub fn enter<'a>(&self, gate: Gate, marks: &'a Marks) -> Inside<'a> {
         let (inside, shut) = (&marks.0[gate as usize], &self.0[gate as usize]);
@@ -80,8 +85,8 @@ impl Gates {
         loop {
             debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
             inside.store(true, Ordering::Relaxed);
-            // Orders the mark before the look: who shuts the gate and then finds no mark knows
-            // that this thread will see that it is shut.
+            // Orders the mark before the check. A thread that closes the gate and then finds no
+            // mark knows that this thread will see the closed gate.
             barrier::light();
             if !shut.load(Ordering::Acquire) {
                 return Inside(inside);
@@ -93,33 +98,35 @@ impl Gates {
         }
     }
 
-    /// Passes the gate of who is alone, if it is open. Two plain stores, as above.
+    /// Enters a biased section, if the bias is not revoked. Two plain stores, as in `enter`.
     #[inline(always)]
     pub fn enter_alone<'a>(&self, marks: &'a Marks) -> Option<Inside<'a>> {
         let (inside, shut) = (&marks.0[Gate::Alone as usize], &self.0[Gate::Alone as usize]);
         debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
         unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
-        // As in `enter`. (Where it is not the usual one, the gate is never open.)
+        // As in `enter`. The gate is open only where the usual fence is the light one.
         barrier::usual();
         let inside = Inside(inside);
         (!shut.load(Ordering::Acquire)).then_some(inside)
     }
 
-    /// Shuts the gate and waits until nobody is inside, by the marks of all lanes. One at a time, not from inside, and while
-    /// nothing is held that somebody inside may wait for.
+    /// Closes the gate and waits until no thread is inside, by the marks of all lanes. One thread
+    /// at a time may call this. The caller is not inside the gate, and holds nothing that a thread
+    /// inside may wait for.
     ///
-    /// `marks` is gone through once the gate is seen shut: who makes a lane after that finds it so.
+    /// `marks` is iterated only once all threads see the closed gate. So if a lane is made after
+    /// that, its thread finds the gate closed.
     pub fn shut<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) -> Shut<'_> {
         let shut = Shut(&self.0[gate as usize]);
         self.shut_for_good(gate, marks);
         shut
     }
 
-    /// The same, and nobody opens it again by themselves: not who is cut off by a panic, either. Several at a time, if need
-    /// be.
+    /// Closes the gate for good, and waits until no thread is inside. Unlike with `shut`, no guard
+    /// opens it again, not even after a panic. Several threads may call this at the same time.
     pub fn shut_for_good<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) {
         self.0[gate as usize].store(true, Ordering::Relaxed);
-        // Orders the mark before the looks at the lanes.
+        // Orders the flag before the loads of the lanes' marks.
         barrier::heavy();
         for marks in marks {
             let mut patience = Patience::new();

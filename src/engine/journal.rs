@@ -1,13 +1,13 @@
-//! Where does the next record go, and which records are still needed?
+//! The open journal: where the next record goes, and which records are still needed.
 //!
-//! Owns: the open journal and its ring of blocks. Invariants (those of `docs/model/durable_points.py`):
-//! - a record's place is used again only when a later checkpoint, or base, has made everything durable
-//!   in its own place that the record vouches for;
-//! - the newest record is never written over, so that a torn write leaves it;
-//! - records lie in one piece, in blocks of their own.
+//! Owns: the open journal and its ring of blocks. Invariants (from `docs/model/durable_points.py`):
+//! - A record's blocks are used again only after a later checkpoint or full record. That one has
+//!   made everything durable in place that the record covers.
+//! - The newest record is never overwritten, so a torn write leaves it intact.
+//! - A record is contiguous, and shares no block with another record.
 //!
-//! One writer at a time (the leader of a sync); who checkpoints forgets records meanwhile. May import
-//! `format`, `platform`.
+//! One thread writes at a time, the leader of a sync. A checkpoint may forget records meanwhile.
+//! May import `format`, `platform`.
 
 use crate::error::{Error, Result, WRITE_A_POINT};
 use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
@@ -19,13 +19,13 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Bytes of a journal unless chosen: room for a thousand small durable points between two checkpoints,
-/// and for one of 1 MiB, which is a record of a little more.
+/// Default length of a journal in bytes. It holds a thousand small durable points between two
+/// checkpoints, or one point of 1 MiB in a slightly longer record.
 pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
-/// Bytes of a journal at least, and at most.
+/// Smallest and largest length of a journal in bytes.
 pub(crate) const JOURNAL_LENS: RangeInclusive<u64> = 64 << 10..=1 << 30;
 
-/// The length of a journal for which `len` bytes were asked.
+/// Returns the length of a journal for which the caller asked `len` bytes.
 pub(crate) fn journal_len(len: u64) -> u64 {
     len.clamp(*JOURNAL_LENS.start(), *JOURNAL_LENS.end()).next_multiple_of(BLOCK as u64)
 }
@@ -34,22 +34,22 @@ pub(crate) fn journal_len(len: u64) -> u64 {
 pub(crate) struct Journal {
     platform: Platform,
     file: File,
-    /// The same file, written past the page cache, where that can be done.
+    /// The journal file opened for writes past the page cache, where the system allows that.
     direct: Option<File>,
     name: Name,
     seed: JournalSeed,
-    /// The header that says that this session may have written records, until it is written, and its
-    /// block.
+    /// The header that this session has yet to write, and its block. It says that the session may
+    /// have written records. `None` once it is written.
     header: Mutex<Option<(Header, usize)>>,
     ring: Mutex<Ring>,
-    /// Where records are put together, one after the other.
+    /// The buffer in which each record is encoded.
     buffer: Mutex<Vec<u8>>,
 }
 
-/// A buffer that has grown longer than this is given back.
+/// Capacity in bytes above which the buffer is freed after a record.
 const KEPT_BUFFER: usize = 4 << 20;
 
-/// A record's blocks.
+/// The blocks of one record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     number: u64,
@@ -57,17 +57,17 @@ struct Place {
     blocks: u64,
 }
 
-/// Which blocks are taken. Ascending by number; the last one is the newest record. Counted behind the
-/// headers.
+/// The blocks of the journal that are in use. Records ascend by number, and the last one is the
+/// newest. Blocks are counted after the headers.
 #[derive(Debug, Default)]
 struct Ring {
-    /// Blocks that there are.
+    /// Number of blocks.
     all: u64,
     needed: VecDeque<Place>,
 }
 
 impl Ring {
-    /// Room for `blocks` behind the newest record, or from the beginning.
+    /// Returns the start of a free run of `blocks`, after the newest record or from the beginning.
     fn room(&self, blocks: u64) -> Option<u64> {
         let all = self.all;
         let (Some(oldest), Some(newest)) = (self.needed.front(), self.needed.back()) else {
@@ -76,15 +76,15 @@ impl Ring {
         let behind = if planted!(RecordOverNewest) { 0 } else { newest.start + newest.blocks };
         let fits = |start: u64, end: u64| (start + blocks <= end).then_some(start);
         if newest.start >= oldest.start {
-            // Taken is one piece: behind it, or before it.
+            // The used blocks are one run: look after it, then before it.
             fits(behind, all).or_else(|| fits(0, oldest.start))
         } else {
             fits(behind, oldest.start)
         }
     }
 
-    /// The blocks that a base needs behind the end of the ring, where it has no room beside the newest
-    /// record.
+    /// Returns the number of blocks that a full record needs past the end of the ring. Returns 0 if
+    /// there is room for it next to the newest record.
     fn missing(&self, blocks: u64) -> u64 {
         let newest =
             Ring { all: self.all, needed: self.needed.back().copied().into_iter().collect() };
@@ -97,8 +97,8 @@ impl Ring {
 }
 
 impl Journal {
-    /// A journal of `len` bytes without a record of this session. `header` is written, to its block, before
-    /// the first one.
+    /// Makes a journal of `len` bytes without a record of this session. `header` is written to its
+    /// block before the first record.
     pub fn new(
         platform: Platform,
         (file, direct, len): (File, Option<File>, u64),
@@ -112,13 +112,14 @@ impl Journal {
         Journal { platform, file, direct, name, seed, header, ring, buffer }
     }
 
-    /// Says in the header that records of the sessions before may be written over from here on. A
-    /// superblock of theirs that were restored later finds out by it.
+    /// Writes this session's header, unless it is written already. It says that records of earlier
+    /// sessions may be overwritten from here on. An old superblock that is restored later is
+    /// recognised as stale by it.
     fn write_header(&self) -> Result<()> {
         let mut header = self.header.lock();
         if let Some((says, block)) = &*header {
             let at = (block * BLOCK) as u64;
-            // Durable before the first record, which may go over one of an earlier session.
+            // Durable before the first record, which may overwrite one of an earlier session.
             unless!(
                 JournalHeaderNotRenewed,
                 self.platform
@@ -130,23 +131,25 @@ impl Journal {
         Ok(())
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Its name.
+    /// Returns the journal's name.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Bytes of a record with slices at most, so that one more always fits beside the newest.
+    /// Returns the greatest length in bytes of a record with slices. One more such record always
+    /// fits next to the newest one.
     pub fn longest(&self) -> u64 {
         self.ring.lock().all / 4 * BLOCK as u64
     }
 
-    /// Makes sure that a base of `len` bytes has room once both files are synced: the words of very many
-    /// pages. The journal grows for it, and stays so until it is opened again.
+    /// Makes sure that a full record of `len` bytes has room once both files are synced. Only the
+    /// words of very many pages need this. The journal then grows, and keeps its length until it is
+    /// opened again.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or what the system says, or [`Error::TooLarge`]: nothing has happened.
@@ -169,12 +172,12 @@ impl Journal {
             let longer = self.platform.set_file_len(&self.file, FileId::Journal, old + missing);
             longer.map_err(self.io("change the length", old + missing))?;
         }
-        // Reserving makes the file longer as far as it gets, so no length ever covers a hole: the next
-        // session would take that for room, and fail when a record is due.
+        // Allocating extends the file only as far as it succeeds, so the length never covers a
+        // hole. The next session would take a hole for room, and fail when a record is due.
         let grown = self.platform.allocate(&self.file, FileId::Journal, None, old, missing);
         grown.map_err(|source| {
-            // What was reserved is given back. If even that fails, it is room without a hole, which the
-            // next session uses.
+            // Gives back what was allocated. If that fails as well, the file has room without a
+            // hole, which the next session uses.
             unless!(
                 JournalLongerBeforeAllocated,
                 drop(self.platform.set_file_len(&self.file, FileId::Journal, old))
@@ -185,29 +188,30 @@ impl Journal {
         Ok(())
     }
 
-    /// Its path, for messages.
+    /// Returns the journal's path, for messages.
     pub fn path(&self) -> &Path {
         self.name.path()
     }
 
-    /// The number of the newest record; 0 = none.
+    /// Returns the number of the newest record, or 0 if there is none.
     pub fn newest(&self) -> u64 {
         self.ring.lock().needed.back().map_or(0, |place| place.number)
     }
 
-    /// Whether a checkpoint is due: half of the journal is taken.
+    /// Returns `true` if a checkpoint is due: more than half of the journal is in use.
     pub fn is_half_full(&self) -> bool {
         let ring = self.ring.lock();
         ring.taken() * 2 > ring.all
     }
 
-    /// Whether a record of so many bytes has room.
+    /// Returns `true` if a record of `len` bytes has room.
     pub fn has_room(&self, len: u64) -> bool {
         self.ring.lock().room(len.div_ceil(BLOCK as u64)).is_some()
     }
 
-    /// Writes the record behind the newest one and waits until it is durable. There is room.
-    /// `append_slices` appends its slices, of so many bytes together.
+    /// Writes the record after the newest one and waits until it is durable. The caller has made
+    /// sure that there is room. `append_slices` appends the record's slices, of `slices` bytes
+    /// together.
     pub fn append(
         &self,
         record: &Head<'_>,
@@ -220,11 +224,12 @@ impl Journal {
         let blocks = (bytes.len() / BLOCK) as u64;
         let room = self.ring.lock().room(blocks);
         let Some(start) = room else {
-            // Not reached: who appends has asked. Refused rather than written over what is needed.
+            // Not reached, because callers check for room. An error is safer than overwriting a
+            // record that is needed.
             return Err(self.io("find room in", 0)(io::ErrorKind::StorageFull.into()));
         };
         let at = (HEADERS as u64 + start) * BLOCK as u64;
-        // The barrier: from here on a loss of power goes back to this point.
+        // The barrier: from here on, recovery after a power loss returns to this point.
         if planted!(RecordNotDurable) {
             self.platform
                 .write_at(&self.file, FileId::Journal, bytes, at)
@@ -243,7 +248,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets every record before `number`, but the newest: what they vouch for is durable.
+    /// Forgets every record before `number` except the newest. What those records cover is durable.
     pub fn forget_before(&self, number: u64) {
         let mut ring = self.ring.lock();
         let kept = if planted!(NewestForgotten) { 0 } else { 1 };
@@ -280,7 +285,7 @@ mod tests {
         assert_eq!(ring(&[]).room(5), Some(0));
         assert_eq!(ring(&[(0, 3)]).room(5), Some(3));
         assert_eq!(ring(&[(0, 3), (3, 1)]).room(BLOCKS), None);
-        // At the end: from the beginning, as far as the oldest that is needed.
+        // At the end of the ring: from the beginning, up to the oldest record that is needed.
         assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(1), Some(BLOCKS - 1));
         assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(10), Some(0));
         assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(11), None);
@@ -291,7 +296,7 @@ mod tests {
     #[test]
     fn a_long_base_goes_behind_the_end_unless_it_fits_beside_the_newest() {
         let ring = ring(&[(0, 900), (900, 40)]);
-        // All but the newest is forgotten when it is written.
+        // When the full record is written, all records but the newest are forgotten.
         assert_eq!((ring.missing(900), ring.missing(901)), (0, 901));
     }
 

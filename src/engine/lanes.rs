@@ -1,22 +1,26 @@
-//! Which lane is mine, and which of its entries are still live?
+//! The lanes of one open file: how threads claim them, and what DRAM records of their log.
 //!
-//! Owns: the lanes' DRAM side. A lane is MGSP's lock-free metadata log (III-C1): a thread claims
-//! one by hash and compare-and-swap with linear probing, and keeps it until it ends or the file is
-//! closed, because a flush is completed only by a drain of the thread that issued it. Threads that
-//! find no private lane are lent a shared one for one operation; the rings of shared lanes stay
-//! empty, so that nothing is left to be flushed when they are given back.
+//! Owns: the lanes' DRAM side. A lane is MGSP's lock-free metadata log (III-C1). A thread claims a
+//! lane by hash, compare-and-swap and linear probing. It keeps the lane until the thread ends or
+//! the file is closed. It must, because only a drain of the thread that issued a flush completes
+//! that flush. A thread that finds no private lane borrows a shared lane for one operation. The
+//! rings of shared lanes stay empty, so a shared lane has nothing left to flush when it is given
+//! back.
 //!
 //! Invariants:
-//! - a private lane's fields are stored to by its owner only, but for the page of a record, which
-//!   whoever made the entry void sets to none;
-//! - whoever takes locks has a lane, and who has taken one beside another's knows that nobody is inside the gate of who is
-//!   alone, nor will be: so who is inside is the only one that works on the file;
-//! - a record names what the entry in its place says until a newer entry over it has been drained;
-//! - the words of all entries before `unsettled_from` are durable, and that is never more than a batch
-//!   behind: so an entry's place is used again only when nothing needs the entry any more.
+//! - Only the owner of a private lane stores to its fields. One exception: the thread that
+//!   invalidates a flip record clears the page that DRAM keeps for it.
+//! - A thread owns a lane before it takes a lock. The second thread to claim a lane first revokes
+//!   the bias and waits for the biased thread to leave its section. So a thread in a biased section
+//!   is the only one that works on the file.
+//! - `Record` and `pages` say what the flip record in a ring place says, until a newer flip record
+//!   over it has been drained.
+//! - The words of all flip records before `unsettled_from` are durable, and `unsettled_from` is
+//!   never more than a batch behind. So a ring place is used again only when nothing needs its old
+//!   flip record any more.
 //!
-//! May import `format`, `units`, `lock`, `mutant`, `engine::{gates, recent, stats}`, `primitive`, `thread`, and the fences of
-//! `platform`.
+//! May import `format`, `units`, `lock`, `mutant`, `engine::{gates, recent, stats}`, `primitive`,
+//! `thread`, and the fences of `platform`.
 
 use super::gates::{Gate, Gates, Inside, Marks, Shut};
 use super::recent::Recent;
@@ -37,98 +41,104 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, Weak};
 
-/// One lane of each kind: two threads are enough to compete for it, and every word costs an
-/// explorer of executions.
+/// One lane of each kind: two threads are enough to compete for it. Every word adds executions for
+/// the model checker to explore.
 #[cfg(loom)]
 const PRIVATE_LANES: usize = 1;
 #[cfg(loom)]
 const LANE_COUNT: usize = 2;
-/// Fewer than a batch: no model makes so many vouched flips that a place would be used again.
+/// Shorter than a batch: no model makes enough logged flips to use a ring place twice.
 #[cfg(loom)]
 const RING: usize = 2;
 
-/// What a live entry says: who looks holds the lock of the page that it names.
+/// An active flip record, as read by a thread that holds the lock of the page it names.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveEntry {
-    /// Its lane.
+    /// The lane that has the record in its ring.
     pub lane: LaneIndex,
-    /// Its number there.
+    /// The record's number in that lane.
     pub sequence: Sequence,
-    /// The slices that it moved.
+    /// The slices that the flip moved.
     pub slices: u64,
-    /// Whether the word that it vouches for is durable by itself.
+    /// `true` if the word that the record covers is durable without the record.
     pub is_settled: bool,
 }
 
-/// DRAM's copy of what one entry says, but for its page.
+/// DRAM's copy of one flip record. The page is kept in `Lane::pages`.
 #[derive(Debug, Default)]
 struct Record {
     sequence: AtomicU64,
     slices: AtomicU64,
 }
 
-/// One lane. What every operation stores to, but for the counters of `stats`, comes first, in one cache line.
+/// One lane.
+///
+/// The fields that every operation stores to come first, in one cache line. The counters of `stats`
+/// are the exception.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// Odd while it is pinned by a read that is tried once. Half of it is how many of those there were.
+    /// Odd while a fast-path read is in its read section. Half of it is the number of such reads
+    /// that are done.
     at_once: AtomicU64,
-    /// Odd while the lane's thread is pinned.
+    /// Odd while the lane's thread is in any other read section.
     pinned: AtomicU64,
     vouch_sequence: AtomicU64,
-    /// Number of the first entry whose word may not be durable by itself.
+    /// Number of the first flip record that may still be needed: its word may not be durable.
     unsettled_from: AtomicU64,
     undo_sequence: AtomicU64,
     taken: AtomicBool,
     allocated: AtomicBool,
     inside: Marks,
-    /// What the lane's threads did lately.
+    /// Predictors for the lane's threads, from their recent operations.
     pub recent: Recent,
-    /// What the lane's threads did.
+    /// Counters for the lane's operations.
     pub stats: Block,
-    /// What the entries of the ring are about: page index + 1; 0 = they name nothing. Apart from the
-    /// rest, so that a look for a page reads few lines.
+    /// The page that each flip record of the ring names: page index + 1, or 0 for none. Kept apart
+    /// from `records`, so that a search for a page reads few lines.
     pages: [AtomicU64; RING],
     records: [Record; RING],
-    /// Threads that wait for a shared lane of the file.
+    /// The file's queue of threads that wait for a shared lane.
     queue: Arc<Queue>,
 }
 
-// A model checker's words are larger.
+// The words of a model checker are larger.
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(offset_of!(Lane, recent) + Recent::USED_MOST <= 64);
 
-/// A lane's thread is pinned while this lives: `Lanes::wait_for_pinned` waits for it.
+/// A guard for a read section of the lane's thread. `Lanes::wait_for_pinned` waits until it is
+/// dropped.
 pub struct Pinned<'a>(&'a AtomicU64);
 
 impl Drop for Pinned<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what the thread read and touched while pinned comes before.
+        // Release: orders everything that the thread read and loaded in the section before its end.
         self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
-/// The same for a read that is tried once.
+/// A guard for the read section of a fast-path read, which is tried once.
 pub struct AtOnce<'a>(&'a AtomicU64);
 
 impl AtOnce<'_> {
-    /// How many such reads the lane's threads have done before.
+    /// Returns the number of fast-path reads that the lane's threads have done before this one.
     #[inline(always)]
     pub fn number(&self) -> u64 {
         self.0.load(Ordering::Relaxed) / 2
     }
 
-    /// The read has its bytes, and is counted.
+    /// Ends the section after a successful copy, and counts the read.
     #[inline(always)]
     pub fn has_read(self) {
-        // Release: what the thread has read while pinned comes before.
+        // Release: orders the section's reads before its end.
         let step = if planted!(ReadUnpinned) { 2 } else { 1 };
         self.0.store(self.0.load(Ordering::Relaxed) + step, Ordering::Release);
         std::mem::forget(self);
     }
 
-    /// The read has not its bytes: false, so that this may be the last thing that its function calls.
+    /// Ends the section of a read that failed, without counting it. Returns `false`, so that a
+    /// caller can end with this call.
     #[inline(always)]
     pub fn has_not_read(self) -> bool {
         let word = self.0;
@@ -137,12 +147,13 @@ impl AtOnce<'_> {
     }
 }
 
-/// Ends the pin of a read that has not read. (Out of the way: what it needs is not kept at hand by who reads.)
+/// Ends the read section of a fast-path read that failed. A cold function, so that the fast path
+/// reserves no registers for it.
 #[cold]
 #[inline(never)]
 fn give_back(word: &AtomicU64) -> bool {
-    // Release: as above. The number of the pin is used again: who waits for it to go may then wait for the next
-    // one, too, and no longer.
+    // Release: as above. The section's odd number is used again by the next section. A thread that
+    // waits for this section may then wait for the next one as well, but not longer.
     let step = u64::from(!planted!(ReadUnpinned));
     word.store(word.load(Ordering::Relaxed) - step, Ordering::Release);
     false
@@ -174,49 +185,49 @@ impl Lane {
         }
     }
 
-    /// Pins the lane's thread: what it finds mapped, touched and in range from here on stays so
-    /// until the pin is dropped. Not while pinned already. Two plain stores, see
+    /// Enters a read section. Everything the thread then finds mapped, loaded and in range stays so
+    /// until the guard is dropped. Read sections do not nest. Entering takes two plain stores, see
     /// `platform::barrier`.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
         let count = self.pinned.load(Ordering::Relaxed);
         debug_assert!(count.is_multiple_of(2), "a pin does not nest");
         self.pinned.store(count + 1, Ordering::Relaxed);
-        // Orders the mark before every look at the file's state: who changes that state and then
-        // finds no mark knows that this thread sees the change.
+        // Orders the mark before every load of the file's state. A thread that changes that state
+        // and then finds no mark knows that this thread sees the change.
         barrier::light();
         Pinned(&self.pinned)
     }
 
-    /// Pins it for a read that is tried once, where the light fences are the usual ones
-    /// (`barrier::is_usual`). Pin and count are one word.
+    /// Enters the read section of a fast-path read. The light fences must be the usual ones
+    /// (`barrier::is_usual`). One word holds both the mark and the count.
     #[inline]
     pub fn pin_at_once(&self) -> AtOnce<'_> {
         let count = self.at_once.load(Ordering::Relaxed);
         debug_assert!(count.is_multiple_of(2), "a pin does not nest");
         unless!(ReadUnpinned, self.at_once.store(count + 1, Ordering::Relaxed));
-        // As above.
+        // Orders the mark before every load of the file's state, as in `pin`.
         barrier::usual();
         AtOnce(&self.at_once)
     }
 
-    /// Reads that were done at once.
+    /// Returns the number of reads that succeeded on the fast path.
     pub fn reads_at_once(&self) -> u64 {
         self.at_once.load(Ordering::Relaxed) / 2
     }
 
-    /// Reads that were done.
+    /// Returns the number of all reads that succeeded.
     pub fn reads(&self) -> u64 {
         self.stats.get(Counter::Reads) + self.reads_at_once()
     }
 
-    /// Whether the lane's bytes are known to be allocated.
+    /// Returns `true` if the lane's bytes are known to be allocated.
     #[inline]
     pub fn is_allocated(&self) -> bool {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Notes that they are.
+    /// Records that the lane's bytes are allocated.
     pub fn set_allocated(&self) {
         self.allocated.store(true, Ordering::Relaxed);
     }
@@ -228,25 +239,26 @@ impl Lane {
         taken
     }
 
-    /// The number of the owner's next entry in the ring.
+    /// Takes the number of the owner's next flip record.
     #[inline]
     pub fn next_vouch(&self) -> Sequence {
         Self::take_sequence(&self.vouch_sequence)
     }
 
-    /// The number of the owner's next undo entry.
+    /// Takes the number of the owner's next undo record.
     pub fn next_undo(&self) -> Sequence {
         let own = !planted!(OneSequenceForBoth);
         Self::take_sequence(if own { &self.undo_sequence } else { &self.vouch_sequence })
     }
 
-    /// Notes what the entry with this number says, once it was drained. By the owner.
+    /// Records in DRAM what the flip record with this number says, once that record was drained.
+    /// Only the owner calls this.
     #[inline]
     pub fn note(&self, sequence: Sequence, page: PageIndex, slices: u64) {
         let place = place(sequence);
         let record = &self.records[place];
-        // Who holds the lock of the page that was named until now may be reading: no name first,
-        // so that a name is never seen with another entry's slices.
+        // The lock holder of the page that this place named until now may be reading. Clear the
+        // name first, so that a page is never seen with the slices of another record.
         self.pages[place].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         record.sequence.store(sequence.bits(), Ordering::Relaxed);
@@ -254,8 +266,8 @@ impl Lane {
         self.pages[place].store(page.0 + 1, Ordering::Release);
     }
 
-    /// The live entries that name `page`, whose lock the caller holds: so no entry can begin to name it
-    /// meanwhile, and one that stops naming it has become void.
+    /// Returns the active flip records that name `page`. The caller holds the page's lock. So no
+    /// new record can name the page meanwhile, and a record that stops naming it was invalidated.
     pub fn live(&self, lane: LaneIndex, page: PageIndex) -> impl Iterator<Item = LiveEntry> + '_ {
         self.pages.iter().zip(&self.records).filter_map(move |(named, record)| {
             if named.load(Ordering::Acquire) != page.0 + 1 {
@@ -273,9 +285,9 @@ impl Lane {
         })
     }
 
-    /// Notes that the entry was made void by the holder of `page`'s lock.
+    /// Records that the holder of `page`'s lock has invalidated the flip record.
     pub fn forget(&self, sequence: Sequence, page: PageIndex) {
-        // Fails where the owner has noted a newer entry meanwhile, which is as well.
+        // Fails if the owner has recorded a newer flip record meanwhile. That record must stay.
         let _ = self.pages[place(sequence)].compare_exchange(
             page.0 + 1,
             if planted!(VoidStaysNoted) { page.0 + 1 } else { 0 },
@@ -285,13 +297,14 @@ impl Lane {
     }
 
     fn is_settled(&self, sequence: Sequence) -> bool {
-        // Acquire: with the number comes the drain before it.
+        // Acquire: pairs with `set_settled`, so the drain before that store has happened.
         let from = self.unsettled_from.load(Ordering::Acquire);
         sequence.is_before(Sequence::from_bits(from))
     }
 
-    /// The pages whose words are not known to be durable, of the owner's entries before `end`. Void ones
-    /// are left out: who made them void has seen to their words, or the page is gone.
+    /// Returns the pages with words that may not be durable, from the owner's flip records before
+    /// `end`. Invalidated records are left out: the thread that invalidated one made its word
+    /// durable, or the page is gone.
     pub fn unsettled(&self, end: Sequence) -> impl Iterator<Item = PageIndex> + '_ {
         let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
         let in_ring = std::iter::successors(Some(from), |sequence| Some(sequence.next()));
@@ -301,38 +314,41 @@ impl Lane {
         })
     }
 
-    /// Notes that the words of all entries before `end` have been flushed and drained. By the owner.
+    /// Records that the words of all flip records before `end` were flushed and drained. Only the
+    /// owner calls this.
     #[inline]
     pub fn set_settled(&self, end: Sequence) {
         self.unsettled_from.store(end.bits(), Ordering::Release);
     }
 
-    /// Whether what recovery takes for durable is so, when it finds the entry with this number: the owner's next.
+    /// Returns `true` if the words that recovery takes for durable are durable. `next` is the
+    /// number of the owner's next flip record, from which recovery derives them.
     pub fn keeps_batches(&self, next: Sequence) -> bool {
         let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
         !from.is_before(next.needed_from())
     }
 
-    /// The number that the owner's next entry will have.
+    /// Returns the number that the owner's next flip record will have, without taking it.
     #[inline]
     pub fn upcoming(&self) -> Sequence {
         Sequence::from_bits(self.vouch_sequence.load(Ordering::Relaxed))
     }
 
-    /// Gives back this lane, which is a shared one, or hands it to a thread that waits for one.
+    /// Gives back this shared lane, or hands it to a thread that waits for a shared lane.
     #[cold]
     #[inline(never)]
     fn give_back_shared(&self, index: LaneIndex) {
-        // Release: what the operation did in the lane comes before.
+        // Release: orders the operation's work in the lane before it is given back.
         self.taken.store(false, Ordering::Release);
-        // Orders that before the look at the count: a thread that counts itself and then finds no lane free is found here.
+        // Orders the store above before the load of the count. If a thread counts itself and then
+        // finds no lane free, this load sees its count.
         fence(Ordering::SeqCst);
         if self.queue.waiting.load(Ordering::Relaxed) == 0 || planted!(LaneHandedToNobody) {
             return;
         }
         let mut handed = self.queue.handed.lock();
         let may_hand = self.queue.waiting.load(Ordering::Relaxed) > handed.len() as u64;
-        // Another thread may have claimed it meanwhile: that one hands it on.
+        // If another thread has claimed the lane meanwhile, that thread hands it on.
         let taken = (Ordering::Acquire, Ordering::Relaxed);
         if may_hand && self.taken.compare_exchange(false, true, taken.0, taken.1).is_ok() {
             handed.push_back(index);
@@ -340,7 +356,8 @@ impl Lane {
         }
     }
 
-    /// What the entries of the ring are about, for when nobody operates.
+    /// Returns the pages that the active flip records of the ring name. No operation may be
+    /// running.
     pub fn all_live(&self) -> impl Iterator<Item = PageIndex> + '_ {
         self.pages
             .iter()
@@ -348,7 +365,7 @@ impl Lane {
     }
 }
 
-/// The place in the ring, of which a model checker has a small one.
+/// Returns the record's place in the ring. A model checker has a shorter ring.
 #[inline]
 fn place(sequence: Sequence) -> usize {
     sequence.place() % RING
@@ -357,12 +374,12 @@ fn place(sequence: Sequence) -> usize {
 /// All lanes of one open file.
 #[derive(Debug)]
 pub struct Lanes {
-    /// Each is made when a thread takes it for the first time: few files ever have more than a few.
+    /// Each lane is made when a thread first claims it, since most files use only a few.
     lanes: [OnceBox<CachePadded<Lane>>; LANE_COUNT],
     gates: CachePadded<Gates>,
     /// Threads that wait for a shared lane.
     queue: Arc<Queue>,
-    /// The gate of who is alone was shut, for good, and nobody is inside any more.
+    /// `true` once the bias was revoked for good and no thread is in a biased section.
     are_shared: AtomicBool,
 }
 
@@ -375,12 +392,12 @@ impl std::ops::Index<LaneIndex> for Lanes {
     }
 }
 
-/// Where threads wait for a shared lane: parked, and served in turn.
+/// A queue of threads that wait for a shared lane. They are parked and served in turn.
 #[derive(Debug)]
 struct Queue {
-    /// How many threads wait. Changed under `handed`.
+    /// Number of waiting threads. Changed under `handed`.
     waiting: AtomicU64,
-    /// Lanes that are taken for threads that wait, and not fetched yet.
+    /// Lanes that are claimed for waiting threads and not yet fetched by them.
     handed: Mutex<VecDeque<LaneIndex>>,
     arrived: Condvar,
 }
@@ -402,19 +419,19 @@ pub struct InUse<'a> {
 }
 
 impl InUse<'_> {
-    /// Which lane it is.
+    /// Returns the lane's index.
     #[inline]
     pub fn index(&self) -> LaneIndex {
         self.index
     }
 
-    /// Its bit among the private lanes. None if it is not one.
+    /// Returns the lane's bit among the private lanes, or 0 for a shared lane.
     #[inline]
     pub fn bit(&self) -> u64 {
         1u64.checked_shl(self.index.0.into()).unwrap_or(0)
     }
 
-    /// Whether the lane stays with this thread after the operation.
+    /// Returns `true` if the lane stays with this thread after the operation.
     #[inline]
     pub fn is_private(&self) -> bool {
         usize::from(self.index.0) < PRIVATE_LANES
@@ -439,7 +456,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// A lane that was taken just now: given back by a panic, before anybody has worked in it.
+/// A lane that was claimed just now. A panic gives it back, before any operation has used it.
 struct Claimed<'a> {
     lane: &'a Lane,
     is_kept: bool,
@@ -453,25 +470,25 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// Whose lanes a thread's claim is about. The engine implements it.
+/// The owner of a set of lanes that threads claim from. The engine implements it.
 pub trait LaneKeeper: Send + Sync + 'static {
-    /// The lanes.
+    /// Returns the lanes.
     fn lanes(&self) -> &Lanes;
-    /// Called by the lane's thread when it ends: drains what it still has to.
+    /// Makes durable what the lane still has to drain. The lane's thread calls this when it ends.
     fn before_release(&self, lane: LaneIndex);
 }
 
 /// A thread's claim to a private lane. Dropped when the thread ends.
 struct Claim {
     keeper: Weak<dyn LaneKeeper>,
-    /// Tells the files apart without touching the `Weak`.
+    /// Number of the file. Tells claims apart without touching the `Weak`.
     file: u64,
     lane: LaneIndex,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Whoever runs in this thread after its claims have gone must not find the lane.
+        // Code that runs in this thread after its claims are gone must not find the lane.
         thread::forget();
         if let Some(keeper) = self.keeper.upgrade() {
             unless!(LaneNotDrainedAtEnd, keeper.before_release(self.lane));
@@ -485,7 +502,7 @@ primitive::local! {
 }
 
 impl Lanes {
-    /// As many as the format has.
+    /// Makes the lanes that the format has, all of them free.
     pub fn new() -> Self {
         let lanes = Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
@@ -493,7 +510,8 @@ impl Lanes {
             queue: Arc::new(Queue::new()),
             are_shared: AtomicBool::new(!barrier::is_usual()),
         };
-        // A model finds them made: where it leaves orders out, the protocols are to miss them, and not who makes a lane.
+        // In a model all lanes exist from the start. When it removes an ordering, the protocol
+        // under test must miss it, not the creation of a lane.
         #[cfg(loom)]
         for n in 0..LANE_COUNT {
             lanes.made(n);
@@ -501,32 +519,35 @@ impl Lanes {
         lanes
     }
 
-    /// The lane with this number, made if nobody has taken it before.
+    /// Returns the lane with this number. Makes it if no thread has claimed it before.
     fn made(&self, n: usize) -> &Lane {
         self.lanes[n].get_or_init(|| Box::new(CachePadded::new(Lane::new(Arc::clone(&self.queue)))))
     }
 
-    /// Passes the gate, and waits while it is shut: [`Gates::enter`].
+    /// Enters the gate, and waits while it is closed: [`Gates::enter`].
     #[inline]
     pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> Inside<'a> {
         self.gates.enter(gate, &lane.inside)
     }
 
-    /// Passes the gate of who is alone, if nobody else has had a lane beside this thread's: [`Gates::enter_alone`].
+    /// Enters a biased section, if this thread's lane has been the only one in use:
+    /// [`Gates::enter_alone`].
     #[inline(always)]
     pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<Inside<'a>> {
         self.gates.enter_alone(&lane.inside)
     }
 
-    /// By who has taken `lane` just now, and holds nothing that anybody waits for: if somebody else has one, nobody takes
-    /// a lock by plain stores any more when this returns.
+    /// Revokes the bias if another thread has a lane. Called by the thread that has just claimed
+    /// `lane`, while it holds nothing that other threads wait for. Then no thread takes a lock by
+    /// plain stores when this returns.
     fn note_taken(&self, lane: &Lane) {
-        // Acquire: who found nobody inside, and all that they had changed.
+        // Acquire: pairs with `share`, which found no thread in a biased section. Their changes are
+        // visible here.
         if self.are_shared.load(Ordering::Acquire) {
             return;
         }
-        // Orders the claim before the looks: of two who claim at the same time, one finds the other. Acquire: who has given
-        // its lane back has let go of its locks.
+        // Orders the claim before the loads below: of two threads that claim at the same time, one
+        // finds the other. Acquire: a thread that has given its lane back has released its locks.
         fence(Ordering::SeqCst);
         let is_other = |other: &&Lane| !std::ptr::eq(*other, lane);
         let are_several =
@@ -536,16 +557,17 @@ impl Lanes {
         }
     }
 
-    /// Nobody is alone any more when this returns, for good. By who is not inside.
+    /// Revokes the bias for good. No thread is in a biased section when this returns. The caller
+    /// must not be in one.
     #[cold]
     pub fn share(&self) {
-        // Others may do the same at the same time.
+        // Several threads may do this at the same time.
         self.gates.shut_for_good(Gate::Alone, self.marks());
-        // Release: as who reads it acquires it.
+        // Release: pairs with the acquire load in `note_taken`.
         self.are_shared.store(true, Ordering::Release);
     }
 
-    /// Shuts the gate and waits until nobody is inside: [`Gates::shut`].
+    /// Closes the gate and waits until no thread is inside: [`Gates::shut`].
     pub fn shut(&self, gate: Gate) -> Shut<'_> {
         self.gates.shut(gate, self.marks())
     }
@@ -554,15 +576,16 @@ impl Lanes {
         self.all().map(|lane| &lane.inside)
     }
 
-    /// Every lane that a thread has ever taken. For who looks for marks that threads have set in theirs: a lane is
-    /// made before that, so who orders its look behind the marks finds the lane as well.
+    /// Returns every lane that a thread has ever claimed. A lane is made before its thread sets a
+    /// mark in it. So a thread that orders this call after those marks finds the lane as well.
     pub fn all(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().filter_map(OnceBox::get).map(|lane| &**lane)
     }
 
-    /// Waits until every thread that is pinned now has been unpinned. Not while pinned.
+    /// Waits until every read section that is open now has ended. Must not be called from a read
+    /// section.
     pub fn wait_for_pinned(&self) {
-        // Orders the caller's changes before the looks at the marks, see `Lane::pin`.
+        // Orders the caller's changes before its loads of the marks, see `Lane::pin`.
         barrier::heavy();
         for word in self.all().flat_map(|lane| [&lane.pinned, &lane.at_once]) {
             let seen = word.load(Ordering::Acquire);
@@ -576,19 +599,20 @@ impl Lanes {
         }
     }
 
-    /// The sum of what all lanes counted.
+    /// Returns the sum of all lanes' counters.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
         self.all().for_each(|lane| {
             sum.add(&lane.stats);
             sum.reads += lane.reads_at_once();
-            // Each is a part of one line. Not counted one by one: that is a store for each of them.
+            // Each direct store counts as one line here. Counting its bytes as well would cost each
+            // direct store a further store.
             sum.bytes_written += lane.stats.get(Counter::OneStore) * SLICE as u64;
         });
         sum
     }
 
-    /// The calling thread's lane of the file with the number `file`.
+    /// Returns the calling thread's lane of the file with the number `file`.
     #[inline]
     pub fn mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
         match thread::lane_of(file) {
@@ -597,7 +621,8 @@ impl Lanes {
         }
     }
 
-    /// The calling thread's lane, unless the thread is inside the closure of a transaction.
+    /// Returns the calling thread's lane, or `None` if the thread is inside the closure of a
+    /// transaction.
     #[inline]
     pub fn mine_to_write<'a>(
         &'a self,
@@ -611,14 +636,16 @@ impl Lanes {
         }
     }
 
-    /// The calling thread's lane, if `tag` gives what it remembers. A private one: nothing is given back.
+    /// Returns the calling thread's private lane, if the value that the thread remembers equals
+    /// `tag`. A private lane needs no giving back.
     #[inline(always)]
     pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
         let index = thread::lane_by_tag(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 
-    /// The same, whether or not the thread has published something since.
+    /// Returns the calling thread's private lane, if the thread's remembered file is the one of
+    /// `tag`. Unlike `at_hand`, this also succeeds after the thread has published something.
     #[inline(always)]
     pub fn at_hand_to_write(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
         let index = thread::lane_by_file_of(tag)?;
@@ -627,7 +654,7 @@ impl Lanes {
 
     #[cold]
     fn look_for_mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
-        // A thread that is ending has no claims any more: it is lent a shared lane.
+        // A thread that is ending has no claims any more. It borrows a shared lane.
         let mine = CLAIMS.try_with(|claims| {
             let mut claims = claims.borrow_mut();
             if let Some(claim) = claims.iter().find(|claim| claim.file == file) {
@@ -646,7 +673,7 @@ impl Lanes {
         InUse { lane: &self[index], index }
     }
 
-    /// Takes a shared lane, behind the threads that wait for one already.
+    /// Takes a shared lane, after the threads that already wait for one.
     fn borrow_shared(&self, file: u64) -> LaneIndex {
         if self.queue.waiting.load(Ordering::Relaxed) == 0
             && let Some(lane) = self.claim_shared(file)
@@ -656,7 +683,8 @@ impl Lanes {
         let mut handed = self.queue.handed.lock();
         let waiting = self.queue.waiting.load(Ordering::Relaxed);
         self.queue.waiting.store(waiting + 1, Ordering::Relaxed);
-        // Orders the count before the look at the lanes: a thread that gives one back after that finds the count.
+        // Orders the count before the search for a free lane. A thread that gives a lane back after
+        // that search sees the count.
         fence(Ordering::SeqCst);
         let mine = loop {
             let lane = handed.pop_front().or_else(|| self.claim_shared(file));
@@ -674,7 +702,7 @@ impl Lanes {
         self.claim(thread_hash(file), PRIVATE_LANES, LANE_COUNT - PRIVATE_LANES)
     }
 
-    /// Claims one of `count` lanes from `first` on, probing from where the hash points.
+    /// Claims one of the `count` lanes from `first` on. Probing starts at the hash.
     fn claim(&self, hash: usize, first: usize, count: usize) -> Option<LaneIndex> {
         (0..count)
             .map(|probe| first + (hash + probe) % count)
@@ -694,14 +722,15 @@ impl Lanes {
     }
 }
 
-/// Spreads threads over lanes: neighbours in time get neighbouring lanes.
+/// Returns a hash that spreads threads over lanes. Threads that start one after the other get
+/// neighbouring lanes.
 fn thread_hash(file: u64) -> usize {
     primitive::thread_number().unwrap_or(file) as usize
 }
 
-/// A number for each opened file, never reused.
+/// Returns a new number for an opened file. Numbers are never reused.
 pub fn next_file_number() -> u64 {
-    // Of the process, whatever runs in it.
+    // A `std` atomic, since the number belongs to the process and not to a model's execution.
     static FILES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     FILES.fetch_add(1, Ordering::Relaxed)
 }
@@ -744,7 +773,7 @@ mod tests {
         let theirs =
             std::thread::scope(|s| s.spawn(|| k.lanes.mine(file, &weak).index()).join().unwrap());
         assert_ne!(first, theirs);
-        // A scope's join may return before the thread's locals are gone.
+        // A scope's join may return before the thread's locals are dropped.
         while k.released.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
@@ -769,7 +798,8 @@ mod tests {
         assert_eq!(shared.load(Ordering::Relaxed), 8);
     }
 
-    /// It looked for one again and again, a tenth of a millisecond apart, and others came before it.
+    /// A waiting thread must be parked and woken in turn. If it polled for a lane instead,
+    /// newcomers could overtake it.
     #[test]
     fn a_thread_that_waits_for_a_shared_lane_is_woken_when_one_is_given_back() {
         let (k, file) = new_keeper();
@@ -805,7 +835,7 @@ mod tests {
             while k.lanes.queue.waiting.load(Ordering::Relaxed) < late.len() as u64 {
                 std::thread::yield_now();
             }
-            // One lane, from one to the next.
+            // One lane, handed from one thread to the next.
             go.send(()).expect("a thread waits");
             let patience = std::time::Duration::from_secs(20);
             let woken = late.iter().filter(|_| said.recv_timeout(patience).is_ok()).count();

@@ -1,23 +1,28 @@
-//! Which live entries stand in the way, and how are they made void?
+//! Active flip records: how a thread finds those that conflict with its write, and invalidates
+//! them.
 //!
-//! An entry vouches for a word: until the word is durable by itself, recovery sets the slices' bits as the
-//! entry says. It is live until a newer entry over it in its lane has been drained. (Recovery leaves it out earlier than
-//! that, when a batch of words has become durable. To forget it then would save some void stores.) The rules, checked
-//! by `docs/model/vouched_flips.py`:
-//! - whoever moves slices in another way makes all entries void that name one of them, in whichever slot,
-//!   with the first drain of that way: else recovery would move the slices back. Before that the
-//!   words that only an entry vouches for are *settled*, flushed and drained, or the void entry would take
-//!   an acknowledged write with it. They were stored through the cache, so anybody may flush them;
-//! - a void entry keeps its number and its page, and voids older entries of its lane about that page. Both may
-//!   have been made void in one drain of which only the newer one's part arrived: the older one would come
-//!   back to life. Entries about other pages stay: their words may not be durable;
-//! - a lane's own newer entry needs none of this, because recovery goes by their order. It may even go to a slot
-//!   that an older one names: of a lane only the newest entry's slots are verified, since all others were
-//!   acknowledged, and that one names slots that are valid, to which nobody copies;
-//! - who finds slices named by an entry of another lane does not vouch for them, but flips with two drains:
-//!   the entries of two lanes have no order.
+//! A flip record covers one word: until the word is durable without the record, recovery sets the
+//! slices' bits as the record says. It is active until a newer record over it in its lane has been
+//! drained. Recovery ignores it earlier than that, once its batch of words has become durable. DRAM
+//! keeps it longer, which costs a few needless invalidations. `docs/model/vouched_flips.py` checks
+//! these rules:
+//! - A thread that moves slices in another way first invalidates all records that name one of them,
+//!   in whichever slot. The first drain of that protocol covers this. Otherwise recovery would move
+//!   the slices back. Before that, the thread writes back (flushes and drains) the words that only
+//!   a record covers. Otherwise the invalidation would lose an acknowledged write. Those words were
+//!   stored through the cache, so any thread can flush them.
+//! - An invalidated record keeps its number and its page, and cancels older records of its lane
+//!   about that page. One drain may cover the invalidation of two records, and a crash may keep
+//!   only the newer one's part. The older record would then become active again. Records about
+//!   other pages stay active, since their words may not be durable.
+//! - A newer record of the same lane needs none of this, because recovery orders the records of one
+//!   lane by number. The newer flip may even write to a slot that an older record names. Recovery
+//!   verifies only the newest record's slots of each lane, since all older records were
+//!   acknowledged. The newest record names slots that are valid, and no writer copies to those.
+//! - A writer that finds its slices named by a record of another lane does not use a logged flip.
+//!   It flips with two drains instead, since the records of two lanes have no order.
 //!
-//! All of this happens under the lock of the page that the entries name.
+//! All of this happens under the lock of the page that the records name.
 
 use super::Engine;
 use super::lanes::{InUse, Lane, LiveEntry};
@@ -30,17 +35,17 @@ use crate::format::{layout, vouch};
 use crate::mutant::{planted, unless};
 use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
 
-/// A page of which slices are about to be moved.
+/// Slices of one page that are about to be moved.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'e> {
     pub page: PageIndex,
     pub region: &'e RegionState,
-    /// The slices.
+    /// The slices to move.
     pub slices: Slices,
 }
 
 impl Target<'_> {
-    /// Where the first of them begins at home.
+    /// Returns the home offset of the first of these slices.
     #[inline(always)]
     pub fn start(&self) -> u64 {
         self.page.start() + (self.slices.0.trailing_zeros() as usize * SLICE) as u64
@@ -57,7 +62,8 @@ impl Target<'_> {
 }
 
 impl Engine {
-    /// The live entries that name `page`. Forgets lanes that have none any more.
+    /// Returns the active flip records that name `page`. Clears the page's bits of lanes that have
+    /// none any more.
     fn live_entries(&self, page: PageIndex, region: &RegionState) -> Vec<LiveEntry> {
         let mut lanes = region.lanes(page.in_region());
         let mut live = Vec::new();
@@ -73,13 +79,14 @@ impl Engine {
         live
     }
 
-    /// Whether a live entry names the page, of which a region's word says that one may. Forgets what is none.
+    /// Returns `true` if an active flip record names the page. Called where the region's bitmap
+    /// says that one may. Clears stale bits.
     #[cold]
     pub(super) fn is_named(&self, region: &RegionState, page: PageIndex) -> bool {
         !self.live_entries(page, region).is_empty()
     }
 
-    /// Whether a live entry of another lane than this names one of the target's slices.
+    /// Returns `true` if an active flip record of another lane names one of the target's slices.
     #[inline(always)]
     pub(super) fn another_lane_names(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
         target.lanes() & !lane.bit() != 0
@@ -93,8 +100,8 @@ impl Engine {
         live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
     }
 
-    /// Makes every live entry void that names one of the slices that are about to be moved. The
-    /// caller drains before it stores a word. Whether there was one.
+    /// Invalidates every active flip record that names one of the slices about to be moved. Returns
+    /// `true` if it has invalidated one. The caller drains before it stores a word.
     pub(super) fn clear_live_entries<'e>(
         &'e self,
         lane: &Lane,
@@ -110,8 +117,8 @@ impl Engine {
             }
         }
         if must_settle {
-            // Orders the words that entries vouch for before these become void: both in one drain could
-            // keep the void entries and lose the words.
+            // Orders the words that records cover before the invalidation of those records. With
+            // one drain for both, a crash could keep the invalidated records and lose the words.
             unless!(SettleNoDrain, self.drain(lane));
             lane.stats.bump(Counter::Settles, 1);
         }
@@ -127,8 +134,8 @@ impl Engine {
         has_cleared
     }
 
-    /// Makes every live entry void that names a page of the region from place `from` on. The region's
-    /// lock is held; the caller drains.
+    /// Invalidates every active flip record that names a page of the region from place `from` on.
+    /// The caller holds the region's lock, and drains afterwards.
     pub(super) fn clear_all_entries(
         &self,
         lane: &Lane,
@@ -141,8 +148,8 @@ impl Engine {
         self.clear_live_entries(lane, targets);
     }
 
-    /// Makes the entry void, unless its owner has stored a newer one over it meanwhile, and
-    /// flushes the line in both cases: what must be gone is the old header.
+    /// Invalidates the record, unless its owner has stored a newer one over it meanwhile. Flushes
+    /// the line in both cases, because the old header must be gone from the medium.
     fn make_void(&self, page: PageIndex, entry: &LiveEntry) {
         let at = layout::vouch(entry.lane, entry.sequence.place());
         let seed = self.ring_seeds[usize::from(entry.lane.0)];
@@ -157,13 +164,14 @@ impl Engine {
         self.reflection.flush_word(layout::slice_word(page));
     }
 
-    /// Flushes the words that the lane's entries before `end` vouch for, without waiting: with the next
-    /// drain of the same thread they are durable, and the entries' places may be used again.
+    /// Flushes the words that the lane's flip records before `end` cover, without waiting. After
+    /// the next drain of this thread they are durable, and the records' ring places may be used
+    /// again.
     #[inline]
     pub(super) fn flush_unsettled(&self, lane: &Lane, end: Sequence) {
-        // Pinned: if an entry still names its page, the page is still there.
+        // In a read section: if a record still names its page, the page still exists.
         let _pinned = (!planted!(FlushWordsUnpinned)).then(|| lane.pin());
-        // Writes in order have the words of many entries in one line.
+        // After sequential writes, one line holds the words of many records.
         let mut last = None;
         for page in lane.unsettled(end) {
             let line = layout::slice_word(page) / SLICE as u64;
@@ -173,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// Makes the words durable that the lane's entries vouch for.
+    /// Makes the words durable that the lane's flip records cover.
     pub(super) fn settle_own(&self, lane: &Lane) {
         let end = lane.upcoming();
         self.flush_unsettled(lane, end);

@@ -1,7 +1,8 @@
-//! Where do log entries go that do not fit their lane? Extents of the log area.
+//! The extents of the log area, for log records that do not fit their lane.
 //!
-//! Owns: which extents are lent. Invariant: who holds extents waits for nothing else before giving
-//! them back, so waiting for extents always ends. Extents are lent in one piece.
+//! Owns: which extents are lent. Invariant: a thread that holds extents waits for nothing else
+//! before it gives them back, so waiting for extents always ends. The extents of one loan are
+//! contiguous.
 
 use crate::format::layout::{LOG_AREA_LEN, LOG_EXTENT};
 use crate::primitive::{Condvar, Mutex};
@@ -9,25 +10,26 @@ use std::ops::Range;
 
 const EXTENTS: usize = (LOG_AREA_LEN / LOG_EXTENT) as usize;
 
-/// The extents.
+/// The extents of the log area.
 pub struct LogArea {
     taken: Mutex<[bool; EXTENTS]>,
     given_back: Condvar,
 }
 
-/// Extents that are lent; dropping gives them back.
+/// A guard for contiguous extents that are lent. Dropping it gives them back.
 pub struct Extents<'a> {
     area: &'a LogArea,
     extents: Range<usize>,
 }
 
 impl LogArea {
-    /// Nothing lent.
+    /// Makes a log area with all extents free.
     pub fn new() -> Self {
         LogArea { taken: Mutex::new([false; EXTENTS]), given_back: Condvar::new() }
     }
 
-    /// Lends `bytes` in one piece; waits until there is room. `bytes` is at most `LOG_AREA_LEN`.
+    /// Lends contiguous extents for `bytes`, and waits until there is room. `bytes` is at most
+    /// `LOG_AREA_LEN`.
     pub fn take(&self, bytes: u64) -> Extents<'_> {
         assert!(bytes <= LOG_AREA_LEN);
         let count = (bytes.div_ceil(LOG_EXTENT) as usize).max(1);
@@ -44,14 +46,14 @@ impl LogArea {
 }
 
 impl Extents<'_> {
-    /// Offset of the first byte in the log area.
+    /// Returns the offset of the first byte in the log area.
     pub fn offset(&self) -> u64 {
         self.extents.start as u64 * LOG_EXTENT
     }
 }
 
 impl Extents<'_> {
-    /// All of it but the first extent, as offsets in the log area.
+    /// Returns everything after the first extent, as offsets in the log area.
     pub fn after_the_first(&self) -> Range<u64> {
         (self.extents.start as u64 + 1) * LOG_EXTENT..self.extents.end as u64 * LOG_EXTENT
     }

@@ -1,4 +1,4 @@
-//! Every execution of small programs over lanes, page states and what is known of allocations.
+//! Model checks of small programs over lanes, page states and allocation flags, in every execution.
 
 use super::at_home::{AllSeen, HomeWord};
 use super::gates::Gate;
@@ -43,12 +43,12 @@ fn new_keeper() -> (Arc<Keeper>, Weak<dyn LaneKeeper>) {
     (keeper, weak)
 }
 
-/// Two threads with one private lane between them: the number of an entry in a lane is given out once,
-/// and who gets the lane second finds it drained.
+/// Two threads compete for one private lane. Each record number of a lane is given out once, and
+/// the second owner of the lane finds it drained.
 fn two_threads_one_lane(are_shared: bool) {
     let (keeper, weak) = new_keeper();
     if are_shared {
-        // Who takes a lane then has no fence of its own.
+        // With the bias revoked, a thread that claims a lane runs no fence of its own.
         keeper.lanes.share();
     }
     let file = next_file_number();
@@ -83,13 +83,13 @@ enum LeftOut {
     Nothing,
     Pin,
     Wait,
-    /// Nothing, and the pin is that of a read that is tried once.
+    /// Nothing is left out, and the read section is that of a fast-path read.
     NothingAtOnce,
 }
 
 const GONE: u64 = 9;
 
-/// Somebody touches and reads what somebody else cuts off.
+/// One thread loads a region and reads bytes, while another thread truncates them.
 fn pin_against_cut(left_out: LeftOut) {
     let (keeper, weak) = new_keeper();
     let file = next_file_number();
@@ -134,11 +134,12 @@ fn nothing_is_cut_off_under_who_is_pinned() {
     is_found("lane pin, no wait", Preemptions(3), || pin_against_cut(LeftOut::Wait));
 }
 
-/// A lane's owner notes one entry over another while somebody asks for the first one's page.
+/// A lane's owner records one flip record over another, while another thread asks for the first
+/// record's page.
 fn record_of_an_entry() {
     let (keeper, _weak) = new_keeper();
     let index = LaneIndex(0);
-    // One place of the ring.
+    // Both numbers have the same place in the ring.
     let [first, second] = [2, 4].map(Sequence::from_bits);
     keeper.lanes[index].note(first, PageIndex(7), 71);
     let owner = thread::spawn({
@@ -153,7 +154,7 @@ fn record_of_an_entry() {
     owner.join().unwrap();
 }
 
-/// An operation of two steps, and somebody who wants to know a state with both or none.
+/// An operation of two steps, beside a thread that must see a state with both or neither.
 fn operation_against_cut(passes_the_gate: bool) {
     let (keeper, weak) = new_keeper();
     let file = next_file_number();
@@ -173,7 +174,7 @@ fn operation_against_cut(passes_the_gate: bool) {
         assert_eq!(first, second, "the cut goes through an operation");
     }
     operation.join().unwrap();
-    // The gate is open again: who comes later is not kept.
+    // The gate is open again, so later operations enter it.
     assert_eq!(steps[1].load(Ordering::Relaxed), 1);
 }
 
@@ -186,8 +187,8 @@ fn a_cut_is_taken_while_nobody_is_inside_the_gate() {
     is_found("gate, not passed", Preemptions(3), || operation_against_cut(false));
 }
 
-/// Who takes a page by plain stores while it is alone (`one_store`), beside somebody whose first operation this is, and who
-/// takes a lane, and the page, or its region as a whole.
+/// A thread takes a page by plain stores in a biased section (`one_store`). Another thread, in its
+/// first operation, claims a lane and locks the page, or its region as a whole.
 fn alone_beside_another(by_region: bool) {
     let (keeper, weak) = new_keeper();
     let file = next_file_number();
@@ -211,7 +212,8 @@ fn alone_beside_another(by_region: bool) {
                 {
                     return count(&counts);
                 }
-                // As others do. Outside: nobody waits for who waits.
+                // Lock as other writers do, outside the biased section. No thread waits for a
+                // thread that waits.
             }
             let _held = match by_region && !may_be_alone {
                 true => lock_region(&region.lock, std::iter::once(lock)),
@@ -230,7 +232,7 @@ fn alone_beside_another(by_region: bool) {
 fn who_is_alone_takes_a_page_by_plain_stores() {
     holds("alone, and a page", Preemptions(3), || alone_beside_another(false));
     holds("alone, and its region", Preemptions(2), || alone_beside_another(true));
-    // (Acquire is not missed: who takes the first lanes fences.)
+    // A missing Acquire is not found, since the threads that claim the first lanes run a fence.
     let kinds = [Missing::SeqCst, Missing::Release];
     needs("alone, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
 }
@@ -248,7 +250,7 @@ fn new_region() -> Arc<RegionState> {
     Arc::new(RegionState::new(0, &[0; PAGES_PER_REGION], None))
 }
 
-/// A word and its two slots.
+/// A word with two slots for its value.
 #[derive(Default)]
 struct Slots([AtomicU64; 2]);
 
@@ -258,7 +260,7 @@ impl Slots {
     }
 }
 
-/// A flip of a page, by its own word or by its region's, beside a reader.
+/// A page flips, by its own word or by its region's, beside a reader.
 fn flip(by_region_word: bool, looks_again: bool) {
     let region = new_region();
     let slots = Arc::new(Slots::default());
@@ -297,7 +299,8 @@ fn flip(by_region_word: bool, looks_again: bool) {
 
 #[test]
 fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
-    // Unlocking need not release here: what is published is one word, and closing has a fence.
+    // A missing Release at the unlock is not found: only one word is published, and making the lock
+    // exclusive has a fence.
     let kinds = [Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
     for by_region_word in [false, true] {
         let name = if by_region_word { "region word" } else { "slice word" };
@@ -308,8 +311,8 @@ fn a_reader_takes_a_slot_and_what_is_in_it_from_one_state() {
     }
 }
 
-/// A transaction has read a page and watches it; then it reads another one, and finds there what a writer has written
-/// that has changed the first one before.
+/// A transaction has read a page and watches it. Then it reads another page, with the second of two
+/// changes that a writer makes. The writer's first change was to the watched page.
 fn watch_against_writer(looks_at_the_holder: bool, looks_at_the_count: bool) {
     let region = new_region();
     let watched = Arc::new(Watched::new());
@@ -364,8 +367,8 @@ fn what_a_transaction_watches_does_not_change_unnoticed() {
     is_found("watched page, no count", Preemptions(2), || watch_against_writer(true, false));
 }
 
-/// The length, and a page before the new end: a shrink, and a writer that has seen it. The read looks at the length
-/// after the page's version, or before.
+/// A shrink, and then a write by a thread that has seen the shorter length, to a page before the
+/// new end. The reader loads the length after the page's version, or before it.
 fn length_beside_a_cut(looks_after: bool) {
     let region = new_region();
     let len = Arc::new(AtomicU64::new(2));
@@ -373,7 +376,8 @@ fn length_beside_a_cut(looks_after: bool) {
     let writer = thread::spawn({
         let (region, len, byte) = (Arc::clone(&region), Arc::clone(&len), Arc::clone(&byte));
         move || {
-            // By a thread that cuts off, and one that has seen it: their steps come one after the other.
+            // One thread stands for two: the truncating thread, and a writer that has seen the new
+            // length. Their steps are ordered.
             len.store(1, Ordering::SeqCst);
             let held = lock_page(&region.lock, &region.pages[0].lock);
             held.close();
@@ -400,8 +404,8 @@ fn a_read_sees_no_length_older_than_its_bytes() {
     is_found("length before versions", Preemptions(3), || length_beside_a_cut(false));
 }
 
-/// A page is brought home and then written, beside a reader who began when it was away: the slots
-/// that he reads are free then.
+/// A page is deployed and then written, beside a reader that began before the deployment. The slots
+/// that it reads are free by then.
 fn deployment(closes: bool) {
     let region = Arc::new(RegionState::new(0, &[1; PAGES_PER_REGION], None));
     let slots = Arc::new([Slots::default(), Slots::default()]);
@@ -443,8 +447,8 @@ fn bringing_a_page_home_changes_its_version() {
     is_found("deployment that does not close", Preemptions(2), || deployment(false));
 }
 
-/// A page that is known to be at home is sent away and comes back, and somebody finds it there, beside a reader who looks
-/// at nothing but its word.
+/// A page with a deployed stamp is written twice: it moves to the reflection file and back home.
+/// Another thread may stamp it meanwhile. A reader checks only the stamp.
 fn known_page(leaves: bool) {
     let region = new_region();
     let word = Arc::new(AtomicU64::new(1));
@@ -497,7 +501,8 @@ fn known_page(leaves: bool) {
 
 #[test]
 fn who_reads_a_page_by_its_word_sees_one_state() {
-    // (Setting need not release here: taking a lock, which comes before, is a full fence to this checker.)
+    // A missing Release at the stamp's store is not found: a lock is taken before, which is a full
+    // fence to this checker.
     let kinds = [Missing::Acquire, Missing::AcquireFence];
     holds("known page", Preemptions(2), || known_page(true));
     needs("known page", &kinds, Preemptions(2), || known_page(true));
@@ -513,7 +518,8 @@ fn who_reads_a_page_by_its_word_sees_one_state() {
     is_found("known page, stored to at once, no fence", Preemptions(2), || stored_at_once(false));
 }
 
-/// The same by one instruction (`one_store`): the page is closed with the step that takes it, before its word is cleared.
+/// A writer changes a stamped page by a direct store (`one_store`). One step takes the page
+/// exclusively, before the stamp is cleared.
 fn stored_at_once(fences: bool) {
     let region = new_region();
     drop(lock_page(&region.lock, &region.pages[0].lock));
@@ -541,7 +547,7 @@ fn stored_at_once(fences: bool) {
     writer.join().unwrap();
 }
 
-/// The bytes of a page that is known to be at home are stored to there, under an entry that has them.
+/// A writer stores to the home bytes of a stamped page in place. A redo record has those bytes.
 fn stored_in_place() {
     let region = new_region();
     let word = Arc::new(AtomicU64::new(1));
@@ -564,8 +570,8 @@ fn stored_in_place() {
     writer.join().unwrap();
 }
 
-/// Two pages are written together, to one side and to the other, by the region's word or their own ones, beside a reader
-/// of both.
+/// Two pages are written together, first to one side and then to the other, by the region's word or
+/// by their own words. A reader reads both.
 fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
     const PAGES: std::ops::Range<usize> = 0..2;
     let region = new_region();
@@ -615,7 +621,8 @@ fn who_reads_pages_on_one_side_sees_one_state() {
     }
 }
 
-/// Two pages are written together, where they are, and are known again one after the other, beside a reader of both.
+/// Two pages are written together in place, and get their stamps again one after the other. A
+/// reader reads both.
 fn known_pages() {
     let region = new_region();
     let words = Arc::new([AtomicU64::new(1), AtomicU64::new(1)]);
@@ -655,7 +662,7 @@ fn who_reads_pages_by_their_words_sees_one_state() {
     );
 }
 
-/// A page is cut off, beside one thread that makes it known and one that has seen the new length.
+/// A page is truncated, beside one thread that stamps it and one that has seen the new length.
 fn cut_page(says_so: bool, locks: bool) {
     let region = new_region();
     let noted = |region: &RegionState| region.known_at_home_after_fence() & 1 != 0;
@@ -710,8 +717,8 @@ fn no_page_past_the_end_is_known() {
     is_found("cut page, nobody waits", Preemptions(3), || cut_page(true, false));
 }
 
-/// Writers of two pages flip bits of one region word, of which one has it and the other, if not, does not wait. What is
-/// durable is what was stored and drained: `drained`.
+/// Writers of two pages flip bits of one region word. Only one of them has the word locked; the
+/// other does not wait for it. `drained` is what is durable: stored and then drained.
 fn neighbours(takes_word: bool) {
     let region = new_region();
     let (medium, drained) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -758,7 +765,8 @@ enum View {
     NotLookedAt,
 }
 
-/// A view of a page whose slice is at home, beside a writer that stores in place if nobody pins.
+/// A view of a page with its slice at home, beside a writer that stores in place if no view pins
+/// the page.
 fn view_against_writer(kind: View, at_once: bool) {
     let region = new_region();
     let home = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -768,7 +776,8 @@ fn view_against_writer(kind: View, at_once: bool) {
             let page = &region.pages[0].lock;
             let is_free = || kind == View::NotLookedAt || !region.is_pinned(0);
             let store = || home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-            // As who stores at once does; if somebody else has it, as all others do.
+            // Lock as a direct store does, or, if another thread holds the page, as all other
+            // writers do.
             if at_once && let Some(held) = try_lock_page_closed(&region.lock, page) {
                 if !is_free() {
                     return held.give_back_unchanged();
@@ -812,7 +821,7 @@ fn what_a_view_pins_does_not_change() {
     });
     let unless_held = || view_against_writer(View::PinsUnlessHeld, false);
     holds("view pin unless held", Preemptions(3), unless_held);
-    // Beside a writer that takes the page closed.
+    // Beside a writer that takes the page exclusively in one step.
     holds("view pin, at once", Preemptions(2), || view_against_writer(View::AsItIs, true));
     let at_once = || view_against_writer(View::PinsUnlessHeld, true);
     holds("view pin unless held, at once", Preemptions(2), at_once);
@@ -828,9 +837,9 @@ fn what_a_view_pins_does_not_change() {
     }
 }
 
-/// Two threads are the first in a region.
+/// Two threads race to load a region for the first time.
 fn first_touch(of_one_state: bool) {
-    // Short: every region of a superchunk has a word here.
+    // A short file: this model has a word for every region of a superchunk.
     let states = [Arc::new(State::new(1)), Arc::new(State::new(1))];
     let touch = |state: &State, words: u64| {
         let region = RegionIndex(0);
@@ -859,7 +868,7 @@ fn who_comes_first_to_a_region_and_who_comes_second_have_one_state() {
 
 // ---- allocation ------------------------------------------------------------------------------
 
-/// Two threads are the first to store to a chunk.
+/// Two threads race to store to a chunk for the first time.
 fn first_allocation(note_before: bool) {
     let state = Arc::new(AtomicU8::new(0));
     let allocating = Arc::new(Mutex::new(()));

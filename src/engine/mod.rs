@@ -1,46 +1,51 @@
-//! How does an operation become atomic and durable? The engine of one open pair of files.
+//! The engine of one open pair of files: makes operations atomic and durable.
 //!
-//! Owns: everything that handles of one file share. One question a file:
+//! Owns: everything that the handles of one file share. One responsibility a file:
 //!
-//! | file | question |
+//! | file | holds |
 //! |---|---|
-//! | `state` | what does DRAM know about a page? |
-//! | `lanes` | which lane is mine, and which of its entries are live? |
-//! | `gates` | what do operations pass that somebody may shut? |
-//! | `log_area` | where do entries go that do not fit their lane? |
-//! | `space` | is there space behind it? |
-//! | `gather` | how are bytes gathered that are valid in several places? |
-//! | `free_slots` | how do bytes get to the slots that are not valid? |
-//! | `read` | how is a state read that no operation is half way through? |
-//! | `read_in_page` | how does a read go that lies within one page? |
-//! | `read_in_region` | how does a read go of several pages of one region that lie on one side? |
-//! | `at_home` | which pages are known to be at home, so that a read looks at one word? |
-//! | `plan` | which pages, regions and words does an operation touch? |
-//! | `commit` | which way does a write go? |
-//! | `in_page` | how does a write go that lies within one page? |
-//! | `small` | how does a small write go that finds everything as usual? |
-//! | `one_store` | how does a write go that one instruction stores, where only the process dies? |
-//! | `whole` | how does a write go that covers pages of one region from end to end? |
-//! | `recent` | what has this thread done lately? Guesses |
-//! | `ask` | what will an operation over pages need, and is it asked for in time? |
+//! | `state` | what DRAM keeps for each page and region |
+//! | `lanes` | the lanes: claims of threads, and DRAM's copies of flip records |
+//! | `gates` | the gates that operations enter and another thread can close |
+//! | `log_area` | the extents for log records that do not fit their lane |
+//! | `space` | allocation of slots, words and log records |
+//! | `pieces` | which pages of a partly allocated chunk are allocated |
+//! | `gather` | copies out of the valid slots |
+//! | `free_slots` | copies into the free slots |
+//! | `read` | consistent reads, in general |
+//! | `read_in_page` | the fast path of reads within one page |
+//! | `read_in_region` | the fast path of reads of several uniform pages in one region |
+//! | `read_marks` | the read set of a transaction |
+//! | `own_changes` | what a thread changes while it runs a transaction's closure |
+//! | `at_home` | the stamps of deployed pages, with which a read loads one word |
+//! | `plan` | which pages, regions, words and locks an operation needs |
+//! | `commit` | writes in general, and the choice of a commit protocol |
+//! | `in_page` | writes within one page |
+//! | `small` | the fast path of small writes |
+//! | `one_store` | direct stores by one instruction, where only the process can crash |
+//! | `whole` | the fast path of page-aligned writes within one region |
+//! | `recent` | predictors from a thread's recent operations |
+//! | `ask` | prefetches for operations over several pages |
 //! | `ways` | the commit protocols, step by step |
-//! | `vouched` | how does a flip commit with one drain? |
-//! | `live` | which live entries stand in the way, and how are they made void? |
-//! | `deploy` | how do slices come home? |
-//! | `come_home` | when does a reader bring home what it has found elsewhere? |
-//! | `together` | when does a writer put pages together again that lie in pieces? |
-//! | `pin_in_page` | how does a view pin its bytes, if they lie in one page? |
-//! | `resize` | how does the length change? |
-//! | `clean_up` | what lies past the length? |
-//! | `in_place` | how is a slice written again before the next durable point? |
-//! | `durable` | how is a durable point made? |
-//! | `journal` | where does its record go? |
-//! | `background` | what is done without anybody waiting? |
-//! | `session` | how are superblock and names written? |
-//! | `sync`, `close` | what does `sync` do on this medium, and the end |
+//! | `vouched` | the logged flip, which commits with one drain |
+//! | `live` | conflicts with active flip records, and their invalidation |
+//! | `deploy` | deployment: copies of valid slices to the home file |
+//! | `come_home` | deployment after reads that found pages not deployed |
+//! | `together` | deployment of fragmented pages by page-aligned writes |
+//! | `pin_in_page` | the fast path of views within one page |
+//! | `resize` | changes of the file's length |
+//! | `clean_up` | zeroes past the file's length |
+//! | `in_place` | rewrites of slices that have changed since the last durable point |
+//! | `durable` | durable points |
+//! | `journal` | the journal with the records of durable points |
+//! | `background` | the worker thread |
+//! | `session` | writes of the superblock and the names |
+//! | `copy` | a read of the whole file as one state |
+//! | `stats` | the counters |
+//! | `sync`, `close` | `sync` on each medium, and the end of a session |
 //!
-//! Invariant over all of them: a thread never waits for a page's or a region's lock while its lane
-//! is pinned, so that `wait_for_readers` always ends. Imports go downwards: `lock`, `store`,
+//! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
+//! region's lock, so `wait_for_readers` always ends. Imports go downwards: `lock`, `store`,
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
 mod ask;
@@ -134,18 +139,18 @@ pub(crate) struct Setup {
     pub high_water: u64,
     pub max_len: u64,
     pub superblock: Superblock,
-    /// The home file's and the reflection file's.
+    /// The registrations of the home file and the reflection file.
     pub registrations: [Registration; 2],
     /// The names of the reflection file and the journal.
     pub companions: Companions,
-    /// Whether every mount of the files' file systems shares the page cache that is stored to.
+    /// `true` if every mount of the files' file systems shares the page cache that is stored to.
     pub cache_is_shared: bool,
-    /// Whether the reflection file was made by this open: every word in it is zero.
+    /// `true` if this open made the reflection file, so every word in it is zero.
     pub fresh: bool,
-    /// What is kept for durable points, where they are kept.
+    /// What is kept for durable points. `None` where no durable points are kept.
     pub durable: Option<Durable>,
     pub durability: Durability,
-    /// How often they are made without being asked for.
+    /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
 }
 
@@ -157,47 +162,48 @@ pub(crate) struct Engine {
     pub(crate) max_len: u64,
     policy: DeployPolicy,
     pub(crate) durability: Durability,
-    /// Logical length; the length word on the medium is its durable twin.
+    /// Logical length. The length word on the medium is its durable copy.
     len: AtomicU64,
-    /// Twin of the high-water word. Under `resizing`.
+    /// Cached copy of the high-water word. Changed under `resizing`.
     high_water: AtomicU64,
     state: State,
-    /// Which pages readers know to be at home.
+    /// The stamps of deployed pages.
     at_home: AtHome,
-    /// What reads have lost by pages in pieces. In a line of its own, since readers store to it.
+    /// The fragmentation debt of reads. In a cache line of its own, since readers store to it.
     lost: CachePadded<Lost>,
     /// How often pages were changed that transactions watch.
     watched: Watched,
     lanes: Lanes,
     log_area: LogArea,
     seed: Seed,
-    /// How small writes go.
+    /// The fast path that small writes take.
     small: Small,
-    /// What one instruction stores.
+    /// The direct stores that are possible.
     one_store: OneStore,
-    /// Of each lane's ring.
+    /// The seed of each lane's ring.
     ring_seeds: Box<[RingSeed]>,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Option<[Registration; 2]>>,
     companions: Companions,
     cache_is_shared: bool,
     fresh: bool,
-    /// Written to by `set_len` and whoever punches holes, one at a time; read by whoever pins pages
-    /// for a view or makes a durable point. Taken before any page's or region's lock, and by nobody inside a
-    /// gate: whoever shuts one may hold it.
+    /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
+    /// view that pins pages, and by a durable point. Taken before any page's or region's lock, and
+    /// never inside a gate, since the thread that closes a gate may hold it.
     resizing: RwLock<()>,
-    /// While a shrink looks for pins and cuts off: for who pins without `resizing`.
+    /// Set while a shrink looks for pins and truncates. Checked by views that pin without
+    /// `resizing`.
     cutting: AtomicBool,
-    /// One allocation at a time; guards what is known of allocations against `set_len`.
+    /// Serialises allocations, and keeps `set_len` from the allocation flags meanwhile.
     allocating: Mutex<()>,
-    /// Transactions that lost too often take turns here.
+    /// Taken by transactions that have lost too often, so that they run one at a time.
     pub(crate) turns: Mutex<()>,
     poisoned: OnceLock<String>,
     closed: AtomicBool,
     fork_generation: u64,
     number: u64,
-    /// What a thread remembers that may begin to read at once: its tag of this file. No thread's once the
-    /// file is poisoned, so that everybody looks.
+    /// The tag of this file. A thread that remembers the same value may use the fast paths. Once
+    /// the file is poisoned no thread's value matches, so every thread runs the full checks.
     tag: AtomicU64,
     me: Weak<dyn LaneKeeper>,
     this: Weak<Engine>,
@@ -208,14 +214,14 @@ pub(crate) struct Engine {
 impl Engine {
     pub fn new(setup: Setup) -> Arc<Self> {
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
-        // On a simulated machine everything happens in the thread that asks for it.
+        // On a simulated machine, all work is done by the thread that requests it.
         let small = Small::of(&setup.platform, setup.durable.is_some(), setup.policy);
         let one_store = OneStore::of(&setup.platform, small);
         let may_run = setup.platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
-        // Elsewhere there is nothing to be done at an interval.
+        // Without durable points there is no work at an interval.
         let every = setup.sync_every.filter(|_| setup.durable.is_some());
         let number = lanes::next_file_number();
-        // Where the light fences are not the usual ones, nobody begins at once.
+        // Without the usual light fences, no thread may use the fast path of reads.
         let tag = if barrier::is_usual() { Tag::of(number) } else { Tag::NEVER };
         Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             me: me.clone(),
@@ -258,17 +264,17 @@ impl Engine {
         })
     }
 
-    /// Begins to make durable points at an interval, where that was asked for.
+    /// Starts to make durable points at an interval, if that was requested.
     ///
     /// # Errors
-    /// [`Error::NoThread`]: no point would be made then, and no caller would hear of it.
+    /// [`Error::NoThread`]: no point would be made then, and no caller would be told.
     pub fn begin_interval(&self) -> Result<()> {
         let begun = self.background.begin_interval(&self.this);
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|source| Error::NoThread { path: self.path(), source })
     }
 
-    /// Notes every page whose words say that it differs from the last durable point.
+    /// Marks every page as changed that differs from the last durable point according to its words.
     pub fn note_all_changed(&self) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         self.touch_regions_with_words(0..self.len())?;
@@ -283,7 +289,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Logical length in bytes.
+    /// Returns the logical length in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
         let len = self.len.load(Ordering::SeqCst);
@@ -292,41 +298,41 @@ impl Engine {
         len
     }
 
-    /// The length, for a caller: as every operation, it comes after what the thread has written.
+    /// Returns the length, ordered after this thread's own writes. For callers outside the engine.
     pub fn len_now(&self) -> u64 {
         after_own_writes();
         self.len()
     }
 
-    /// The home file's path, for messages.
+    /// Returns the home file's path, for messages.
     pub fn path(&self) -> PathBuf {
         self.home.path().to_owned()
     }
 
-    /// The sum of all lanes' counters.
+    /// Returns the sum of all lanes' counters.
     pub fn stats(&self) -> Stats {
         self.lanes.stats()
     }
 
-    /// Whether the handle came here by `fork`.
+    /// Returns `true` if the handle was inherited through `fork`.
     #[inline]
     pub fn is_forked(&self) -> bool {
         fork::generation() != self.fork_generation
     }
 
-    /// Whether operations may begin.
+    /// Returns `true` if operations may begin.
     #[inline]
     fn is_usable(&self) -> bool {
         !self.is_forked() && self.poisoned.get().is_none()
     }
 
-    /// Fails where no operation may begin.
+    /// Fails if no operation may begin.
     #[inline]
     pub fn check_usable(&self) -> Result<()> {
         if self.is_usable() { Ok(()) } else { self.check_usable_again() }
     }
 
-    // Out of the way: an error is many bytes to be moved, and nearly always there is none.
+    // A cold function: an error is large to move, and there is seldom one.
     #[cold]
     fn check_usable_again(&self) -> Result<()> {
         if self.is_forked() {
@@ -336,8 +342,8 @@ impl Engine {
         Err(Error::Poisoned { path: self.path(), cause })
     }
 
-    /// Whether the next opening may not know that only the process has died, and then goes back to the
-    /// last durable point.
+    /// Returns `true` if the next opening, after a process crash, returns to the last durable
+    /// point. It does so if it cannot tell that only the process has crashed.
     pub fn goes_back_after_death(&self) -> bool {
         let superblock = self.superblock.lock();
         let is_known = superblock.boot_id != [0; 16] && superblock.cache.volume != 0;
@@ -345,14 +351,14 @@ impl Engine {
         is_page_cache && !(is_known && self.cache_is_shared)
     }
 
-    /// No operation may begin any more, for good.
+    /// Poisons the handle: no operation may begin any more, for good.
     fn poison(&self, cause: &Error) {
         let _first_cause_stays = self.poisoned.set(cause.as_cause());
-        // Release: the cause comes before.
+        // Release: orders the cause before the tag.
         self.tag.store(Tag::NEVER.bits(), Ordering::Release);
     }
 
-    /// The range of `len` bytes at `offset`, if it lies within the file.
+    /// Returns the range of `len` bytes at `offset`, if it lies within the file.
     #[inline]
     pub fn check_range(&self, offset: u64, len: u64) -> Result<Range<u64>> {
         let end = offset.checked_add(len);
@@ -371,7 +377,8 @@ impl Engine {
         }
     }
 
-    /// That a range does not fit is something that the caller reads of the file.
+    /// An [`Error::OutOfRange`] tells the caller the file's length. So the length is loaded again
+    /// here, ordered after this thread's own writes.
     #[cold]
     fn check_range_again(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
         let file_len = self.len_now();
@@ -381,26 +388,28 @@ impl Engine {
         }
     }
 
-    /// The calling thread's lane.
+    /// Returns the calling thread's lane.
     #[inline]
     fn lane(&self) -> InUse<'_> {
         self.lanes.mine(self.number, &self.me)
     }
 
-    /// The calling thread's lane, for who writes by a short way. None: the thread is inside the closure of a transaction,
-    /// and the general way notes what it changes (`own_changes`).
+    /// Returns the calling thread's lane, for a write on a fast path. Returns `None` inside the
+    /// closure of a transaction, where the slow path must record what the thread changes
+    /// (`own_changes`).
     #[inline]
     fn lane_to_write(&self) -> Option<InUse<'_>> {
         self.lanes.mine_to_write(self.number, &self.me)
     }
 
-    /// The file's number in this process.
+    /// Returns the file's number in this process.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The calling thread's lane, for who is about to look at what others may have written:
-    /// [`after_own_writes`].
+    /// Returns the calling thread's lane, after a fence for the thread's own writes if it needs
+    /// one: [`after_own_writes`]. For a thread that is about to load what other threads may have
+    /// written.
     #[inline]
     fn lane_after_own_writes(&self) -> InUse<'_> {
         let has_written = after_own_writes();
@@ -411,38 +420,39 @@ impl Engine {
         lane
     }
 
-    /// The calling thread's lane, if the file may be used, the thread has worked on it last, and has
-    /// published nothing since: one comparison.
+    /// Returns the calling thread's lane in one comparison. Succeeds if the file is usable, the
+    /// thread worked on it last, and the thread has published nothing since.
     #[inline(always)]
     fn lane_at_hand(&self) -> Option<&lanes::Lane> {
-        // Acquire: who finds that a file was poisoned finds the cause.
+        // Acquire: a thread that finds the file poisoned also finds the cause.
         self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
-    /// The same, if it has published something since.
+    /// Returns the lane as `lane_at_hand` does, but only if the thread has published something.
     #[inline]
     fn lane_behind_own_write(&self) -> Option<&lanes::Lane> {
-        // Acquire: as above.
+        // Acquire: as in `lane_at_hand`.
         let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
         self.lanes.at_hand(tag)
     }
 
-    /// The same, whether or not it has published something: for who writes.
+    /// Returns the lane as `lane_at_hand` does, for a writer. The thread may have published
+    /// something.
     #[inline(always)]
     fn lane_at_hand_to_write(&self) -> Option<&lanes::Lane> {
-        // Acquire: as above.
+        // Acquire: as in `lane_at_hand`.
         self.lanes.at_hand_to_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
-    /// Waits until this thread's earlier flushed stores are durable. The one place where the
-    /// engine drains, so that `Stats` counts each.
+    /// Waits until this thread's earlier flushed stores are durable. The engine drains nowhere
+    /// else, so `Stats` counts every drain.
     #[inline]
     fn drain(&self, lane: &lanes::Lane) {
         self.platform.drain();
         lane.stats.bump(Counter::Drains, 1);
     }
 
-    /// The file and the offset of the slot on `side` of the home byte at `offset`.
+    /// Returns the file and the offset of the slot on `side` for the home byte at `offset`.
     #[inline]
     fn slot(&self, side: Side, offset: u64) -> (&MappedFile, u64) {
         match side {
@@ -451,8 +461,8 @@ impl Engine {
         }
     }
 
-    /// Both slots of the home bytes at `offset`, the home slot first: bit `n` of a [`Validity`] of the page says which
-    /// one a line goes to, or comes from, as it says which one is valid.
+    /// Returns both slots of the home bytes at `offset`, the home slot first. Bit `n` of a page's
+    /// [`Validity`] selects the slot of line `n`: the valid one, or the one to copy to.
     ///
     /// [`Validity`]: crate::bitmap::Validity
     #[inline]
@@ -460,8 +470,8 @@ impl Engine {
         Sides::new([&self.home, &self.reflection], [offset, layout::reflection(offset)])
     }
 
-    /// The region's state, made on first touch. Called while pinned and after the range was
-    /// checked, so that `set_len` knows every region that was touched before it went on.
+    /// Returns the region's state, and loads it on first use. Called in a read section and after
+    /// the range was checked. So `set_len` knows every region that was loaded before it went on.
     #[inline]
     fn region(&self, region: RegionIndex) -> Result<&RegionState> {
         match self.state.touched(region) {
@@ -475,7 +485,7 @@ impl Engine {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
         let mut durable = self.durable.is_some().then_some([0; PAGES_PER_REGION]);
         if !self.fresh && !planted!(WordsNotLoaded) {
-            // Through the file and not through the mapping: the words may be a hole.
+            // Through the file and not through the mapping: the words may lie in a hole.
             let mut bytes = [0; PAGES_PER_REGION * 8];
             let read = |bytes: &mut [u8], at: u64| {
                 self.reflection.read_file(bytes, at).map_err(|source| Error::Io {
@@ -501,7 +511,8 @@ impl Engine {
         Ok(self.state.touch(region, RegionState::new(region_word, &slice_words, durable.as_ref())))
     }
 
-    /// Waits until every operation that is pinned now has gone on. Not while pinned.
+    /// Waits until every read section that is open now has ended. Must not be called from a read
+    /// section.
     fn wait_for_readers(&self) {
         self.lanes.wait_for_pinned();
     }
@@ -512,7 +523,8 @@ impl LaneKeeper for Engine {
         &self.lanes
     }
 
-    /// The lane changes hands: the words that its entries vouch for are made durable first.
+    /// Makes the words durable that the lane's flip records cover, before another thread gets the
+    /// lane.
     fn before_release(&self, lane: LaneIndex) {
         if self.is_forked() || self.closed.load(Ordering::Acquire) {
             return;

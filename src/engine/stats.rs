@@ -1,21 +1,21 @@
-//! What was done, how often, and at what cost? Counters without shared cache lines.
+//! Counters of operations and their costs, without shared cache lines.
 //!
-//! Each lane has a block of its own, so that counting never makes two threads write one line. The
+//! Each lane has its own block of counters, so counting never makes two threads write one line. The
 //! sum over the blocks is exact once the counted operations have returned.
 
-// Not modelled: nothing but time depends on a count.
+// Not modelled: no decision depends on a count, only time.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $counter:ident,)*) => {
-        /// What can be counted.
+        /// A counter.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Counter { $($counter,)* }
 
         const COUNTERS: usize = [$(Counter::$counter,)*].len();
 
-        /// What a file's handles did since it was opened. Counted per operation, not per byte
-        /// copied on behalf of the caller, unless the field says bytes.
+        /// Counts of what a file's handles did since it was opened. Counted per operation, not per
+        /// byte copied on behalf of the caller, unless the field says bytes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats { $($(#[$doc])* pub $field: u64,)* }
@@ -31,36 +31,38 @@ macro_rules! counters {
 counters! {
     /// Reads that returned: `read_at`, `load`, reads of transactions.
     reads = Reads,
-    /// Times that a read found its pages changed under it and began again.
+    /// Times that a read found its pages changed meanwhile and began again.
     read_retries = ReadRetries,
-    /// Writes that were committed by flipping one word that a log entry vouches for: one drain.
+    /// Writes that were committed by flipping one word that a log record covers: one drain.
     vouched_writes = Vouched,
     /// Writes that were committed by flipping one word alone: two drains.
     flip_writes = Flip,
-    /// Writes and transactions that were committed by an undo entry of several words: three drains.
+    /// Writes and transactions that were committed by an undo record of several words: three
+    /// drains.
     undo_writes = Undo,
-    /// Those of `undo_writes` whose words did not fit their lane and went to the log area.
+    /// Writes counted in `undo_writes` with an overflow record: the words did not fit their lane
+    /// and went to the log area.
     spilled_writes = Spilled,
-    /// Writes to pages that a view pins, committed by logging the data: three drains, and one
-    /// where live entries were made void.
+    /// Writes to pages that a view pins, committed by logging the data. They take three drains, and
+    /// a fourth if active log records had to be invalidated.
     pinned_writes = Pinned,
-    /// Writes in RAM that one instruction stored where they belong.
+    /// Writes in RAM that a single instruction stored directly to the valid slot.
     one_store_writes = OneStore,
     /// Writes of slices that had changed since the last durable point, stored in place.
     in_place_writes = InPlace,
-    /// Transactions that were committed, single-call writes not counted.
+    /// Transactions that were committed. Single-call writes are not counted.
     transactions = Transactions,
-    /// Transactions that found what they had read changed, and were not committed.
+    /// Transactions that were not committed because something they had read has changed.
     conflicts = Conflicts,
-    /// Waits for earlier stores to be durable (no wait on a medium that needs none).
+    /// Waits for earlier stores to be durable. Counted as well on a medium where no wait is needed.
     drains = Drains,
-    /// Additional drains for words that a live log entry vouched for.
+    /// Additional drains that wrote back words which an active log record covered.
     settles = Settles,
     /// Bytes that callers asked to be written.
     bytes_asked = BytesAsked,
-    /// Bytes that were written to the medium for it, whole cache lines counted.
+    /// Bytes that were written to the medium for these writes, in whole cache lines.
     bytes_written = BytesWritten,
-    /// Pages whose slices were all brought home.
+    /// Pages that were deployed: all their valid slices were copied to the home file.
     deployments = Deployments,
     /// Views that were given out.
     views = Views,
@@ -72,9 +74,9 @@ counters! {
     flush_points = FlushPoints,
     /// Durable points that were due by `Options::sync_every` and failed.
     failed_points = FailedPoints,
-    /// Times that both files were synced so that the journal can go on.
+    /// Times that both files were synced to free room in the journal.
     checkpoints = Checkpoints,
-    /// Chunks that were allocated before their first touch.
+    /// Chunks that were allocated before they were first used.
     allocations = Allocations,
     /// Chunks of the reflection file that were given back to the file system.
     punches = Punches,
@@ -89,8 +91,8 @@ impl Block {
         Block([const { AtomicU64::new(0) }; COUNTERS])
     }
 
-    /// Adds `n`, and returns how many there are now. Load and store instead of one atomic step: a block has one
-    /// writer at a time.
+    /// Adds `n`, and returns the new count. A load and a store suffice, not one atomic step: a
+    /// block has one writer at a time.
     #[inline]
     pub fn bump(&self, counter: Counter, n: u64) -> u64 {
         let count = &self.0[counter as usize];

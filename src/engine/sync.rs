@@ -1,4 +1,4 @@
-//! What does `sync` have to do on this medium? And what if nobody hears of its failure?
+//! `sync` on each medium, and the durable points that are due at an interval.
 
 use super::Engine;
 use super::durable::Durable;
@@ -10,8 +10,8 @@ impl Engine {
     /// Makes everything that has returned as durable as the medium promises.
     pub fn sync(&self) -> Result<()> {
         self.check_usable()?;
-        // Where no durable points are kept there is nothing to do: on DAX every commit was durable
-        // when it returned, and in RAM nothing survives the machine, everything the process.
+        // Without durable points there is nothing to do. On DAX every commit was durable when it
+        // returned. In RAM nothing survives a power loss, and everything survives a process crash.
         if let Some(durable) = &self.durable {
             self.durable_point(durable)?;
         }
@@ -19,8 +19,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the durable point that is due. A failure that does not poison the handle is remembered until a point is made:
-    /// writes fail meanwhile, since a loss of power would take back more than the interval allows.
+    /// Makes the durable point that is due. A failure that does not poison the handle is remembered
+    /// until a point is made. Writes fail meanwhile, since a power loss would undo more than the
+    /// interval allows.
     pub(super) fn sync_at_interval(&self) {
         if let Err(error) = self.sync() {
             if let Some(durable) = &self.durable
@@ -32,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// Fails if a durable point is overdue that was promised at an interval. Nothing more is written then.
+    /// Fails if a durable point that was promised at an interval is overdue. Then nothing more may
+    /// be written.
     #[inline]
     pub(super) fn check_not_overdue(&self, durable: &Durable) -> Result<()> {
         if durable.is_overdue() { self.fail_as_overdue(durable) } else { Ok(()) }
@@ -44,13 +46,13 @@ impl Engine {
         cause.map_or(Ok(()), |cause| Err(Error::Overdue { path: self.path(), cause }))
     }
 
-    /// Fails as the next write would, whatever it writes.
+    /// Fails exactly when the next write would fail, whatever it writes.
     pub fn health(&self) -> Result<()> {
         self.check_usable()?;
         self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))
     }
 
-    /// A panic has ended the thread that works in the background.
+    /// Poisons the handle because a panic has ended the worker thread.
     pub(super) fn poison_by_panic(&self) {
         let cause = std::io::Error::other("a panic has ended the thread that makes durable points");
         self.poison(&Error::io(SYNC_FOR_A_POINT, self.home.path(), cause));
