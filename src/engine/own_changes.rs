@@ -101,7 +101,7 @@ fn with<R>(depth: Option<usize>, act: impl FnOnce(&mut Changes) -> R) -> Option<
 }
 
 /// Calls `act` for each closure on the file with this number, except the closure at `own`. The
-/// commit of that closure is no change beside its transaction.
+/// commit of that closure's own transaction is not noted.
 fn note(file: u64, own: Option<usize>, act: impl Fn(&mut Changes)) {
     let _not_at_its_end = CLOSURES.try_with(|closures| {
         let mut closures = closures.borrow_mut();

@@ -92,7 +92,7 @@ impl Pieces {
     /// Returns the pages that are worth allocating with `needed`, in a chunk of `all` pages. They
     /// are the largest aligned block around `needed` that is more than half allocated or needed.
     ///
-    /// So at most twice the touched space is allocated, and sequential writes take ten calls a
+    /// So at most twice the written space is allocated, and sequential writes take ten calls a
     /// chunk.
     pub fn block(&self, side: Side, needed: Range<usize>, all: usize) -> Range<usize> {
         let mut best = needed.clone();

@@ -4,7 +4,7 @@
 //! all reads that fit its window of some 150 to 300 instructions. So the cost of a read is the
 //! number of its instructions, loads and stores above all. This file has only those that a read
 //! needs in the usual state, and tries once. In any other state the read begins anew in `read`,
-//! which finds out the reason.
+//! which determines the reason.
 //!
 //! The steps are those of `read`: enter the read section, versions, range, copy, versions.
 
@@ -88,9 +88,9 @@ impl Engine {
         // state is loaded.
         self.reflection.prefetch_read(layout::reflection(offset));
         let pinned = lane.pin_at_once();
-        // Here, where the addresses are at hand, and before the check of the length. A shrink first
-        // publishes the new length. Then it waits for all read sections, and only then it reduces
-        // `backed`.
+        // The bounds are checked here, where the addresses are at hand, and before the length is
+        // checked. A shrink first publishes the new length. Then it waits for all read sections,
+        // and only then it reduces `backed`.
         let Some(filling) = slots.to_fill(to) else { return pinned.has_not_read() };
         let Some(begun) = self.begin_pinned(pinned, len, offset) else { return false };
         // For an empty range this is one slice or all of them, and nothing is loaded.
@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
         }
         assert!(!at_once(2 << 20) && !short(2 << 20));
-        // The first write goes to the reflection file, beside a hole of the home file.
+        // The first write goes to the reflection file, and the home slots around stay a hole.
         file.store(2 << 20, &1u64).expect("a store");
         assert_eq!(file.load::<u64>(0).expect("a load"), 0);
         assert!(long_at_once(8, 2 << 20) && !long_at_once(8, (2 << 20) + 64));

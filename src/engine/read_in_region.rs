@@ -2,7 +2,7 @@
 //!
 //! A block that was written as one, as a rule by a database, lies on one side and is read as one.
 //! No pieces need to be gathered: versions, side, copy, versions. The path is tried once. In any
-//! other state the read begins anew in `read`, which finds out the reason.
+//! other state the read begins anew in `read`, which determines the reason.
 //!
 //! May import what `read` may.
 
