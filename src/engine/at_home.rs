@@ -1,28 +1,35 @@
-//! Which pages are known to be at home, so that a read looks at one word for each and nothing else?
+//! Holds one stamp for each page, by which a read recognizes deployed pages with a single load.
 //!
-//! What a read costs beyond its one miss is how many loads and stores it has: the processor keeps each until all before
-//! it are done, and has room for so many (`docs/decisions/deployed-stamps.md`). To find a page's state takes four loads,
-//! one after the other, and to judge it eight. So there is a word for each page, one behind the other, which says
-//! all of that: it is odd while the page is known to be at home as a whole, loadable, and inside the file from end to end. A guess
-//! it is not: who reads by an odd word that is the same after the copy as before has read a state. So has who reads
-//! several pages by their words, if all of them were odd before the copy began and are the same after it has ended: at any
-//! moment between, all were.
+//! The cost of a read, beyond its one cache miss, is the number of its loads and stores. The
+//! processor keeps each of them until all earlier ones are done, and its window is limited
+//! (`docs/decisions/deployed-stamps.md`). Finding the state of a page takes four dependent loads, and judging it
+//! eight more. The stamp replaces all of them. The stamps of consecutive pages lie next to each
+//! other in memory.
+//!
+//! A stamp is odd while its page is known to be deployed, loadable, and entirely inside the file.
+//! This is not a heuristic. If a reader sees the same odd stamp before and after its copy, the copy
+//! is consistent. The same holds for a read of several pages, if all their stamps were odd before
+//! the copy and are unchanged after it. At every moment in between, all of these pages were
+//! deployed.
 //!
 //! Invariants:
-//! - a word becomes odd, and even again, by who holds the page's lock or its region's, and grows with both: so a word
-//!   that is still the same was so all the time;
-//! - it is even before anything changes that it vouches for: who takes locks to write makes it so ([`Engine::leave_home`])
-//!   before a release fence, as a rule that of closing them, which orders it before the changes;
-//! - who cuts off makes even whatever is past the new end, before the new length is seen, and from then until it is done
-//!   none becomes odd (`cutting`);
-//! - a page of which the word may be odd is noted in its region ([`RegionState::known_at_home`]): who writes to others
-//!   looks at no word.
+//! - a stamp changes only under the page's lock or its region's, and it only grows. So a stamp that
+//!   has the same value twice did not change in between;
+//! - a stamp is even before anything changes that it covers. A writer makes it even
+//!   ([`Engine::leave_home`]) after it has taken its locks, and before a release fence. As a rule
+//!   that is the fence of making the locks exclusive; it orders the stamp before the writer's
+//!   changes;
+//! - a shrink makes all stamps past the new end even before the new length becomes visible. From
+//!   then until the truncation is done, no stamp becomes odd (`cutting`);
+//! - the region has a bit for each page with a stamp that may be odd
+//!   ([`RegionState::known_at_home`]). A writer of other pages loads no stamp.
 //!
-//! A page becomes known when it is brought home, and when it is found there by a read, now and then: that takes its
-//! lock, if nobody has it. (Who wants to write it at that moment waits; who has read it in a transaction does not notice.)
+//! A page gets an odd stamp when it is deployed. A sample of the reads that find a page deployed
+//! also set its stamp. That takes the page's lock, if it is free. A concurrent writer waits
+//! meanwhile; a transaction that has read the page does not notice.
 //!
-//! May import `state`, `come_home`, `lanes`, `plan`, `stats`, `lock`, `bitmap`, `units`, and words and fences of
-//! `platform`.
+//! May import `state`, `come_home`, `lanes`, `plan`, `stats`, `lock`, `bitmap`, `units`, and words
+//! and fences of `platform`.
 
 use super::Engine;
 use super::come_home::is_one_in;
@@ -38,36 +45,38 @@ use crate::primitive::{AtomicU64, OnceBox, Ordering, fence};
 use crate::units::{PAGE, PageIndex, RegionIndex, is_in_page};
 use std::ops::Range;
 
-/// One read in so many that finds its page at home makes it known: that takes as long as one or two of them do.
+/// One in this many reads that find their page deployed sets its stamp. Setting it takes as long as
+/// one or two of these reads.
 const NOTED: u32 = if cfg!(shuttle) { 1 } else { 13 };
 
-/// There are words for so many times the bytes that the file has when they are made, and for so many bytes at least.
-/// Later pages are never known. (Not for the longest that it may become: address space of this kind counts for what a
-/// process may have, used or not, where that is limited.)
+/// The stamps cover `TIMES` the file's length at the moment they are created, and at least `LEAST`
+/// bytes. Later pages never have one. They do not cover the maximum length, because reserved
+/// address space counts against a process limit even if it is unused.
 const TIMES: u64 = 4;
 const LEAST: u64 = 1 << 30;
 
-/// The words of all pages.
+/// The stamps of all pages.
 #[derive(Debug)]
 pub struct AtHome {
     max_len: u64,
-    /// Made when the first page becomes known: who only writes has none.
+    /// Created when the first page is stamped. A file that is only written has none.
     words: OnceBox<ZeroedWords>,
 }
 
 impl AtHome {
-    /// For a file of at most `max_len` bytes.
+    /// Creates the set for a file of at most `max_len` bytes, without allocating any stamp.
     pub fn new(max_len: u64) -> Self {
         AtHome { max_len, words: OnceBox::new() }
     }
 
-    /// The page's, if words were made and it is among them.
+    /// Returns the stamp of `page`, if stamps exist and cover it.
     #[inline(always)]
     pub fn word(&self, page: PageIndex) -> Option<HomeWord<'_>> {
         self.words.get()?.get(page.0).map(HomeWord)
     }
 
-    /// What a reader of the pages with these numbers is to find again, if all of them are known.
+    /// Starts a read of the pages with these numbers. Returns the sum of their stamps if all are
+    /// odd.
     #[inline]
     fn begin_all(&self, pages: Range<u64>) -> Option<AllSeen> {
         let words = self.words.get()?;
@@ -75,13 +84,17 @@ impl AtHome {
         AllSeen::begin(pages.map(|n| words.get(n).map(HomeWord)))
     }
 
-    /// Whether the page has a word, or may have one when there are some.
+    /// Returns `true` if `page` has a stamp, or may get one when stamps are created.
     fn may_have_word(&self, page: PageIndex) -> bool {
         self.words.get().is_none_or(|words| words.get(page.0).is_some())
     }
 
-    /// The page's, made if there are none yet, for a file of `len` bytes. Takes 8 bytes for each page whose word is
-    /// used, in pages of their own. None: it is not among them, or the system has no such memory.
+    /// Returns the stamp of `page`. Creates the stamps for a file of `len` bytes first if there are
+    /// none.
+    ///
+    /// Memory is taken only where stamps are used: 8 bytes a page of the file, in whole memory
+    /// pages. Returns `None` if the page is not covered, or if the system cannot provide memory on
+    /// demand.
     fn make_word(&self, page: PageIndex, len: u64) -> Option<HomeWord<'_>> {
         self.words.get_or_init(|| {
             let covered = len.saturating_mul(TIMES).max(LEAST).min(self.max_len);
@@ -91,89 +104,95 @@ impl AtHome {
     }
 }
 
-/// The word of one page.
+/// The stamp of one page.
 #[derive(Clone, Copy)]
 pub struct HomeWord<'a>(&'a AtomicU64);
 
 impl<'a> HomeWord<'a> {
-    /// For models.
+    /// Wraps `word`. For models.
     #[cfg(all(test, loom))]
     pub fn of(word: &'a AtomicU64) -> Self {
         HomeWord(word)
     }
 
-    /// What a reader is to find again, if the page is known.
+    /// Returns the stamp that a reader must find again after its copy, if it is odd.
     #[inline(always)]
     pub fn begin(self) -> Option<u64> {
-        // Acquire: what is at home was copied there before.
+        // Acquire: the bytes were copied to the home slots before the stamp became odd.
         let seen = self.0.load(Ordering::Acquire);
         (seen & 1 == 1).then_some(seen)
     }
 
-    /// Whether it was odd all the time. The caller has put an acquire fence between its reads and this call.
+    /// Returns `true` if the stamp is still `seen`. The caller has put an acquire fence between its
+    /// reads and this call.
     #[inline(always)]
     pub fn is_still(self, seen: u64) -> bool {
         self.0.load(Ordering::Relaxed) == seen || planted!(HomeWordNotLookedAtAgain)
     }
 
-    /// The page is known from now on. By the holder.
+    /// Marks the page as deployed. The caller holds its lock.
     pub fn set(self) {
         let now = self.0.load(Ordering::Relaxed);
         if now.is_multiple_of(2) {
-            // Release: what has brought the bytes home comes before. Whoever finds the word odd acquires it.
+            // Release: the stores that deployed the page come first. A reader that finds the stamp
+            // odd acquires it.
             self.0.store(now + 1, Ordering::Release);
         }
     }
 
-    /// It is not. By the holder, before a release fence and its changes.
+    /// Clears the mark. The caller holds the page's lock, and a release fence follows before its
+    /// changes.
     pub fn clear(self) {
         let now = self.0.load(Ordering::Relaxed);
         if !now.is_multiple_of(2) {
             let step = if planted!(HomeWordGoesBack) { now - 1 } else { now + 1 };
-            // Ordered before the changes by the fence of closing.
+            // The fence of making the lock exclusive orders this store before the changes.
             self.0.store(step, Ordering::Relaxed);
         }
     }
 }
 
-/// What the words of several pages said, all of them odd: their sum. No word ever shrinks, so equal sums mean that none
-/// has changed.
+/// The sum of the stamps of several pages, all of them odd. No stamp ever shrinks, so equal sums
+/// mean that none has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllSeen(u64);
 
 impl AllSeen {
-    /// What a reader is to find again, if each page has a word and is known.
+    /// Returns the sum that a reader must find again after its copy, if every page has an odd
+    /// stamp.
     #[inline(always)]
     pub fn begin<'a>(words: impl Iterator<Item = Option<HomeWord<'a>>>) -> Option<AllSeen> {
         let mut seen = words.map(|word| word?.begin());
         seen.try_fold(0u64, |sum, seen| Some(sum.wrapping_add(seen?))).map(AllSeen)
     }
 
-    /// Whether all were odd all the time, by what they say now. The caller has put an acquire fence between its reads and
-    /// the look that found that.
+    /// Returns `true` if `now`, the sum of the stamps after the copy, equals this one. The caller
+    /// has put an acquire fence between its reads and the computation of `now`.
     #[inline(always)]
     pub fn are_still(self, now: Option<AllSeen>) -> bool {
         now == Some(self) || planted!(KnownNotLookedAtAgain)
     }
 }
 
-/// Whether the read with this number, which has found its page at home, is to make it known.
+/// Returns `true` if the read with this number must set the stamp of the deployed page that it has
+/// found.
 #[inline(always)]
 pub(super) fn makes_known(number: u64) -> bool {
     is_one_in(NOTED, number)
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, if the bytes lie in one page that is known to be at home; what lies in several pages is
-    /// [read so](Self::read_several). `lane` is the one [at hand](Self::lane_at_hand). False: it is not, and `to` is
-    /// whatever it is.
+    /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. A range of several
+    /// pages goes to [`read_several`](Self::read_several). `lane` is the result of
+    /// [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are unspecified.
     ///
-    /// Same steps as any read: pin, versions, copy, versions.
-    // A function of its own that has few values at a time: each register that it had to save would be a store.
+    /// The steps are those of any read: enter the read section, version, copy, version.
+    // A separate function with few values at a time: each register that it had to save would be a
+    // store.
     #[inline(never)]
     pub(super) fn read_known(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         if !is_in_page(offset, to.len()) {
-            // From here, where it is a jump: who reads within a page pays nothing for it.
+            // From here the call is a tail jump, so reads within a page pay nothing for it.
             return self.read_several(lane, to, offset);
         }
         let Some(word) = self.at_home.word(PageIndex::of(offset)) else { return false };
@@ -182,7 +201,7 @@ impl Engine {
         if !self.home.copy_out_in_page(to, offset) {
             return pinned.has_not_read();
         }
-        // Orders the copy before the second look: what was copied under a word is looked at after it was copied.
+        // Orders the copy before the stamp is validated.
         fence(Ordering::Acquire);
         if !word.is_still(seen) {
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -192,11 +211,11 @@ impl Engine {
         true
     }
 
-    /// The same of bytes that lie in as many pages as they will, all of which are known to be at home: of these there is
-    /// nothing to be found out, and they are copied in one piece.
+    /// Fills `to` from `offset` in one copy, if all pages of the range have odd stamps. Works for
+    /// any number of pages. On `false` the contents of `to` are unspecified.
     pub(super) fn read_all_known(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);
-        // Of no bytes there is no page that could vouch for where they are.
+        // An empty range has no page, and so no stamp that could cover it.
         let Some(end) = end.filter(|end| *end > offset) else { return false };
         let pages = offset / PAGE as u64..end.div_ceil(PAGE as u64);
         let pinned = lane.pin_at_once();
@@ -206,7 +225,7 @@ impl Engine {
         if !self.home.try_copy_out(to, offset) {
             return pinned.has_not_read();
         }
-        // As above, of all words.
+        // As in `read_known`, for all stamps.
         fence(Ordering::Acquire);
         if !seen.are_still(self.at_home.begin_all(pages)) {
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -216,14 +235,16 @@ impl Engine {
         true
     }
 
-    /// Makes the page known, if nobody holds it. While not pinned.
+    /// Sets the stamp of `page`, if the page is free and deployed. The caller is in no read
+    /// section.
     #[cold]
     #[inline(never)]
     pub(super) fn make_known(&self, page: PageIndex) {
         let Some(region) = self.state.touched(page.region()) else { return };
         let n = page.in_region();
         let is_known = region.known_at_home() >> n & 1 == 1;
-        // A look before: what cannot become known is not to be locked by one read in so many.
+        // Checked without the lock first: a page that cannot be stamped is not to be locked by its
+        // sampled reads.
         if is_known || !self.at_home.may_have_word(page) || !self.may_be_known(page, region) {
             return;
         }
@@ -232,14 +253,15 @@ impl Engine {
         }
     }
 
-    /// Makes known all pages of `range` that are at home and that nobody holds, of regions that were touched. While not
-    /// pinned.
+    /// Sets the stamps of all pages of `range` that are deployed and free, in regions that are
+    /// loaded. The caller is in no read section.
     pub(super) fn make_all_known(&self, range: Range<u64>) {
         let lane = self.lane();
         for span in span::regions(range) {
             let Some(region) = self.state.touched(span.region) else { continue };
             {
-                // Pinned, and within the file: what is known of its chunk holds.
+                // Inside a read section and within the file, the allocation flags of the chunk
+                // hold.
                 let _pinned = lane.pin();
                 if span.region.start() < self.len() {
                     self.note_loadable(region, span.region);
@@ -249,14 +271,15 @@ impl Engine {
         }
     }
 
-    /// Notes that the page is at home, if it is, and can be relied on. Under its lock, or its region's.
+    /// Sets the stamp of `page`, if the page is deployed and its stamp can be relied on. The caller
+    /// holds the page's lock or its region's.
     pub(super) fn arrive_home(&self, page: PageIndex, region: &RegionState) {
         let n = page.in_region();
         if region.known_at_home() >> n & 1 == 1 {
             return;
         }
-        // Noted before the look at `cutting`: who cuts off says so before it looks for what was noted. So one of the two
-        // sees the other.
+        // Set before the check of `cutting`. A shrink sets `cutting` before it looks at these bits.
+        // So at least one of the two threads sees the other.
         region.note_at_home(n);
         let word =
             self.may_be_known(page, region).then(|| self.at_home.make_word(page, self.len()));
@@ -266,10 +289,12 @@ impl Engine {
         }
     }
 
-    /// Whether the page is at home now, and can be relied on: for good, for who holds its lock.
+    /// Returns `true` if the page is deployed, loadable and inside the file. For a caller that
+    /// holds the page's lock, the answer stays true.
     fn may_be_known(&self, page: PageIndex, region: &RegionState) -> bool {
-        // The length after `cutting`: who finds no shrink under way sees how long the last one has left the file, and the
-        // next one waits for the lock. SeqCst, as where it is said.
+        // The length is loaded after `cutting`. If no shrink is under way, this is the length that
+        // the last shrink has left, and the next shrink waits for the lock. SeqCst, as is the store
+        // to `cutting`.
         let is_inside = (!self.cutting.load(Ordering::SeqCst) || planted!(KnownWhileCutting))
             && page.start() + PAGE as u64 <= self.len();
         let is_at_home = region.validity(page.in_region()) == Validity(0) || planted!(KnownAway);
@@ -277,8 +302,11 @@ impl Engine {
         is_inside && is_at_home && is_loadable && barrier::is_usual()
     }
 
-    /// Pages of `mask` are not known to be at home any more. By who holds their locks, or the region's, and is about to
-    /// change them: a release fence, as a rule that of closing them, orders this before its changes.
+    /// Makes the stamps of the pages of `mask` even.
+    ///
+    /// The caller holds the locks of these pages, or their region's, and is about to change them. A
+    /// release fence orders the stamps before its changes; as a rule that is the fence of making
+    /// the locks exclusive.
     #[inline(always)]
     pub(super) fn leave_home(&self, index: RegionIndex, region: &RegionState, mask: u64) {
         let known = region.known_at_home() & mask;
@@ -287,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// The same, for all pages of plans.
+    /// Makes the stamps of all pages of `plans` even, as [`leave_home`](Self::leave_home) does.
     #[inline]
     pub(super) fn leave_home_all(&self, plans: &[RegionPlan<'_>]) {
         plans.iter().for_each(|plan| self.leave_home(plan.index, plan.state, plan.touched));
@@ -320,7 +348,7 @@ mod tests {
         n * PAGE as u64..(n + 1) * PAGE as u64
     }
 
-    /// Of which every byte is `fill`, at home, and no page known to be.
+    /// Opens a pair in which every byte is `fill` and every page is deployed, but none is stamped.
     fn file(folder: &std::path::Path, medium: Medium, fill: u8) -> AtomicMappedFile {
         let options = AtomicMappedFile::options().create(true).len(LEN).medium(medium);
         let file = options.open(folder.join(medium.to_string())).expect("a pair");
@@ -330,10 +358,10 @@ mod tests {
         file
     }
 
-    /// Whether the page is read by its word, and nothing else. All of it.
+    /// Returns `true` if the whole page is read by its stamp alone.
     fn is_known(file: &AtomicMappedFile, n: u64) -> bool {
         let engine = file.engine();
-        // This thread has published nothing then.
+        // Afterwards this thread has no unfenced publication.
         drop(engine.lane_after_own_writes());
         let lane = engine.lane_at_hand().expect("a lane");
         let mut to = [0; PAGE];
@@ -350,7 +378,7 @@ mod tests {
         (0..file.len().div_ceil(PAGE as u64)).filter(|n| is_known(file, *n)).collect()
     }
 
-    /// Where no page is ever known, there is nothing to test.
+    /// Returns `true` if this system provides stamps at all; otherwise there is nothing to test.
     fn has_words(file: &AtomicMappedFile) -> bool {
         let has_words = file.engine().at_home.make_word(PageIndex(0), LEN).is_some();
         assert!(has_words || !cfg!(unix) || cfg!(miri), "this system has such memory");
@@ -370,7 +398,7 @@ mod tests {
             assert_eq!(known(&file).len() as u64, PAGES, "{medium}");
             let view = |range: Range<u64>| (medium == Medium::Ram).then(|| file.view(range));
             let pages = 64 * PAGE as u64;
-            // Each way of writing, and the pages that it writes.
+            // Each way to write, and the pages that it writes.
             type Way<'a> = (&'a str, Box<dyn Fn() + 'a>, Range<u64>);
             let write = |at: u64, len: usize| file.write_at(&vec![2; len], at).expect("a write");
             let ways: [Way<'_>; 9] = [
@@ -399,7 +427,7 @@ mod tests {
                         write(page(150).start, 1);
                         file.deploy(page(150)).expect("home");
                         let view = view(page(150));
-                        // The first to the reflection file, the others through the log.
+                        // The first write goes to the reflection file, the others through the log.
                         (0..3).for_each(|_| write(page(150).start + 10, 100));
                         drop(view);
                     }),
@@ -414,7 +442,8 @@ mod tests {
                 let expected: Vec<u64> = before.into_iter().filter(|n| !is_written(n)).collect();
                 assert_eq!(known(&file), expected, "{medium}: {name}");
             }
-            // To the other side, and home again, where it is known, and stored to in place where durable points are kept.
+            // The page moves to the reflection file, is deployed and stamped again. Where durable
+            // points are kept, it is then stored to in place.
             file.deploy(page(0)).expect("home");
             write(64, 65);
             file.sync().expect("a durable point");
@@ -448,10 +477,12 @@ mod tests {
         };
         read(5, 2 * u64::from(NOTED));
         assert_eq!(known(&file), [5]);
-        // As many places in turn as there are reads between two that count, as whole numbers go.
+        // Reads cycle over `NOTED` pages, one read in `NOTED` being sampled. In whole numbers it
+        // takes a few cycles more until each page had its turn.
         (0..100 * u64::from(NOTED)).for_each(|n| read(20 + n % u64::from(NOTED), 1));
         assert_eq!(known(&file).len() as u64, 1 + u64::from(NOTED));
-        // Not what is held, or away, or cut in two by the end.
+        // A page is not stamped if it is locked, not deployed, or cut in two by the end of the
+        // file.
         let engine = file.engine();
         let region = engine.state.touched(RegionIndex(0)).expect("touched");
         let held = crate::lock::lock_page(&region.lock, &region.pages[6].lock);
@@ -468,7 +499,7 @@ mod tests {
         assert!(!is_known(&file, PAGES - 1), "it is not inside the file from end to end");
     }
 
-    /// Who reads by a word looks at no length.
+    /// A read by the stamp does not check the length.
     #[test]
     fn what_is_cut_off_is_known_no_more() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -489,7 +520,7 @@ mod tests {
             let whole = new / PAGE as u64;
             assert_eq!(known(&file), (0..whole).collect::<Vec<_>>(), "{new}");
         }
-        // Nor does it become known while it is cut off.
+        // Nor is a page stamped while a shrink truncates.
         for _ in 0..2 {
             file.write_at(&[1; PAGE], 0).expect("a write");
         }
@@ -503,7 +534,7 @@ mod tests {
         assert!(is_known(&file, 0));
     }
 
-    /// (Elsewhere nobody knows whether the home file has holes.)
+    /// On other systems it is unknown whether the home file has holes.
     #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
     #[test]
     fn what_lies_in_a_hole_is_not_known() {
@@ -532,7 +563,7 @@ mod tests {
         }
         file.deploy(0..LEN).expect("a deployment");
         assert!(is_known(&file, 3));
-        // What any other read of the page would find out, and note.
+        // Any other read of the page would find and set this flag.
         let region = file.engine().state.touched(RegionIndex(0)).expect("touched");
         region.set_home_loadable(false);
         assert_eq!(file.load::<u8>(page(3).start).expect("a read"), 1);
@@ -566,7 +597,7 @@ mod tests {
             file.write_at(&data, 0).expect("a write");
         }
         file.deploy(0..LEN).expect("a deployment");
-        // Within a page, over two, a region, a chunk, and all there are.
+        // Within a page, over two pages, a region, a chunk, and the whole file.
         for (start, len) in [
             (5, 10),
             (4000, 200),
@@ -583,7 +614,7 @@ mod tests {
         let before = file.stats().reads;
         assert!(!at(2, LEN - 1) && !at(1, LEN) && !at(2, u64::MAX) && !at(1, u64::MAX));
         assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "nobody vouches for no bytes");
-        // Only if all are known: neither the first one nor the last one.
+        // Only if all pages are stamped, the first one and the last one included.
         file.write_at(&[7], page(5).start).expect("a write");
         for (first, pages, is_known) in
             [(3, 2, true), (4, 2, false), (5, 2, false), (4, 3, false), (6, 2, true)]
@@ -611,7 +642,7 @@ mod tests {
         assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not at home");
     }
 
-    /// A file that became much longer since its words were made has none for what was added.
+    /// A file that became much longer since its stamps were created has none for the added pages.
     #[test]
     fn pages_without_a_word_are_read_all_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -626,15 +657,15 @@ mod tests {
         }
         file.deploy(at..at + PAGE as u64).expect("a deployment");
         assert!(!is_known(&file, at / PAGE as u64));
-        // Nobody takes its lock to find that out again.
+        // No read takes the page's lock to find that out again.
         let may_have_word = |at| file.engine().at_home.may_have_word(PageIndex::of(at));
         assert!(!may_have_word(at) && may_have_word(0));
         (0..2 * NOTED).for_each(|_| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
         assert!(!is_known(&file, at / PAGE as u64));
     }
 
-    /// A thread that reads by words beside one that writes, deploys and cuts off: all bytes of a page, or of two that were
-    /// written together, are one state.
+    /// One thread reads by stamps while another one writes, deploys and truncates. All bytes of one
+    /// page are of one state; so are those of two pages that were written together.
     #[test]
     fn reads_by_a_word_see_one_state() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -645,7 +676,7 @@ mod tests {
         let [is_done, is_enough] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
         let by_word = std::thread::scope(|s| {
             s.spawn(|| {
-                // Until there was such a read, however busy the machine is.
+                // Continues until there was one read of each kind, however busy the machine is.
                 let goes_on = |round: &u64| *round <= 2000 || !is_enough.load(Ordering::SeqCst);
                 for round in (1..1_000_000u64).take_while(goes_on) {
                     let fill = round as u8;

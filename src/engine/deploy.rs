@@ -1,10 +1,11 @@
-//! How do slices come home? Deployment, views, and giving reflection pages back.
+//! Holds deployment, the pins of views, and giving reflection pages back to the file system.
 //!
-//! Deployment copies valid reflection slots into the home slots and then clears their bits
-//! (Acumen IV-C): the home slots are not valid while they are copied to (or get the bytes that they hold: see
-//! `together`), and each word that is stored moves whole pages, so a crash finds each page deployed or not, with the
-//! same bytes. A page that was sent away by its region's word comes home by that, any other by its own: so nothing has to
-//! be allocated for it.
+//! Deployment copies valid reflection slots into the home slots, and then clears their bits (Acumen
+//! IV-C). The home slots are not valid while they are copied to, or they get the bytes that they
+//! already hold (see `together`). Each word that is stored moves whole pages. So after a crash each
+//! page is either deployed or not, with equal bytes. A page that its region bit alone has sent to
+//! the reflection file is deployed by that bit; any other page by its slice word. So the word was
+//! stored before, and needs no allocation.
 
 use super::Engine;
 use super::commit::{Part, publish};
@@ -28,45 +29,46 @@ use crate::units::{
 };
 use std::ops::Range;
 
-/// What becomes of pages that a view pins.
+/// What happens to pages that a view pins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pins {
-    /// They stay where they are.
+    /// They are not deployed.
     Respect,
-    /// They come home: no view can be used any more.
+    /// They are deployed: no view can be used any more.
     Ignore,
 }
 
-/// Which pages come home.
+/// Which pages are deployed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
-    /// All that are not at home as a whole.
+    /// All that are not deployed yet.
     All,
-    /// Those of a region (or of what was read of it) that does not lie on the other side as a whole: from there it
-    /// is read as fast.
+    /// The pages of a region, unless all of them that lie in the range are in the reflection file
+    /// as a whole. From there they are read as fast.
     Scattered,
 }
 
-/// Where the bytes come from.
+/// Where the deployed bytes are copied from.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// From the reflection slots that are valid.
+    /// The valid reflection slots.
     Reflection,
-    /// From these parts, by which the pages have just been written as a whole, and published: see `together`.
+    /// These segments, which have just overwritten the pages as a whole and are published: see
+    /// `together`.
     Written(&'a [Part<'a>]),
 }
 
-/// What became of a chunk that may have had something to give back.
+/// The outcome of giving back the reflection pages of a chunk.
 enum Punched {
     GivenBack,
     NothingToGive,
-    /// The file system has no holes, for this chunk or any other.
+    /// The file system does not support holes, for this chunk or any other.
     Unsupported,
 }
 
 impl Engine {
-    /// Brings every slice of the pages of `range` home, but for pages that a view pins. Returns
-    /// the number of pages that were brought home.
+    /// Deploys all pages of `range`, except those that a view pins. Returns the number of pages
+    /// that were deployed.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
         let Some(durable) = &self.durable else {
@@ -75,8 +77,9 @@ impl Engine {
             self.make_all_known(range);
             return Ok(deployed);
         };
-        // What has changed since the last durable point has no free slot at home, and what comes home
-        // leaves a slot that belongs to it: one durable point before, and one after.
+        // A slice that has changed since the last durable point has no free slot at home. And a
+        // deployed slice leaves a slot that belongs to that point. So a durable point is made
+        // before, and another one after.
         self.durable_point(durable)?;
         self.touch_regions_with_words(range.clone())?;
         let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
@@ -85,7 +88,8 @@ impl Engine {
         Ok(deployed)
     }
 
-    /// The same for regions that were touched; `pins` and `which` say for which of their pages.
+    /// Deploys pages of `range` in regions that are loaded. `pins` and `which` select the pages.
+    /// Returns the number of pages that were deployed.
     pub(super) fn deploy_pages(&self, range: Range<u64>, pins: Pins, which: Which) -> Result<u64> {
         self.check_usable()?;
         let mut deployed = 0;
@@ -93,7 +97,8 @@ impl Engine {
         for span in span::regions(range.clone()) {
             let Some(region) = self.state.touched(span.region) else { continue };
             let plan = RegionPlan::touching(region, &span);
-            // A look without locks: what is written meanwhile need not come home by this call.
+            // Checked without locks: a page that is written meanwhile need not be deployed by this
+            // call.
             let stays = |n: usize| {
                 let away = region.validity(n).in_reflection(Slices::ALL);
                 away.without(region.changed_slices(n)).is_empty()
@@ -112,7 +117,8 @@ impl Engine {
         Ok(deployed)
     }
 
-    /// Deploys the pages of the plan, whose locks are held, in two drains for all of them.
+    /// Deploys the pages of the plan, with two drains for all of them. `held` includes their locks.
+    /// Returns the number of pages that were deployed.
     pub(super) fn deploy_held(
         &self,
         lane: &Lane,
@@ -122,13 +128,15 @@ impl Engine {
         source: Source<'_>,
     ) -> Result<u64> {
         let region = plan.state;
-        // The home slot of a slice that has changed since the last durable point belongs to that.
+        // If a slice has changed since the last durable point, its home slot belongs to that point,
+        // so the slice stays behind.
         let away = |n: usize| {
             let kept =
                 if planted!(DeployDurableSlots) { Slices::NONE } else { region.changed_slices(n) };
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
-        // What that bit alone has sent away, and of which no slice stays behind, comes home by it: its word is there.
+        // A page that its region bit alone has sent to the reflection file is deployed by that bit,
+        // unless slices stay behind. The region word is allocated already.
         let may_by_region_bit = |n: usize| {
             let comes_as_a_whole = away(n) == Slices::ALL || planted!(DeployChangedByRegionBit);
             region.region_bit(n) && comes_as_a_whole
@@ -138,8 +146,9 @@ impl Engine {
             .filter(|&n| !away(n).is_empty())
             .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
             .collect();
-        // (If somebody else has the region's word, by its own, if there is space for that.) Kept until all of this is done:
-        // nobody else stores to the word before it is drained and its mirror changed.
+        // If another writer has locked the region word, these pages are deployed by their slice
+        // words, if those can be allocated. The word stays locked until this function returns: no
+        // other writer stores to it before it is drained and its cached copy is changed.
         let needs_word = !plan.is_exclusive() && pages.iter().any(|&n| may_by_region_bit(n));
         let taken =
             needs_word.then(|| self.take_word(plan, || self.ensure_slice_word(plan.index.page(0))));
@@ -151,7 +160,8 @@ impl Engine {
             let slots = start..start + PAGE as u64;
             unless!(DeployHomeNotAllocated, self.ensure_slots(lane, Side::Home, slots)?);
             if !by_region_bit(n) {
-                // It was stored once, so it is there; but perhaps before this file was opened.
+                // The word was stored before, so it is allocated. But that may have been before
+                // this file was opened, so the flag may not be set yet.
                 self.ensure_slice_word(plan.index.page(n))?;
             }
         }
@@ -191,17 +201,17 @@ impl Engine {
                 old: region.region_word(),
             });
         }
-        // Orders the home slots, and the clearing of live entries that name them, before the words
-        // that make them valid.
+        // Orders the home slots, and the invalidation of active records that name them, before the
+        // words that make them valid.
         unless!(DeployNoDrainBeforeWords, self.drain(lane));
         self.store_moved_words(lane, &moves);
-        // Orders the words before whoever writes to the reflection slots next: a word that were
-        // lost would make those valid again.
+        // Orders the words before the next writer's stores to the reflection slots. If a word were
+        // lost, those slots would be valid again.
         unless!(DeployNoDrainAfterWords, self.drain(lane));
         unless!(DeployNotClosed, held.iter().for_each(Held::close));
         moves.iter().for_each(|change| publish(region, change));
         if pins == Pins::Respect {
-            // Somebody goes on to read.
+            // The file stays in use, so readers profit from the loadable flag and the stamps.
             self.note_loadable(region, plan.index);
             pages.iter().for_each(|&n| self.arrive_home(plan.index.page(n), region));
         }
@@ -209,20 +219,21 @@ impl Engine {
         Ok(pages.len() as u64)
     }
 
-    /// Pins the pages of `range` with all their slices at home. `false`: the pages cannot all be
-    /// brought home now (an older view pins one that was written since, or the file system is too
-    /// full to allocate them); nothing is pinned then.
+    /// Pins the pages of `range`, all of them deployed. Returns `false`, with nothing pinned, if
+    /// they cannot all be deployed now. One reason is an older view of a page that was written
+    /// since. Others are a file system that is too full to allocate the home slots, and a file that
+    /// keeps durable points.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
-        // Before `resizing`: who has a lane may be waiting for that.
+        // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
         let lane = self.lane_after_own_writes();
-        // Perhaps nothing was in the way but what the thread has written before.
+        // Perhaps only this thread's own unfenced write stood against the fast path.
         if self.pin_in_page(&range) {
             return Ok(true);
         }
         let (offset, len) = (range.start, range.end - range.start);
         self.ask_for_view(offset);
-        // The file is not cut off between the look at its length and the pins.
+        // Keeps the file from being truncated between the check of its length and the pins.
         let _no_resizing = (!planted!(PinWhileResizing)).then(|| self.resizing.read());
         {
             let _pinned = lane.pin();
@@ -230,8 +241,8 @@ impl Engine {
             self.touch_all(range.clone())?;
         }
         if self.durable.is_some() {
-            // A pinned home slot and a durable reflection slot would leave a slice without a place
-            // for its next version: views are copies where durable points are kept.
+            // A pinned home slot and a durable reflection slot would leave a slice without a free
+            // slot for its next version. So views are copies where durable points are kept.
             return Ok(false);
         }
         let plans = self.plan_range(range.clone())?;
@@ -245,9 +256,10 @@ impl Engine {
             }
         }
         for plan in &plans {
-            // Closing every held word for every region is more than is needed, and harmless.
+            // Makes all held locks exclusive for each region. That is more than needed, and
+            // harmless.
             match self.deploy_held(&lane, plan, &held, Pins::Respect, Source::Reflection) {
-                // For slice words, of which is not known yet that they are allocated.
+                // For slice words that are not yet known to be allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,
             }
@@ -266,26 +278,26 @@ impl Engine {
         Ok(true)
     }
 
-    /// Gives the pins of `range` back.
+    /// Removes the pins of `range`.
     #[inline]
     pub fn unpin(&self, range: Range<u64>) {
         for span in span::pages(range) {
-            // Touched since it was pinned.
+            // The region has been loaded since the pin.
             if let Some(region) = self.state.touched(span.page.region()) {
                 unless!(PinNotGivenBack, region.unpin(span.page.in_region()));
             }
         }
     }
 
-    /// Gives the reflection pages of every chunk within `range` back to the file system, where all
-    /// slices are at home. Returns the number of chunks.
+    /// Gives the reflection pages of each chunk within `range` back to the file system, if all
+    /// slices of the chunk are valid at home. Returns the number of chunks.
     pub fn punch_deployed(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
         let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
         let mut punched = 0;
         let mut chunk = ChunkIndex::of(range.start.next_multiple_of(CHUNK as u64));
-        // The last chunk of the file may be cut short by its end.
+        // The end of the file may cut its last chunk short.
         let end = if range.end == self.len() { u64::MAX } else { range.end };
         while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
             match self.punch_chunk(&lane, chunk)? {
@@ -327,9 +339,10 @@ impl Engine {
         if regions.iter().any(away) && !planted!(PunchValidSlots) {
             return Ok(Punched::NothingToGive);
         }
-        // Entries may still name these slots, but for each slice a newer one says that it is at home: to say so of
-        // one that was here took an entry after them, and to bring it home made them void (`punch` of the model).
-        // Nobody who still reads an old valid slot may be left: on tmpfs the read would allocate.
+        // Flip records may still name these slots, but do no harm. If a newer record moved a slice
+        // home, the newer record counts. If the slice was deployed, that has invalidated the older
+        // records (`punch` of the model). No reader may still copy from an old valid slot: on tmpfs
+        // its load would allocate.
         unless!(PunchNoWait, self.wait_for_readers());
         let _no_allocation = self.allocating.lock();
         let punched = self.reflection.punch(at, len).map_err(|source| Error::Io {
@@ -350,11 +363,12 @@ impl Engine {
         Ok(if punched { Punched::GivenBack } else { Punched::Unsupported })
     }
 
-    /// Touches every region of `range` that has a word other than zero, skipping holes: the regions
-    /// in which something may have to come home. The others keep costing no DRAM.
+    /// Loads every region of `range` that has a nonzero word, skipping holes. Only in those may
+    /// pages need deployment. The other regions still take no DRAM.
     pub(super) fn touch_regions_with_words(&self, range: Range<u64>) -> Result<()> {
         if self.fresh {
-            // Every word was zero at open: what is not now belongs to a touched region.
+            // Every word was zero when the file was opened, so a nonzero word belongs to a loaded
+            // region.
             return Ok(());
         }
         let lane = self.lane();
@@ -362,7 +376,7 @@ impl Engine {
         let mut start = range.start;
         while start < range.end.min(self.len()) {
             let next = (start / SUPERCHUNK as u64 + 1) * SUPERCHUNK as u64;
-            // Words of one superchunk lie one behind the other.
+            // The words of one superchunk are contiguous.
             let last = next.min(range.end) - 1;
             let (from, to) = (RegionIndex::of(start), RegionIndex::of(last));
             let (words, end) = (layout::region_word(from), layout::region_word(to) + 8);
@@ -377,7 +391,8 @@ impl Engine {
                 self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
             );
             if self.durable.is_some() {
-                // A slice that has come home since the last durable point has zeroes in both.
+                // A slice that was deployed since the last durable point has zeroes in both of its
+                // working words.
                 let (words, end) = (layout::durable_word(from), layout::durable_word(to) + 8);
                 self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
             }
@@ -386,7 +401,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Touches the region of every word of `at..end` that is not zero. While pinned.
+    /// Loads the region of every nonzero word of `at..end`. The caller is in a read section.
     fn touch_by_words(
         &self,
         at: u64,
@@ -423,8 +438,8 @@ mod tests {
     use crate::units::REGION;
     use crate::{AtomicMappedFile, Medium};
 
-    /// A slice that is at home now, and in the reflection file for a loss of power. A deployment makes
-    /// durable points before it gives space back, but another thread may have written since.
+    /// A slice is valid at home now, and in the reflection file at the durable point. A deployment
+    /// makes durable points before it gives space back, but another thread may write in between.
     #[test]
     fn slots_of_the_durable_point_are_not_given_back() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -443,14 +458,15 @@ mod tests {
         let region = engine.state.touched(crate::units::RegionIndex(0)).expect("it was written");
         assert_eq!((region.validity(0).0, region.durable(0).0), (0, 0b10));
         assert_eq!(engine.punch_deployed(0..len).expect("no error"), 0);
-        // With the next durable point nobody needs them.
+        // After the next durable point the slots are free.
         file.sync().expect("a durable point");
         if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
             assert_eq!(engine.punch_deployed(0..len).expect("no error"), 1);
         }
     }
 
-    /// A page that its region's word has sent away comes home by that: no slice words are allocated for it.
+    /// A page that its region bit has sent to the reflection file is deployed by that bit: no slice
+    /// words are allocated for it.
     #[test]
     fn what_a_region_word_has_sent_away_comes_home_by_it() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -462,7 +478,8 @@ mod tests {
         file.write_at(&[2; 8 * PAGE], pages(8).start).expect("a write");
         let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
         assert_eq!(region.region_word(), 0xFFFF, "by the region's word");
-        // One page at first, under its own lock; then pages of which one has a word of its own by now.
+        // First one page, under its own lock. Then pages of which one has a nonzero slice word by
+        // now.
         assert_eq!(file.deploy(pages(0).start..PAGE as u64).expect("a deployment"), 1);
         assert_eq!((region.region_word(), region.pages[0].slice_word()), (0xFFFE, 0));
         file.write_at(&[3; 128], 64).expect("a write");
@@ -478,8 +495,8 @@ mod tests {
         assert!(read == expected);
     }
 
-    /// Slices whose home slots belong to the durable point stay behind, so the page does not come home by a bit that
-    /// moves all of them.
+    /// Slices stay behind if their home slots belong to the durable point. So the page is not
+    /// deployed by its region bit, which would move all slices.
     #[test]
     fn what_stays_behind_is_not_moved_by_a_region_bit() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,9 @@
-//! How do bytes get to the slots that are not valid?
+//! Holds the copying of bytes into their free slots: those that are not valid.
 //!
-//! The counterpart of `gather`. What counts is how long the medium has nothing to do, from the end of the last drain on until
-//! the first store of this operation: so of each part what is copied as it is goes first, and what has to be loaded and
-//! completed after it. The caller holds the locks, and has allocated what is stored to.
+//! This is the counterpart of `gather`. What matters is how long the medium idles, from the end of
+//! the last drain to the first store of this operation. So the slices that a segment covers are
+//! copied first. The slices at its ends must be loaded and completed, so they come after. The
+//! caller holds the locks, and has allocated the slots.
 //!
 //! May import what `commit` may.
 
@@ -18,33 +19,33 @@ use crate::platform::Persistence;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
-/// Once so many bytes of neighbouring pages are put together they are copied. (A region's pages that are on one
-/// side are put to them all together.)
+/// A run of neighbouring pages is copied once it has this many bytes. The pages of a region that
+/// are uniform are added to it all at once.
 const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
-/// Slices of one page on one side are put together with their neighbours from so many bytes on. Of less, each line is copied
-/// to its side.
+/// Slices of one page that are uniform join the run of their neighbours if they have at least this
+/// many bytes. Fewer bytes are copied line by line, each line to its side.
 const PIECE: usize = PAGE / 4;
 
 impl Engine {
-    /// Copies the parts to the slots that are not valid, completing slices that are covered in
-    /// part from their valid slots. Durable after the next drain.
+    /// Copies the segments to their free slots. Completes slices that are partly covered from their
+    /// valid slots. The next drain makes the bytes durable.
     pub(super) fn copy_to_free_slots(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
-        // While one run is on its way, the next pages are looked at. But where each copy waits for its end,
-        // there are to be few.
+        // While one run is on its way to the medium, the next pages are inspected. Without flushes
+        // each copy is synchronous, so runs have no limit there: that makes the copies few.
         let at_once = match self.platform.persistence() {
             Persistence::Process => u64::MAX,
             Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
         };
         let mut completed = None;
         for part in parts {
-            // These first, so that the medium has something to do: those at the ends have to be loaded.
+            // Copied first, so that the medium is busy while the slices at the ends are loaded.
             self.copy_covered(lane, part, at_once)?;
             self.complete_ends(lane, part, &mut completed)?;
         }
         Ok(())
     }
 
-    /// Copies the slices that the part covers from end to end to the slots that are not valid.
+    /// Copies the slices that the segment covers entirely to their free slots.
     fn copy_covered(&self, lane: &Lane, part: &Part<'_>, at_once: u64) -> Result<()> {
         let (slice, end) = (SLICE as u64, part.range().end);
         let slices = part.offset.next_multiple_of(slice)..end - end % slice;
@@ -63,7 +64,7 @@ impl Engine {
             let region = self.region(span.region)?;
             let bytes = span.bytes_of(&slices);
             self.ask_for_next_region(span.region, slices.end);
-            // In one piece, which is usual for long parts: looked at and copied at once.
+            // Uniform pages, as is usual in long segments: checked and copied together.
             if is_whole_pages(&bytes)
                 && let Some(valid) = region.find_valid_side(span.pages.clone())
             {
@@ -94,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the slices at the ends of the part, which it covers in part, completed by what they hold.
+    /// Copies the slices at the ends of the segment that it covers in part, and completes them.
     fn complete_ends(
         &self,
         lane: &Lane,
@@ -116,7 +117,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the run that is about to be copied, if it is long enough.
+    /// Copies the pending run if it is long enough.
     #[inline]
     fn copy_if_long(
         &self,
@@ -130,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Adds a piece to the run that is about to be copied, or copies that one first.
+    /// Adds a piece to the pending run, or copies that run first and starts a new one.
     #[inline]
     fn add_to_run(
         &self,
@@ -154,7 +155,8 @@ impl Engine {
         self.store(lane, file, at, &part.data[from]);
     }
 
-    /// Copies the slice at `offset`, which the part covers in part, completed by what it holds.
+    /// Copies the slice at `offset`, which the segment covers in part. The other bytes come from
+    /// the valid slot.
     fn complete_slice(
         &self,
         lane: &Lane,
@@ -166,7 +168,8 @@ impl Engine {
         let valid = self.region(page.region())?.validity(page.in_region());
         let side = valid.targets().side((offset - page.start()) as usize / SLICE);
         let mut slice = [0; SLICE];
-        // Two parts may share a slice: the second completes what the first has put together.
+        // Two segments may share a slice: the second one completes the bytes that the first one has
+        // stored.
         let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
         let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
         self.load_slot(base, &mut slice, offset)?;
@@ -181,17 +184,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the bytes of neighbouring slices of a page, the first of which begins at `offset`, to the slots that
-    /// `sides` says. The next drain makes them durable.
+    /// Copies neighbouring slices of a page, from `offset` on, each to the side that `sides` names
+    /// for it. The next drain makes the bytes durable.
     ///
-    /// By no branch for the sides: nobody foresees them where pages were written in places.
+    /// No branch depends on the sides: in fragmented pages it could not be predicted.
     #[inline(always)]
     pub(super) fn copy_lines(&self, lane: &Lane, offset: u64, sides: Validity, bytes: &[u8]) {
         self.slots(offset).copy_lines_in(sides_of_lines(sides, offset), bytes);
         lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
     }
 
-    /// The same. The checksum of the bytes.
+    /// Copies as [`copy_lines`](Self::copy_lines) does, and returns the checksum of the bytes.
     #[inline(always)]
     pub(super) fn copy_lines_summed(
         &self,
@@ -205,14 +208,14 @@ impl Engine {
     }
 }
 
-/// The sides of the lines from `offset` on, the first one's in the lowest bit.
+/// Returns the sides of the lines from `offset` on, the first line in the lowest bit.
 #[inline(always)]
 fn sides_of_lines(sides: Validity, offset: u64) -> u64 {
     let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
     sides.bits_from(offset)
 }
 
-/// Whether `piece` continues `run` in the same slots: on one side, and in one superchunk.
+/// Returns `true` if `piece` continues `run` on the same side and in the same superchunk.
 fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bool {
     run_side == side
         && run.end == piece.start

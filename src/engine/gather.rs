@@ -1,10 +1,11 @@
-//! How are bytes gathered that are valid in several places?
+//! Holds the copying of bytes out of their valid slots.
 //!
-//! Pages that are valid on one side are copied together with their neighbours there. A page that was written in
-//! places is valid on the one side here and on the other side there: each of its slices is copied from its own,
-//! without a branch.
+//! Uniform pages are copied together with their neighbours on the same side. A fragmented page is
+//! valid partly in the home file and partly in the reflection file. Each of its slices is copied
+//! from its own side, without a branch.
 //!
-//! What is copied is a state only if the caller's versions (or locks) say so afterwards.
+//! The copied bytes are a consistent state only if the caller's versions or locks say so
+//! afterwards.
 
 use super::Engine;
 use crate::bitmap::span::{self, PageSpan, slices_of};
@@ -15,8 +16,8 @@ use crate::units::{ChunkIndex, SLICE};
 use std::ops::Range;
 
 impl Engine {
-    /// Copies `range` from the valid slots. What it copies is a state only if the caller's versions (or
-    /// locks) say so. Returns in how many pieces the bytes were.
+    /// Copies `range` from the valid slots, and returns the number of pieces. The bytes are
+    /// consistent only if the caller's versions or locks say so afterwards.
     pub(super) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
         let mut joined = Joined {
             engine: self,
@@ -38,7 +39,8 @@ impl Engine {
                 joined.take(Source::On(side), all)?;
                 continue;
             }
-            // A page of the reflection file with a valid slot was written, so all of it is allocated.
+            // A page with a valid slot in the reflection file was written, so all of it is
+            // allocated there.
             if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
                 self.note_loadable(region, span.page.region());
                 joined.take(Source::OnBoth(validity), all)?;
@@ -50,8 +52,8 @@ impl Engine {
         Ok(joined.pieces)
     }
 
-    /// Fills `to`, bytes of one page, from where each slice is valid. The page is loadable on both sides. False: it is
-    /// cut off, or the bytes are not in one page.
+    /// Fills `to`, bytes of one page, with each slice from its valid slot. The page is loadable on
+    /// both sides. Returns `false` if the page is truncated, or the range is not within one page.
     #[inline(always)]
     pub(super) fn copy_from_sides(&self, to: &mut [u8], offset: u64, validity: Validity) -> bool {
         let sides = if planted!(PiecesReadAtHome) { Validity(0) } else { validity };
@@ -62,7 +64,7 @@ impl Engine {
         })
     }
 
-    /// Asks for a piece of one page that will be copied soon.
+    /// Prefetches a piece of one page that is copied soon.
     #[inline]
     fn ask_for_piece(&self, source: Source, piece: &Range<u64>) {
         let sides = match source {
@@ -73,7 +75,8 @@ impl Engine {
         self.slots(piece.start).prefetch_read(sides, (piece.end - piece.start) as usize);
     }
 
-    /// Fills `to` from the slots on `side` of the home bytes at `offset`, within one chunk.
+    /// Fills `to` from the slots on `side` of the home bytes at `offset`. The range lies within one
+    /// chunk.
     pub(super) fn load_slot(&self, side: Side, to: &mut [u8], offset: u64) -> Result<()> {
         let (file, at) = self.slot(side, offset);
         // A valid reflection slot was written, so it is allocated; a home slot may be a hole.
@@ -90,32 +93,32 @@ impl Engine {
     }
 }
 
-/// From where bytes are copied.
+/// Where the bytes of a piece are copied from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     /// All from one side.
     On(Side),
-    /// Those of a page, each slice from where it is valid. Both sides are loadable.
+    /// Each slice from its valid slot, within one page. Both sides are loadable.
     OnBoth(Validity),
 }
 
-/// Copies what is taken one after the other, neighbours on the same side in one. What is taken is asked for before
-/// what was taken before it is copied.
+/// A copier of consecutive pieces, which joins neighbours on the same side into one copy. It
+/// prefetches each piece before it copies the one before it.
 struct Joined<'a> {
     engine: &'a Engine,
-    /// Where `to` begins in the file.
+    /// Offset in the file of the first byte of `to`.
     begin: u64,
     to: &'a mut [u8],
     pending: Option<(Source, Range<u64>)>,
-    /// The side of the last piece that was counted, and its end.
+    /// The side and the end of the piece that was counted last.
     last: (Side, u64),
-    /// How many there were, neighbours on the same side being one.
+    /// Number of pieces; neighbours on the same side count as one.
     pieces: usize,
 }
 
 impl Joined<'_> {
-    /// Counts a piece of one page; of slices on both sides as one on the side that has more of them, and each one
-    /// between.
+    /// Counts a piece of one page. A mixed piece counts as one piece on the side with more slices,
+    /// plus the smaller number of runs of the two sides.
     #[inline]
     fn count(&mut self, source: Source, piece: &Range<u64>) {
         let (side, between) = match source {
@@ -141,7 +144,8 @@ impl Joined<'_> {
         if let Some((pending_source, pending)) = &mut self.pending {
             let is_of_a_side = *pending_source == source && matches!(source, Source::On(_));
             let is_neighbour = is_of_a_side && pending.end == piece.start;
-            // A chunk is the unit of what is known about holes, and divides a superchunk.
+            // Pieces are joined only within a chunk: holes are known by the chunk. A superchunk
+            // consists of whole chunks.
             let is_in_chunk = ChunkIndex::of(pending.start) == ChunkIndex::of(piece.start);
             if is_neighbour && (is_in_chunk || planted!(ReadJoinsChunks)) {
                 pending.end = piece.end;
@@ -154,7 +158,8 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Takes each piece of a page from where it is valid, and nothing else: the home file may have a hole.
+    /// Takes each run of a page's slices from its valid slots, and loads nothing else: the home
+    /// file may have a hole.
     fn take_valid(&mut self, validity: Validity, span: &PageSpan) -> Result<()> {
         let mut rest = span.slices();
         while !rest.is_empty() {
@@ -169,7 +174,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Copies what was taken last.
+    /// Copies the piece that was taken last.
     fn copy(&mut self) -> Result<()> {
         let Some((source, ready)) = self.pending.take() else { return Ok(()) };
         let into = (ready.start - self.begin) as usize..(ready.end - self.begin) as usize;
@@ -177,7 +182,7 @@ impl Joined<'_> {
         match source {
             Source::On(side) => self.engine.load_slot(side, to, ready.start),
             Source::OnBoth(validity) => {
-                // Who is pinned, or holds locks, finds no page cut off.
+                // In a read section, or under locks, no page is truncated.
                 assert!(self.engine.copy_from_sides(to, ready.start, validity));
                 Ok(())
             }
@@ -187,7 +192,8 @@ impl Joined<'_> {
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
-    /// Random slices of pages here and there, and holes of the home file between them, at all sizes.
+    /// Reads ranges of all sizes from pages in which random slices were written, with holes of the
+    /// home file between them.
     #[test]
     fn whatever_lies_where_it_is_gathered() {
         use crate::{AtomicMappedFile, Medium};
@@ -198,14 +204,15 @@ mod tests {
         let mut model = vec![0u8; LEN];
         let mut state = 7u64;
         let mut random = |below: usize| {
-            // Xorshift: no two runs differ.
+            // Xorshift: the same sequence in every run.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             (state % below as u64) as usize
         };
         for round in 0..4000 {
-            // The chunk in the middle is not written: its home file stays a hole, until it is.
+            // The second chunk is not written in the first rounds, so its home file stays a hole
+            // until then.
             let first = if round < 3000 { 0 } else { 2 << 20 };
             let at = (random(64) * 4096 + random(4096) + first).min(LEN - 300);
             let data = vec![random(256) as u8; 1 + random(300)];

@@ -1,12 +1,14 @@
-//! Holds what a thread changes while it is inside the closure of `transact` or `update`.
+//! Holds what a thread changes while it runs the closure of `transact` or `update`.
 //!
-//! A closure that changes what its own transaction has read would be run for ever: each run makes the conflict that the
-//! next one meets. So the thread notes the regions and pages that it changes by other operations meanwhile, and a
-//! transaction that meets a conflict asks whether one of those is the reason. Deployments are not noted: they change no
-//! bytes, and the next run finds the page at home.
+//! A closure may change what its own transaction has read, by another operation on the file. It
+//! would then run forever: each run causes the conflict of the next one. So the thread notes the
+//! regions and pages that it changes by other operations inside a closure. A transaction that meets
+//! a conflict checks whether one of those is the reason. Deployments are not noted: they change no
+//! bytes, and the next run finds the page deployed.
 //!
-//! A thread that is inside no closure pays nothing for it: its short ways to write need the thread's tag to be that of
-//! the file alone (`thread`), and inside a closure it is not. They then go the general way (`commit`), which notes.
+//! A thread outside of all closures pays nothing for this. The fast paths of a write require that
+//! the thread's tag equals the file's (`thread`). Inside a closure the tag differs, so all writes
+//! take the slow path (`commit`), which notes them.
 //!
 //! May import `thread`, `units`, `primitive`.
 
@@ -15,15 +17,16 @@ use crate::thread;
 use crate::units::RegionIndex;
 use std::cell::RefCell;
 
-/// What was changed under one closure.
+/// What the thread has changed inside one closure, other than by its transaction.
 #[derive(Default)]
 struct Changes {
     file: u64,
-    /// Pages, by region: bit = place. All where the region's version has changed.
+    /// The changed pages of each region, one bit a page. All bits are set if the region's version
+    /// has changed.
     pages: Vec<(RegionIndex, u64)>,
-    /// The length was changed.
+    /// `true` if the length was changed.
     length: bool,
-    /// The shortest length that the file was given.
+    /// The shortest length that the file was set to.
     cut: Option<u64>,
 }
 
@@ -31,15 +34,15 @@ primitive::local! {
     static CLOSURES: RefCell<Vec<Changes>> = RefCell::new(Vec::new());
 }
 
-/// A closure of this thread. Dropped when it has ended.
+/// A closure that this thread is running. Dropped when the closure has ended.
 pub struct Closure {
     depth: Option<usize>,
-    // Of this thread.
+    // The closure belongs to this thread, so the type is not `Send`.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Closure {
-    /// The thread enters a closure of a transaction on the file with this number.
+    /// Enters a closure of a transaction on the file with this number.
     pub fn enter(file: u64) -> Closure {
         let depth = CLOSURES
             .try_with(|closures| {
@@ -52,12 +55,13 @@ impl Closure {
         Closure { depth, _not_send: std::marker::PhantomData }
     }
 
-    /// Which of the thread's closures it is.
+    /// Returns the closure's position among the nested closures of the thread.
     pub fn depth(&self) -> Option<usize> {
         self.depth
     }
 
-    /// Forgets the changes up to now: everything that the transaction has read holds, or nothing was read.
+    /// Forgets the changes up to now. The caller has found that everything its transaction has read
+    /// still holds, or has read nothing.
     pub fn forget(depth: Option<usize>) {
         with(depth, |changes| {
             changes.pages.clear();
@@ -66,12 +70,12 @@ impl Closure {
         });
     }
 
-    /// Returns whether the thread has changed the length.
+    /// Returns `true` if the thread has changed the length.
     pub fn has_changed_length(&self) -> bool {
         with(self.depth, |changes| changes.length).unwrap_or(false)
     }
 
-    /// Returns whether the thread has given a page a new version.
+    /// Returns `true` if the thread has given the page a new version.
     pub fn has_changed(&self, region: RegionIndex, place: usize) -> bool {
         let ends_past = |cut: u64| RegionIndex(region.0 + 1).start() > cut;
         with(self.depth, |changes| {
@@ -96,7 +100,8 @@ fn with<R>(depth: Option<usize>, act: impl FnOnce(&mut Changes) -> R) -> Option<
     CLOSURES.try_with(|closures| closures.borrow_mut().get_mut(depth).map(act)).ok()?
 }
 
-/// For each closure on the file with this number, but for the one at `own`: its commit is no change beside it.
+/// Calls `act` for each closure on the file with this number, except the closure at `own`. The
+/// commit of that closure's own transaction is not noted.
 fn note(file: u64, own: Option<usize>, act: impl Fn(&mut Changes)) {
     let _not_at_its_end = CLOSURES.try_with(|closures| {
         let mut closures = closures.borrow_mut();
@@ -106,7 +111,7 @@ fn note(file: u64, own: Option<usize>, act: impl Fn(&mut Changes)) {
     });
 }
 
-/// The thread has changed pages of a region.
+/// Notes that the thread has changed the pages of `mask` in `region`.
 pub fn note_pages(file: u64, own: Option<usize>, region: RegionIndex, mask: u64) {
     note(file, own, |changes| match changes.pages.last_mut() {
         Some((index, pages)) if *index == region => *pages |= mask,
@@ -114,7 +119,7 @@ pub fn note_pages(file: u64, own: Option<usize>, region: RegionIndex, mask: u64)
     });
 }
 
-/// The thread has changed the length. What lies past `cut` was cut off.
+/// Notes that the thread has changed the length. A shrink passes the new length as `cut`.
 pub fn note_length(file: u64, cut: Option<u64>) {
     note(file, None, |changes| {
         changes.length = true;

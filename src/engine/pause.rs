@@ -1,4 +1,4 @@
-//! Stops a thread between two steps of an operation. For tests.
+//! Holds a pause between two steps of an operation, for tests.
 
 use std::cell::RefCell;
 
@@ -6,12 +6,12 @@ thread_local! {
     static AFTER_LENGTH: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Runs `pause` in this thread once, right after the thread's next look at a file's length.
+/// Runs `pause` once in this thread, right after the thread next loads a file's length.
 pub fn at_next_length(pause: impl FnOnce() + 'static) {
     AFTER_LENGTH.set(Some(Box::new(pause)));
 }
 
-/// The place of the pause.
+/// Runs the pause that was set, if any. Called after each load of a file's length.
 pub fn after_length() {
     if let Some(pause) = AFTER_LENGTH.take() {
         pause();

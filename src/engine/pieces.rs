@@ -1,27 +1,30 @@
-//! Which pages of a chunk are allocated, and how many more are worth it?
+//! Holds the pages of a chunk that are allocated, and the choice of how many more are worth
+//! allocating.
 //!
-//! Owns: a bit for each page of a chunk, on either side. Invariant: a bit is set after the page's storage is
-//! reserved, and cleared before it is given back; both happen while nobody else allocates.
+//! Owns: a bit for each page of a chunk, on either side. Invariant: a bit is set after the page's
+//! storage is reserved, and cleared before that storage is given back. Both happen under the
+//! allocation mutex.
 //!
-//! Scattered writes need single pages: a chunk for each would take 500 times the space. Writes in a row need
-//! long extents. So a piece grows with what is there: see [`Pieces::block`]. May import `bitmap`, `units`,
-//! `primitive`.
+//! Scattered writes need single pages: a chunk for each would take 500 times the space. Sequential
+//! writes need long extents. So the unit of allocation grows with what is already there: see
+//! [`Pieces::block`]. May import `bitmap`, `units`, `primitive`.
 
 use crate::bitmap::Side;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::units::{CHUNK, PAGE};
 use std::ops::Range;
 
-/// Pages of a chunk.
+/// Number of pages of a chunk.
 pub const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 const WORDS: usize = PAGES_PER_CHUNK / 64;
 
-/// The pages of one chunk that are known to be allocated. Pages are counted from the chunk's first one.
+/// The set of pages of one chunk that are known to be allocated. Pages are numbered from the start
+/// of the chunk.
 #[derive(Debug)]
 pub struct Pieces([[AtomicU64; WORDS]; 2]);
 
 impl Pieces {
-    /// None.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Pieces(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))))
     }
@@ -30,7 +33,7 @@ impl Pieces {
         &self.0[usize::from(side == Side::Reflection)]
     }
 
-    /// Whether all of these pages are allocated.
+    /// Returns `true` if all of these pages are allocated.
     #[inline]
     pub fn has(&self, side: Side, pages: Range<usize>) -> bool {
         let words = self.side(side);
@@ -38,12 +41,12 @@ impl Pieces {
         masks(pages).all(|(word, mask)| words[word].load(Ordering::Acquire) & mask == mask)
     }
 
-    /// Whether none is, of a side.
+    /// Returns `true` if no page of this side is allocated.
     pub fn is_empty(&self, side: Side) -> bool {
         self.side(side).iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// Notes that these pages are allocated. While nobody else allocates.
+    /// Adds these pages. The caller holds the allocation mutex.
     pub fn note(&self, side: Side, pages: Range<usize>) {
         let words = self.side(side);
         masks(pages).for_each(|(word, mask)| {
@@ -51,12 +54,14 @@ impl Pieces {
         });
     }
 
-    /// Forgets the pages of one side. While nobody else allocates, and nobody stores there.
+    /// Removes all pages of one side. The caller holds the allocation mutex, and no thread stores
+    /// to these pages.
     pub fn forget_side(&self, side: Side) {
         self.side(side).iter().for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// Forgets the pages from `page` on, of both sides. While nobody else allocates, and nobody stores there.
+    /// Removes the pages from `page` on, on both sides. The caller holds the allocation mutex, and
+    /// no thread stores to these pages.
     pub fn forget_from(&self, page: usize) {
         for side in [Side::Home, Side::Reflection] {
             let words = self.side(side);
@@ -72,7 +77,7 @@ impl Pieces {
         masks(pages).map(|word| bits(word).count_ones() as usize).sum()
     }
 
-    /// The runs of these pages that are not allocated.
+    /// Returns the runs of these pages that are not allocated.
     pub fn missing(&self, side: Side, pages: Range<usize>) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for page in pages.filter(|page| !self.has(side, *page..page + 1)) {
@@ -84,10 +89,11 @@ impl Pieces {
         runs
     }
 
-    /// What is worth allocating where `needed` is, in a chunk of `all` pages: the largest aligned block around
-    /// it of which more than half is allocated or needed.
+    /// Returns the pages that are worth allocating with `needed`, in a chunk of `all` pages. They
+    /// are the largest aligned block around `needed` that is more than half allocated or needed.
     ///
-    /// So at most twice as much is allocated as was touched, and pages in a row take ten calls a chunk.
+    /// So at most twice the written space is allocated, and sequential writes take ten calls a
+    /// chunk.
     pub fn block(&self, side: Side, needed: Range<usize>, all: usize) -> Range<usize> {
         let mut best = needed.clone();
         let mut size = needed.len().next_power_of_two();
@@ -98,7 +104,7 @@ impl Pieces {
             if block.end < needed.end {
                 continue;
             }
-            // What is needed may be there in part: it is counted once.
+            // Needed pages may already be allocated: each counts once.
             let beside = self.count(side, block.clone()) - self.count(side, needed.clone());
             if (beside + needed.len()) * 2 > block.len() {
                 best = block;
@@ -108,7 +114,7 @@ impl Pieces {
     }
 }
 
-/// The words that hold the bits of these pages, and the bits.
+/// Returns the words that hold the bits of these pages, each with a mask of those bits.
 fn masks(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     (pages.start / 64..pages.end.div_ceil(64)).map(move |word| {
         let from = pages.start.max(word * 64) - word * 64;
@@ -138,7 +144,7 @@ mod tests {
         assert!(pieces.has(Side::Home, 60..64));
     }
 
-    /// 100,000 writes of 8 bytes took 8 GB of disk.
+    /// Without this, 100,000 scattered writes of 8 bytes would take 8 GB of disk.
     #[test]
     fn scattered_pages_take_single_pages() {
         let pieces = Pieces::new();

@@ -1,12 +1,18 @@
-//! How is a state read that no operation is half way through?
+//! Holds the general read: it returns a state that no operation is in the middle of.
 //!
-//! Optimistically: note the versions, copy, look at the versions again. Nothing shared is written (but one read in
-//! seven of what is not at home is counted, of more than a page one in two, see `come_home`; what was in pieces is noted,
-//! see `together`; and one in 13 of what is found at home, see `at_home`), so small reads scale with the cores. Over many
-//! pages the versions are summed instead of kept: no version ever shrinks, so equal sums mean that none has changed. Who
-//! loses too often takes the locks.
+//! A read is optimistic: it notes the versions, copies, and validates the versions. It writes no
+//! shared line, so small reads scale with the cores. There are three exceptions, all sampled or
+//! rare:
+//! - of the reads that find pages not deployed, one in seven is counted, and one in two if it
+//!   covers more than a page (`come_home`);
+//! - of the reads that find pages deployed, one in 13 sets their stamps (`at_home`);
+//! - a read of fragmented pages adds to the fragmentation debt (`together`).
 //!
-//! While it copies, a reader is pinned: nobody cuts a file off or punches a hole under it.
+//! Over many pages the versions are summed instead of kept. No version ever shrinks, so equal sums
+//! mean that none has changed. A reader that fails too often takes the locks.
+//!
+//! While it copies, a reader is in a read section: no truncation and no hole punch removes bytes
+//! under it.
 
 use super::Engine;
 use super::at_home::makes_known;
@@ -25,22 +31,22 @@ use crate::terms::Medium;
 use crate::units::is_in_page;
 use std::ops::Range;
 
-/// Optimistic attempts before the locks are taken.
+/// Number of optimistic attempts before a read takes the locks.
 pub(super) const ATTEMPTS: u32 = 32;
 
-/// A read of so many bytes asks for what is not in the page cache, once for so many: the question costs as
-/// much as copying 15 KiB.
+/// A read of at least `ASK_AHEAD` bytes requests readahead, in calls of `ASK_AGAIN` bytes. One
+/// request costs as much as copying 15 KiB.
 const ASK_AHEAD: usize = 256 << 10;
 const ASK_AGAIN: u64 = 2 << 20;
 
 impl Engine {
-    /// Fills `to` from `offset`: the state between two operations, over all pages.
-    // What the thread remembers is looked up where this is called: a program finds its own threads' memory by an address,
-    // a library, such as this crate is, by a call.
+    /// Fills `to` from `offset` with one state over all pages: no operation is half visible in it.
+    // Inlined into the caller, because thread-local memory is found by an address in a program, but
+    // by a call in a library.
     #[inline(always)]
     pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        // Nearly always that is where the bytes are. The earlier they are asked for, the more reads are
-        // under way at the same time.
+        // Nearly always the bytes are in the home file. The earlier they are requested, the more
+        // reads overlap.
         self.home.prefetch_read(offset);
         let is_done = match self.lane_at_hand() {
             Some(lane) => self.read_at_once(lane, to, offset),
@@ -49,8 +55,8 @@ impl Engine {
         if is_done { Ok(()) } else { self.read_anyhow(to, offset) }
     }
 
-    /// The same, tried once, as what the thread has read lately lets expect. `lane` is the one at hand. False: something
-    /// is not as usual.
+    /// Tries the fast path that this thread's recent reads suggest, once. `lane` is the one at
+    /// hand. On `false` the contents of `to` are unspecified.
     #[inline(always)]
     fn read_at_once(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         match lane.recent.expected() {
@@ -62,25 +68,27 @@ impl Engine {
         }
     }
 
-    /// The same, once everybody sees what this thread has written, if that is all that is in the way.
+    /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
+    /// its way.
     #[inline(never)]
     fn read_behind_own_write(&self, to: &mut [u8], offset: u64) -> bool {
-        // Else the mark is left to who can note it in the lane.
+        // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
         let Some(lane) = self.lane_behind_own_write() else { return false };
         after_own_writes();
         lane.recent.note_write(lane.reads());
         self.read_at_once(lane, to, offset)
     }
 
-    /// The same, whatever the range is and whatever is found.
+    /// Reads any range in any state: the slow path.
     #[inline(never)]
     fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
         let are_several = !is_in_page(offset, to.len());
-        // Several pages were tried as such, where the lane was at hand.
+        // If the lane was at hand, a range of several pages was already tried.
         let mut are_tried = are_several && self.lane_at_hand().is_some();
         let lane = self.lane_after_own_writes();
-        // Perhaps nothing was in the way but that the page is not at home, or that the thread has worked on another file.
+        // Perhaps the page is merely not deployed, or the thread's last operation was on another
+        // file.
         if !are_tried && let Some(at_hand) = self.lane_at_hand() {
             if self.read_either::<true>(at_hand, to, offset) {
                 return Ok(());
@@ -102,7 +110,8 @@ impl Engine {
                 drop(lane);
                 let range = offset..offset + to.len() as u64;
                 self.after_read(range.clone(), pieces, is_counted);
-                // In more pieces some are elsewhere. (Or in another chunk: those do not become known by this.)
+                // Several pieces mean that some pages are not deployed, or that the range spans
+                // chunks. Pages of a range that spans chunks are not stamped by this read.
                 if pieces == 1 && makes_known(number) {
                     self.make_all_known(range);
                 }
@@ -116,7 +125,8 @@ impl Engine {
         self.read_locked(&lane, to, offset)
     }
 
-    /// The kernel was told to read nothing ahead (`Platform::expect_random`), so a long read asks.
+    /// Requests readahead for a long read, because the kernel was told to do none
+    /// (`Platform::expect_random`).
     #[inline]
     pub(super) fn ask_ahead(&self, offset: u64, len: usize) {
         if len >= ASK_AHEAD && self.medium == Medium::PageCache {
@@ -132,8 +142,8 @@ impl Engine {
         }
     }
 
-    /// One optimistic attempt. `Ok(false)`: something changed meanwhile. `pieces` is what the
-    /// bytes were gathered from.
+    /// Makes one optimistic attempt. Returns `Ok(false)` if a version has changed meanwhile. Sets
+    /// `pieces` to the number of pieces that the bytes were gathered from.
     pub(super) fn try_read(
         &self,
         lane: &Lane,
@@ -149,18 +159,17 @@ impl Engine {
         let Some(before) = self.version_sum(&range)? else {
             return Ok(false);
         };
-        // Again, after the versions: at this moment the file is as long and the pages are as they are copied below. A
-        // length that was looked at before may be the one before a shrink, and a version the one after a write whose
-        // writer has seen the shrink.
+        // Checked again, after the versions: at this moment the file has this length, and the pages
+        // are as they are copied below. The first check may have seen the length before a shrink.
+        // The versions may then include a write by a thread that has seen the shrink.
         unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
         *pieces = self.gather(to, range.clone())?;
-        // Orders the copy before the second look: what was copied under a version is looked at
-        // after it was copied.
+        // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
     }
 
-    /// The sum of all versions under which `range` is read, or `None` while one is closed.
+    /// Returns the sum of all versions of `range`, or `None` while one of the locks is exclusive.
     fn version_sum(&self, range: &Range<u64>) -> Result<Option<u64>> {
         let mut sum = 0u64;
         for span in span::regions(range.clone()) {
@@ -172,11 +181,11 @@ impl Engine {
         Ok(Some(sum))
     }
 
-    /// Reads under the locks: for who was overtaken too often.
+    /// Reads under the locks, after all optimistic attempts have failed.
     #[cold]
     fn read_locked(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
         let range = {
-            // The regions are touched while pinned, and locked while not.
+            // Regions are loaded inside a read section, and locked outside of it.
             let _pinned = lane.pin();
             let range = self.check_range(offset, to.len() as u64)?;
             self.touch_all(range.clone())?;
@@ -184,7 +193,8 @@ impl Engine {
         };
         let plans = self.plan_range(range.clone())?;
         let _held = plan::lock_all(&plans);
-        // Under the locks: the file may have become shorter before they were taken.
+        // Checked again under the locks, because the file may have become shorter before they were
+        // taken.
         if !planted!(LengthNotCheckedAgain) {
             self.check_range(offset, to.len() as u64)?;
         }
@@ -193,12 +203,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Touches every region of the range. While pinned, after the range was checked.
+    /// Loads every region of `range`. The caller is in a read section and has checked the range.
     pub(super) fn touch_all(&self, range: Range<u64>) -> Result<()> {
         span::regions(range).try_for_each(|span| self.region(span.region).map(|_| ()))
     }
 
-    /// A plan that locks every page of `range`, whose regions were touched.
+    /// Returns a plan that locks every page of `range`. The regions are loaded.
     pub(super) fn plan_range(&self, range: Range<u64>) -> Result<Plans<'_>> {
         span::regions(range)
             .map(|span| Ok(RegionPlan::touching(self.region(span.region)?, &span)))
@@ -206,7 +216,8 @@ impl Engine {
     }
 }
 
-/// The sum of the versions of these pages and of their region, or `None` while one is closed.
+/// Returns the sum of the versions of these pages and of their region, or `None` while one of the
+/// locks is exclusive.
 #[inline]
 pub(super) fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
     let of_region = region.lock.begin()?.count();

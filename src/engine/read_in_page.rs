@@ -1,12 +1,12 @@
-//! How does a read go that lies within one page?
+//! Holds the fast path of a read within one page.
 //!
-//! The frequent case. What it costs at least is a cache miss, and a processor has several of those under way
-//! at the same time: as many as there are reads in its window of some 150 to 300 instructions. So what a read
-//! costs is how many instructions it has, loads and stores above all. Here are only those that a read needs
-//! which finds everything as usual; it is tried once. For whatever is not as usual the read begins anew in
-//! `read`, which knows what went wrong.
+//! This is the frequent case. It costs at least a cache miss. A processor overlaps the misses of
+//! all reads that fit its window of some 150 to 300 instructions. So the cost of a read is the
+//! number of its instructions, loads and stores above all. This file has only those that a read
+//! needs in the usual state, and tries once. In any other state the read begins anew in `read`,
+//! which determines the reason.
 //!
-//! Same steps as there: pin, versions, range, copy, versions.
+//! The steps are those of `read`: enter the read section, versions, range, copy, versions.
 
 use super::Engine;
 use super::at_home::makes_known;
@@ -22,22 +22,21 @@ use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
 
-/// A read of one page that has begun, and is pinned.
+/// A read of one page, in its read section.
 struct Begun<'e> {
     pinned: AtOnce<'e>,
     region: &'e RegionState,
     page: &'e PageState,
     look: Look,
-    /// Where the page's slices are valid.
+    /// The valid slot of each slice.
     validity: Validity,
 }
 
 impl Begun<'_> {
-    /// Ends it. Whether what was copied meanwhile is a state.
+    /// Ends the read. Returns `true` if the copy made meanwhile is consistent.
     #[inline(always)]
     fn end(self, lane: &Lane) -> bool {
-        // Orders the copy before the second look: what was copied under a version is looked at
-        // after it was copied.
+        // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         let is_state = self.look.is_still(&self.region.lock, &self.page.lock);
         if is_state {
@@ -50,13 +49,13 @@ impl Begun<'_> {
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, if everything is as usual: the bytes lie in one page that is at home as a whole, and
-    /// nobody changes it. What is most frequent. `lane` is the one [at hand](Self::lane_at_hand). False: something is
-    /// not, and `to` is whatever it is.
+    /// Fills `to` from `offset`, if the bytes lie in one page that is deployed and not locked
+    /// exclusively. This is the most frequent case. `lane` is the result of
+    /// [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are unspecified.
     #[inline(never)]
     pub(super) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let Some(begun) = self.begin_in_page(lane, to.len(), offset) else { return false };
-        // The page as a whole: then it does not matter which slices they are.
+        // The whole page must be deployed. Then it does not matter which slices are read.
         let is_copied = (begun.validity == Validity(0) || planted!(AwayTakenForHome))
             && (begun.region.home_is_loadable() || planted!(HoleReadAtOnce))
             && self.home.copy_out_in_page(to, offset);
@@ -68,9 +67,12 @@ impl Engine {
         is_done
     }
 
-    /// The same, where the bytes may lie on one side or the other, or, if it `MAY_BE_BOTH`, on both: else that is left to
-    /// the general way. What lies in several pages is [read so](Self::read_several).
-    // Two functions of few values at a time, which call nothing but at the end: what is saved is a store, and a load.
+    /// Fills `to` from `offset`, with each byte from its valid slot. With `MAY_BE_BOTH` the valid
+    /// slots may be mixed; without it, mixed bytes are left to the slow path. A range of several
+    /// pages goes to [`read_several`](Self::read_several). On `false` the contents of `to` are
+    /// unspecified.
+    // Two instances with few values at a time, which call nothing before their end. That saves a
+    // store and a load.
     #[inline(never)]
     pub(super) fn read_either<const MAY_BE_BOTH: bool>(
         &self,
@@ -82,14 +84,16 @@ impl Engine {
         if !is_in_page(offset, len) {
             return self.read_several(lane, to, offset);
         }
-        // The home slot was asked for. Which of the two it is will be known when the page's state is here.
+        // The home slot is already prefetched. Which slot is valid is known only once the page's
+        // state is loaded.
         self.reflection.prefetch_read(layout::reflection(offset));
         let pinned = lane.pin_at_once();
-        // Here, where the addresses are at hand, and before the look at the length: who cuts off lets everybody see the
-        // new length, and then waits for whoever is pinned, before it lets go of what was backed.
+        // The bounds are checked here, where the addresses are at hand, and before the length is
+        // checked. A shrink first publishes the new length. Then it waits for all read sections,
+        // and only then it reduces `backed`.
         let Some(filling) = slots.to_fill(to) else { return pinned.has_not_read() };
         let Some(begun) = self.begin_pinned(pinned, len, offset) else { return false };
-        // (Of no bytes they are one slice or all. Nothing will be loaded.)
+        // For an empty range this is one slice or all of them, and nothing is loaded.
         let slices = Slices::first(slices_of(offset, len));
         let sides = begun.validity.bits_from(offset);
         let there = Slices(sides).and(slices);
@@ -101,19 +105,23 @@ impl Engine {
             lane.recent.note_both(true);
             return begun.pinned.has_not_read();
         }
-        // A valid slot of the reflection file was written, so it is allocated; of what is at home, all is loadable or
-        // nothing. (As words, since two conditions would become two branches, one of which hangs on the side.)
+        // A valid reflection slot was written, so it is allocated. The home slots are either all
+        // loadable or none. Combined as words, since two conditions would become two branches, one
+        // of which depends on the side.
         let loadable = if planted!(HoleReadAtOnce) { 1 } else { begun.region.home_loadable() };
         if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0 {
             return begun.pinned.has_not_read();
         }
-        // Where some are on both, whole lines are each taken from their side, wherever they all are: that no processor
-        // foresees, either. (Of others the ends are copied by themselves, which takes longer than a wrong guess.)
+        // With `MAY_BE_BOTH` a range of whole lines is copied line by line, each line from its
+        // side, even if it is uniform. No branch can predict which ranges are mixed. A range of
+        // partial lines is copied so only if it is mixed: its ends are copied separately, which
+        // takes longer than a misprediction.
         let are_lines = (offset as usize | len).is_multiple_of(SLICE);
         if !MAY_BE_BOTH || are_on_one && !are_lines {
-            // Where pages lie on both sides, no processor foresees on which one the next is, and with a branch it is
-            // wrong every other time: then it has begun reads for nothing and begins them again, one by one. So the
-            // slot is selected, not jumped for: that waits for the page's state, and the reads behind it do not.
+            // If pages lie on either side, a branch on the side is mispredicted every other time.
+            // The processor then drops the reads that it has begun ahead, and restarts them one by
+            // one. So the slot is selected without a branch. The copy waits for the page's state,
+            // but later reads do not.
             filling.fill_from_one(there == slices && !planted!(AwayReadAtHome));
         } else {
             filling.fill_from_sides(if planted!(PiecesReadAtHome) { 0 } else { sides });
@@ -125,7 +133,8 @@ impl Engine {
         !is_counted(lane, number) || self.count_other_page(lane, offset)
     }
 
-    /// Counts the read, be it of no bytes, if it begins in another page than the one that was counted last. True.
+    /// Counts the read if it begins in another page than the read counted last. Also counts empty
+    /// reads. Always returns `true`.
     #[cold]
     #[inline(never)]
     fn count_other_page(&self, lane: &Lane, offset: u64) -> bool {
@@ -136,7 +145,8 @@ impl Engine {
         true
     }
 
-    /// Pins, and looks at everything that a read of `len` bytes of one page stands on.
+    /// Enters a read section and checks everything that a read of `len` bytes of one page relies
+    /// on.
     #[inline(always)]
     fn begin_in_page<'e>(&'e self, lane: &'e Lane, len: usize, offset: u64) -> Option<Begun<'e>> {
         if !is_in_page(offset, len) {
@@ -145,7 +155,7 @@ impl Engine {
         self.begin_pinned(lane.pin_at_once(), len, offset)
     }
 
-    /// The same, pinned.
+    /// Checks everything that a read of `len` bytes relies on, in the read section of `pinned`.
     #[inline(always)]
     fn begin_pinned<'e>(
         &'e self,
@@ -153,8 +163,8 @@ impl Engine {
         len: usize,
         offset: u64,
     ) -> Option<Begun<'e>> {
-        // The last byte, which is in the same page. (Of no bytes it is the one before: they may begin where
-        // the file ends.)
+        // The last byte, which is in the same page. For an empty range it is the byte before: an
+        // empty range may begin at the end of the file.
         let last = offset.wrapping_add(len as u64).wrapping_sub(1);
         let first_len = if planted!(InPageLengthFirst) { self.len() } else { 0 };
         let page = PageIndex::of(offset);
@@ -162,8 +172,8 @@ impl Engine {
         let place = page.in_region();
         let page = &region.pages[place];
         let look = Look::begin(&region.lock, &page.lock)?;
-        // After the versions: a length that was looked at before may be the one before a shrink, and a version the one
-        // after a write whose writer has seen the shrink.
+        // Checked after the versions are loaded. An earlier check may have seen the length before a
+        // shrink. The versions may then include a write by a thread that has seen the shrink.
         let file_len = if planted!(InPageLengthFirst) { first_len } else { self.len() };
         if last >= file_len {
             return None;
@@ -193,12 +203,12 @@ mod tests {
             engine.lane_at_hand().is_some_and(|lane| engine.read_home(lane, &mut to, offset))
         };
         let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
-        // Twice: both slots are there, and everything is at home.
+        // Written twice, so that both slots are allocated and every page is deployed.
         for _ in 0..2 {
             file.write_at(&data, 0).expect("a write");
         }
         assert!(!at_once(1, 0), "this thread has published something");
-        // Of each region it is noted with the first read that its chunk may be loaded.
+        // The first read of each region notes that its chunk is loadable.
         let mut read = vec![0; data.len()];
         file.read_at(&mut read, 0).expect("a read");
         assert!(read == data && file.stats().reads == 1);
@@ -215,7 +225,7 @@ mod tests {
         assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
         assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
 
-        // Of page 1, slices 0 and 1 are away then.
+        // Now slices 0 and 1 of page 1 are valid in the reflection file.
         file.write_at(&[7; 128], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
         assert!(short(64, 0) && !short(64, 4096 + 128), "not the whole page is at home");
@@ -227,7 +237,7 @@ mod tests {
         let asks =
             engine.lane_at_hand().is_some_and(|lane| lane.recent.expected() != Expected::AtHome);
         assert!(asks, "both slots are asked for now");
-        // Who expects all bytes on one side reads what is on one, whichever it is, and refuses what is on both.
+        // A read that expects a uniform page accepts either side, and refuses mixed bytes.
         let on_one = |to: &mut [u8], offset: u64| {
             let lane = engine.lane_at_hand().expect("nothing was published");
             engine.read_either::<false>(lane, to, offset)
@@ -244,10 +254,10 @@ mod tests {
             !at_once(1, u64::MAX) && !at_once(0, u64::MAX),
             "nor are they where there are none"
         );
-        // In as many pieces as can be.
+        // As fragmented as a page can be.
         let slices: Vec<_> = (2..64).step_by(2).map(|slice| slice * 64).collect();
         slices.iter().for_each(|&at| expected[at as usize..][..64].fill(7));
-        // All in one operation, which is no store.
+        // All in one operation, so that none becomes a direct store.
         let parts: Vec<(u64, &[u8])> = slices.iter().map(|at| (4096 + at, &[7; 64][..])).collect();
         file.write_many(&parts).expect("a write");
         file.load::<u8>(0).expect("a read");
@@ -259,7 +269,7 @@ mod tests {
             assert!(at_once && read[..len] == expected[start..start + len], "{len} from {start}");
         }
         assert_eq!(file.stats().deployments, 0);
-        // Most of it on the other side.
+        // Most of the page is valid in the reflection file.
         file.deploy(4096..8192).expect("a deployment");
         file.write_at(&[8; 4032], 4096).expect("a write");
         file.load::<u8>(0).expect("a read");
@@ -285,7 +295,7 @@ mod tests {
         assert!(!at_once(1, 0) && file.load::<u8>(0).is_err());
     }
 
-    /// What lies in a hole is read through the file; once the hole is filled, at once.
+    /// A hole is read through the file. Once it is filled, the fast path reads it.
     #[test]
     fn holes_are_not_loaded_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -307,7 +317,7 @@ mod tests {
             assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
         }
         assert!(!at_once(2 << 20) && !short(2 << 20));
-        // What is written once lies in the reflection file, and around it is a hole.
+        // The first write goes to the reflection file, and the home slots around stay a hole.
         file.store(2 << 20, &1u64).expect("a store");
         assert_eq!(file.load::<u64>(0).expect("a load"), 0);
         assert!(long_at_once(8, 2 << 20) && !long_at_once(8, (2 << 20) + 64));
@@ -315,7 +325,7 @@ mod tests {
         file.store(2 << 20, &1u64).expect("a store");
         assert_eq!(file.load::<u64>(2 << 20).expect("a load"), 1);
         assert!(at_once(2 << 20));
-        // What is cut off and comes back is a hole again.
+        // A range that was truncated and comes back is a hole again.
         file.set_len(1 << 20).expect("shorter");
         file.set_len(4 << 20).expect("longer");
         assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);

@@ -1,8 +1,8 @@
-//! How does a read go of several pages of one region that lie on one side?
+//! Holds the fast path of a read of several pages of one region that are uniform, all on one side.
 //!
-//! What was written as one, a block of a database as a rule, lies on one side as a whole and is read as one. Of such
-//! pages nothing has to be put together: versions, side, copy, versions. It is tried once; for whatever is not as usual
-//! the read begins anew in `read`, which knows what went wrong.
+//! A block that was written as one, as a rule by a database, lies on one side and is read as one.
+//! No pieces need to be gathered: versions, side, copy, versions. The path is tried once. In any
+//! other state the read begins anew in `read`, which determines the reason.
 //!
 //! May import what `read` may.
 
@@ -21,17 +21,18 @@ use crate::primitive::{Ordering, fence};
 use crate::units::PageIndex;
 use std::ops::Range;
 
-/// The versions that pages of one region, and the region, had when a read of them began.
+/// The sum of the versions of a region and some of its pages at the start of a read.
 pub(super) struct Versions(u64);
 
 impl Versions {
-    /// Of these pages, or `None` while one of them is closed.
+    /// Returns the sum for these pages, or `None` while one of the locks is exclusive.
     #[inline(always)]
     pub fn begin(region: &RegionState, pages: Range<usize>) -> Option<Self> {
         version_sum_of(region, pages).map(Versions)
     }
 
-    /// Whether they are still the same. The caller has put an acquire fence between its reads and this call.
+    /// Returns `true` if no version has changed. The caller has put an acquire fence between its
+    /// reads and this call.
     #[inline(always)]
     pub fn are_still(&self, region: &RegionState, pages: Range<usize>) -> bool {
         version_sum_of(region, pages) == Some(self.0) || planted!(SeveralNotLookedAtAgain)
@@ -39,8 +40,9 @@ impl Versions {
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, where that is more than one page, if everything is as usual. `lane` is the one
-    /// [at hand](Self::lane_at_hand). False: something is not, and `to` is whatever it is.
+    /// Fills `to` from `offset` by a fast path for several pages, if one applies. `lane` is the
+    /// result of [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are
+    /// unspecified.
     #[inline(never)]
     pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         self.ask_ahead(offset, to.len());
@@ -48,16 +50,17 @@ impl Engine {
             Expected::AtHome => {
                 self.read_all_known(lane, to, offset) || self.read_in_region(lane, to, offset)
             }
-            // Where pages are written now and then, few of them are known to be at home.
+            // Pages that are written now and then are seldom stamped.
             Expected::OnOneSide => {
                 self.read_in_region(lane, to, offset) || self.read_all_known(lane, to, offset)
             }
-            // That is left to the general way, which notes when it finds them in one piece again.
+            // The slow path reads mixed pages, and notes when they are uniform again.
             Expected::OnBothSides => self.read_all_known(lane, to, offset),
         }
     }
 
-    /// The same, of pages of one region that are all valid on one side.
+    /// Fills `to` from `offset` in one copy, if the range lies in one region and all its pages are
+    /// uniform on one side. On `false` the contents of `to` are unspecified.
     pub(super) fn read_in_region(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);
         let Some(end) = end.filter(|end| *end > offset) else { return false };
@@ -66,7 +69,8 @@ impl Engine {
             return false;
         }
         let pages = first.in_region()..last.in_region() + 1;
-        // The home slot was asked for. Which of the two it is will be known when the pages' states are here.
+        // The home slot is already prefetched. Which slot is valid is known only once the pages'
+        // states are loaded.
         self.reflection.prefetch_read(layout::reflection(offset));
         let pinned = lane.pin_at_once();
         let first_len = if planted!(SeveralLengthFirst) { self.len() } else { 0 };
@@ -76,13 +80,13 @@ impl Engine {
         let Some(seen) = Versions::begin(region, pages.clone()) else {
             return pinned.has_not_read();
         };
-        // After the versions, as in `read_in_page`.
+        // Checked after the versions, as in `read_in_page`.
         let file_len = if planted!(SeveralLengthFirst) { first_len } else { self.len() };
         if end > file_len {
             return pinned.has_not_read();
         }
         let Some(side) = region.valid_side(pages.clone()) else {
-            // (That they are on both is for the general way to note, which sees in how many pieces.)
+            // Mixed pages are noted by the slow path, which counts the pieces.
             lane.recent.note_away(true);
             return pinned.has_not_read();
         };
@@ -90,7 +94,7 @@ impl Engine {
         let side = if planted!(SeveralReadAtHome) { Side::Home } else { side };
         let is_home = side == Side::Home;
         lane.recent.note_away(!is_home);
-        // A valid slot of the reflection file was written, so it is allocated.
+        // A valid reflection slot was written, so it is allocated.
         if is_home && !region.home_is_loadable() && !planted!(HoleOfSeveralRead) {
             return pinned.has_not_read();
         }
@@ -98,7 +102,7 @@ impl Engine {
         if !file.try_copy_out(to, at) {
             return pinned.has_not_read();
         }
-        // Orders the copy before the second look: what was copied under a version is looked at after it was copied.
+        // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         if !seen.are_still(region, pages) {
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -125,7 +129,7 @@ mod tests {
     const LEN: u64 = 4 << 20;
     const BLOCK: usize = 2 * PAGE;
 
-    /// Of which every byte is `fill`, at home.
+    /// Opens a pair in which every byte of the first half is `fill` and every page is deployed.
     fn file(folder: &std::path::Path, fill: u8) -> AtomicMappedFile {
         let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
         let file = options.open(folder.join("state.dat")).expect("a pair");
@@ -135,9 +139,9 @@ mod tests {
         file
     }
 
-    /// Whether it is read at once, and as expected.
+    /// Returns `true` if the fast path reads the range, which must then hold `expected`.
     fn at_once(file: &AtomicMappedFile, offset: u64, expected: &[u8]) -> bool {
-        // What this thread has published is seen by everybody.
+        // Fences this thread's own writes.
         file.load::<u8>(LEN / 4).expect("a read");
         let mut to = vec![0xee; expected.len()];
         let engine = file.engine();
@@ -206,7 +210,7 @@ mod tests {
             while !is_done.load(Ordering::SeqCst) {
                 let engine = file.engine();
                 let Some(lane) = engine.lane_at_hand() else {
-                    // The thread has brought something home.
+                    // The thread has deployed a page.
                     file.load::<u8>(0).expect("a read");
                     continue;
                 };

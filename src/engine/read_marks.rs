@@ -1,18 +1,20 @@
-//! Holds what a transaction has read, and the checks that all of it is of one state.
+//! Holds the read set of a transaction, and the checks that all of it is of one state.
 //!
-//! A mark is a page with the versions that a read has seen. The file's length is read as well: a read that succeeds says
-//! that the file reaches at least so far, and an [`Error::OutOfRange`] says exactly how long it is. The length is checked
-//! by its value: at the moment of a check all versions and the length are as the transaction has seen them. (A page that
-//! a shrink has cut off has a new version before the file grows again.)
+//! An entry is a page with the versions that a read has seen. The file's length belongs to the read
+//! set as well. A read that succeeds says that the file reaches at least to its end, and an
+//! [`Error::OutOfRange`] says exactly how long it is. The length is checked by its value: at the
+//! moment of a check all versions and the length are as the transaction has seen them. A page that
+//! was truncated has a new version before the file grows again.
 //!
-//! After each read the transaction's other reads are checked. A few marks are looked at one by one. The pages of many
-//! are *watched* instead: their bits in their region send a writer the long way round (`at_home`), and there it counts
-//! that it changes a watched page. While the count stays, nothing that is watched has changed: a read looks at one word.
+//! After each read, the earlier entries are validated. Up to `FEW` entries are validated one by
+//! one. The pages of a larger read set are *watched* instead. Their bits in their region send a
+//! writer to a slow path (`at_home`), where it counts that it changes a watched page. While that
+//! count stays, no watched page has changed: a read loads one word.
 //!
 //! Invariants:
-//! - a writer looks at the bits under the page's lock, before it changes what readers see;
-//! - a mark is watched by a reader that has set the bits, has found the page and its region free after that, has found the
-//!   bits still set after that, and the versions as they were.
+//! - a writer checks the bits under the page's lock, before it changes what readers see;
+//! - an entry is watched by a reader that has set the bits, and has then found the page and its
+//!   region free. After that it has found the bits still set, and the versions unchanged.
 //!
 //! May import what `read` may.
 
@@ -28,10 +30,10 @@ use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::units::PageIndex;
 
-/// Marks up to this number are looked at one by one after each read.
+/// Up to this number of entries are validated one by one after each read.
 const FEW: usize = if cfg!(shuttle) { 1 } else { 32 };
 
-/// A page that a transaction has read, and the versions under which.
+/// An entry of the read set: a page, and the versions under which it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadMark {
     pub page: PageIndex,
@@ -39,19 +41,19 @@ pub(crate) struct ReadMark {
     page_version: Version,
 }
 
-/// What a transaction was told about the file's length, in bytes.
+/// What a transaction has been told about the file's length, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Told {
-    /// The file reaches to here: the end of the furthest read.
+    /// The end of the furthest read: the file reaches at least to here.
     at_least: u64,
-    /// A write was accepted that ends here.
+    /// The furthest end of an accepted write.
     writes_to: u64,
     /// The length that an error has named.
     exactly: Option<u64>,
 }
 
 impl Told {
-    /// Returns whether a file of `len` bytes is as the transaction's reads were told.
+    /// Returns `true` if a file of `len` bytes agrees with what the reads were told.
     fn holds(&self, len: u64) -> bool {
         let is_long_enough = self.at_least <= len || planted!(CutMarksHold);
         let is_exact = self.exactly.is_none_or(|told| told == len);
@@ -59,61 +61,62 @@ impl Told {
     }
 }
 
-/// Everything that a transaction has read.
+/// The read set of a transaction.
 #[derive(Default, Debug)]
 pub(crate) struct ReadMarks {
     pages: Vec<ReadMark>,
     told: Told,
-    /// The length when everything was found as it was read, the last time.
+    /// The file's length when the whole read set was last found valid.
     seen_len: u64,
-    /// How often watched pages had been changed when all marks were found watched and as they were.
+    /// The count of changes of watched pages when all entries were last found watched and valid.
     watched_at: Option<u64>,
 }
 
 impl ReadMarks {
-    /// Number of marks: one a page and read.
+    /// Returns the number of entries. Each read adds one for each of its pages.
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Returns whether nothing was read, and nothing was told about the length.
+    /// Returns `true` if nothing was read, and nothing was told about the length.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.told.at_least == 0 && self.told.exactly.is_none()
     }
 
-    /// The marks.
+    /// Returns the entries.
     pub fn pages(&self) -> &[ReadMark] {
         &self.pages
     }
 
-    /// Returns whether an error has named the length.
+    /// Returns `true` if an error has named the length.
     pub fn was_told_length(&self) -> bool {
         self.told.exactly.is_some()
     }
 
-    /// Returns whether a file of `len` bytes is as the reads were told.
+    /// Returns `true` if a file of `len` bytes agrees with what the reads were told.
     pub fn told_holds(&self, len: u64) -> bool {
         self.told.holds(len)
     }
 
-    /// Returns whether a file of `len` bytes is as reads and writes were told.
+    /// Returns `true` if a file of `len` bytes agrees with what reads and writes were told.
     pub fn told_holds_for_all(&self, len: u64) -> bool {
         self.told.holds(len) && self.told.writes_to <= len
     }
 }
 
-/// Counts the changes of watched pages.
+/// The count of changes of watched pages.
 #[derive(Debug)]
 pub struct Watched(AtomicU64);
 
 impl Watched {
-    /// None.
+    /// Creates a count of zero.
     pub fn new() -> Self {
         Watched(AtomicU64::new(0))
     }
 
-    /// A watched page is about to change. By a writer that holds its lock: who sees the change sees the count.
+    /// Counts a change of a watched page that is about to happen. The caller holds the page's lock,
+    /// so a thread that sees the change also sees the count.
     pub fn note_change(&self) {
         unless!(WatchedNotCounted, self.0.fetch_add(1, Ordering::SeqCst));
     }
@@ -124,10 +127,10 @@ impl Watched {
 }
 
 impl Engine {
-    /// Fills `to` from `offset` and adds the pages' versions to `marks`. `Ok(false)`: what `marks` held before does not
-    /// hold any more, so the two reads are not of one state.
+    /// Fills `to` from `offset` and adds the pages' versions to `marks`. Returns `Ok(false)` if the
+    /// earlier entries do not hold any more: then the reads are not of one state.
     ///
-    /// An [`Error::OutOfRange`] is noted as what was told about the length.
+    /// Records the length that an [`Error::OutOfRange`] names in `marks`.
     pub fn read_marked(&self, to: &mut [u8], offset: u64, marks: &mut ReadMarks) -> Result<bool> {
         self.check_usable()?;
         let known = marks.pages.len();
@@ -158,7 +161,8 @@ impl Engine {
         Ok(false)
     }
 
-    /// Fills `to` and appends the pages' marks. Returns the length of the state that was read.
+    /// Fills `to` and appends an entry for each page. Returns the length of the state that was
+    /// read, or `None` if a version has changed meanwhile.
     fn try_read_marked(
         &self,
         lane: &Lane,
@@ -179,21 +183,21 @@ impl Engine {
             };
             marks.pages.push(ReadMark { page: span.page, region_version, page_version });
         }
-        // After the versions, as in `try_read`.
+        // Checked after the versions, as in `try_read`.
         let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
         if range.end > len {
-            // An error, unless the file has grown again.
+            // Returns an error, unless the file has grown again.
             return self.check_range(offset, to.len() as u64).map(|_| None);
         }
         self.gather(to, range)?;
-        // As in `try_read`: the second look comes after the copy.
+        // As in `try_read`: orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         let holds = self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
         Ok(holds.then_some(len))
     }
 
-    /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction. `Ok(false)`: what `marks`
-    /// held before does not hold any more.
+    /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction.
+    /// Returns `Ok(false)` if the earlier entries of `marks` do not hold any more.
     pub fn check_write_marked(&self, offset: u64, len: u64, marks: &mut ReadMarks) -> Result<bool> {
         let file_len = self.len();
         let end = match offset.checked_add(len) {
@@ -204,7 +208,8 @@ impl Engine {
             },
         };
         marks.told.writes_to = marks.told.writes_to.max(end);
-        // That a file reaches so far which did not when the transaction read is something new, of a later state.
+        // If the write ends past the length that the reads have seen, the file has grown since. The
+        // reads must hold in that later state as well.
         if end > marks.seen_len && !marks.is_empty() {
             self.all_hold(marks, marks.pages.len(), file_len)
         } else {
@@ -212,20 +217,22 @@ impl Engine {
         }
     }
 
-    /// Notes a length that an error names, and hands the error on, if all that was read before is of the same state.
+    /// Records the length that `error` names. Returns the error if all earlier reads are of the
+    /// same state, and `Ok(false)` otherwise.
     fn note_told(&self, marks: &mut ReadMarks, error: Error) -> Result<bool> {
         let Error::OutOfRange { file_len, .. } = &error else { return Err(error) };
         let before = marks.told.exactly.replace(*file_len);
         let is_other = before.is_some_and(|before| before != *file_len);
-        // The length is looked at once more there, before the versions.
+        // `marks_hold` loads the length once more, before the versions.
         if (is_other && !planted!(ToldLengthHolds)) || !self.marks_hold(marks)? {
             return Ok(false);
         }
         Err(error)
     }
 
-    /// Returns whether the first `known` marks still hold, and what was told. The other marks, of the last read, have held
-    /// when the file was `len` bytes long: so all of it is of that moment.
+    /// Returns `true` if the first `known` entries and all lengths still hold. The other entries,
+    /// of the last read, held when the file was `len` bytes long. So the whole read set is valid at
+    /// that moment.
     fn all_hold(&self, marks: &mut ReadMarks, known: usize, len: u64) -> Result<bool> {
         if planted!(EarlierMarksNotChecked) {
             return Ok(true);
@@ -237,21 +244,22 @@ impl Engine {
         if marks.pages.len() <= FEW {
             return self.pages_hold(&marks.pages[..known]);
         }
-        // While the count stays, every mark has been as it is since it was watched.
+        // While the count stays, no entry has changed since it was watched.
         if let Some(watched_at) = marks.watched_at
             && self.watch(&marks.pages[known..])?
             && self.watched.count() == watched_at
         {
             return Ok(true);
         }
-        // Before the look at the marks: what is counted after is looked at again.
+        // Loaded before the entries are validated: a change that is counted later is validated
+        // again.
         let count = self.watched.count();
         let are_watched = self.watch(&marks.pages)?;
         marks.watched_at = are_watched.then_some(count);
         self.pages_hold(&marks.pages[..known])
     }
 
-    /// Watches the pages of `marks`. Returns whether all of them are watched and as they were.
+    /// Watches the pages of `marks`. Returns `true` if all of them are watched and unchanged.
     fn watch(&self, marks: &[ReadMark]) -> Result<bool> {
         let mut are_all = true;
         for mark in marks {
@@ -260,24 +268,27 @@ impl Engine {
             if !region.is_watched(place) {
                 region.set_watched(place);
             }
-            // Sequentially consistent, as the steps before and as a writer's: it takes the lock and then looks at the
-            // bits. So it sees them, or its lock is seen here.
+            // Sequentially consistent, as are setting the bits and a writer's steps. A writer takes
+            // the lock and then checks the bits. So either it sees the bits, or its lock is seen
+            // here.
             let page = &region.pages[place].lock;
             let is_free = !region.lock.is_held() && !page.is_held() || planted!(HeldPageWatched);
-            // A holder that has let go may have cleared the bits.
+            // A lock holder that has released the page by now may have cleared the bits.
             are_all &= is_free && region.is_watched(place) && mark.holds(region);
         }
         Ok(are_all)
     }
 
-    /// Returns whether the length and all pages are as they were read and told. The length is looked at first: at that
-    /// moment the pages are as they were read, if their versions are so after it.
+    /// Returns `true` if the length and all pages are as they were read and told. The length is
+    /// loaded first. If the versions are valid after that, the pages were unchanged at the moment
+    /// of that load.
     pub fn marks_hold(&self, marks: &ReadMarks) -> Result<bool> {
         let len = self.len();
         Ok(marks.told_holds_for_all(len) && self.pages_hold(&marks.pages)?)
     }
 
-    /// Returns whether a page that was read has changed, and is one that `is_own` names.
+    /// Returns `true` if a page of the read set has changed, and is one for which `is_own` returns
+    /// `true`.
     pub fn any_changed(
         &self,
         marks: &ReadMarks,
@@ -302,13 +313,13 @@ impl Engine {
 }
 
 impl ReadMark {
-    /// Whether the page is as it was read, for who holds its lock.
+    /// Returns `true` if the page is unchanged. The caller holds its lock.
     pub(super) fn holds_for_holder(&self, region: &RegionState) -> bool {
         region.lock.is_still_for_holder(self.region_version)
             && region.pages[self.page.in_region()].lock.is_still_for_holder(self.page_version)
     }
 
-    /// Whether the page is as it was read, and not about to be changed this moment.
+    /// Returns `true` if the page is unchanged, and not locked exclusively.
     pub(super) fn holds(&self, region: &RegionState) -> bool {
         region.lock.is_still(self.region_version)
             && region.pages[self.page.in_region()].lock.is_still(self.page_version)
@@ -333,7 +344,7 @@ mod tests {
         engine.read_marked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
     }
 
-    /// A writer that has looked at the bits before they were set does not count its change.
+    /// A writer that has checked the bits before they were set does not count its change.
     #[test]
     fn a_page_that_a_writer_holds_is_not_watched() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -350,7 +361,7 @@ mod tests {
         assert!(!read(engine, 0, &mut marks), "it has changed");
     }
 
-    /// While nothing is changed, the marks are gone through once.
+    /// While nothing changes, the entries are validated one by one only once.
     #[test]
     fn many_marks_are_gone_through_once() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -358,7 +369,7 @@ mod tests {
         let (engine, mut marks) = (file.engine(), ReadMarks::default());
         (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
         assert_eq!(marks.watched_at, Some(engine.watched.count()));
-        // What is not watched may change: this transaction looks at no mark for it.
+        // A page that is not watched may change: this transaction validates no entry because of it.
         file.store(200 * PAGE as u64, &1u64).expect("a store");
         assert_eq!(marks.watched_at, Some(engine.watched.count()));
         file.store(5 * PAGE as u64, &1u64).expect("a store");
@@ -366,7 +377,7 @@ mod tests {
         assert!(!read(engine, 0, &mut marks));
     }
 
-    /// A transaction that has ended leaves its bits behind. The next writer takes them away, once.
+    /// A transaction that has ended leaves its bits behind. The next writer clears them, once.
     #[test]
     fn a_watch_ends_with_the_first_write() {
         let folder = tempfile::tempdir().expect("a folder");

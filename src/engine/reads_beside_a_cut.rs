@@ -1,8 +1,10 @@
-//! Tests: a read pauses right after its look at the length, and a shrink goes by.
+//! Holds tests in which a read pauses right after it has loaded the length, while another thread
+//! shrinks the file.
 //!
-//! Meanwhile the file becomes shorter, and a writer that has seen the new length writes to the part that stays. The
-//! shrink cannot clean up before the reader has unpinned its lane: the old bytes past the new end are there still.
-//! A read that returns them together with what the writer wrote has returned a state that never was.
+//! During the pause the file becomes shorter. Then a writer that has seen the new length writes to
+//! the part that stays. The shrink cannot finish its truncation before the reader leaves its read
+//! section. So the old bytes past the new end are still there. A read that returns them together
+//! with the writer's bytes has returned a state that never existed.
 
 use super::Engine;
 use super::pause;
@@ -15,7 +17,8 @@ const OLD: u8 = 1;
 const NEW: u8 = 2;
 const LEN: u64 = 4 * REGION as u64;
 
-/// Every byte is `OLD`, all regions are touched, and this thread has published nothing.
+/// Opens a pair in which every byte is `OLD` and all regions are loaded. This thread has no
+/// unfenced publication.
 fn file(folder: &std::path::Path) -> AtomicMappedFile {
     let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
     let file = options.open(folder.join("state.dat")).expect("a pair");
@@ -27,8 +30,9 @@ fn file(folder: &std::path::Path) -> AtomicMappedFile {
     file
 }
 
-/// Lets `read` fill `len` bytes from `offset` and pause after its first look at the length; the file's new end lies
-/// `len - cut` bytes behind `offset`. Fails if the read returns `NEW` in front of `OLD` bytes past the new end.
+/// Lets `read` fill `len` bytes from `offset`, and pauses it after it first loads the length.
+/// During the pause the file shrinks to `len - cut` bytes past `offset`. Fails if the read returns
+/// `NEW` bytes together with `OLD` bytes past the new end.
 fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u8]) -> bool) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path());
@@ -39,7 +43,7 @@ fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u
         let shrinker = scope.spawn({
             let file = &file;
             move || {
-                // No pause: the read asked for no length.
+                // There is no pause if the read loaded no length.
                 let Ok(()) = has_paused.recv() else { return };
                 std::thread::scope(|scope| {
                     scope.spawn(|| file.set_len(new_len).expect("shorter"));

@@ -1,53 +1,58 @@
-//! What has this thread done lately? Guesses, for who decides whether to ask for lines ahead.
+//! Holds per-thread predictors: recently written pages, and where recent reads and writes found
+//! their valid slots.
 //!
-//! Owns: for each lane a few tags, direct-mapped, of pages that were written, for how long reads expect bytes
-//! away from home, or on both sides, and how many there were before the last write. Nothing depends on them but time: a wrong guess
-//! costs a request that was not needed, a miss that was not hidden, or a page that came home early or late. May import
-//! `bitmap`, `units`.
+//! Owns, for each lane:
+//! - direct-mapped tags of pages that were written lately;
+//! - whether recent reads found bytes in the reflection file, or mixed;
+//! - the number of reads before the last write.
+//!
+//! A wrong prediction costs time, never correctness: a needless prefetch, a miss that is not
+//! hidden, or a deployment too early or too late. May import `bitmap`, `units`.
 
 use crate::bitmap::Side;
 use crate::units::PageIndex;
-// Not modelled: nothing but time depends on it.
+// Plain atomics, invisible to the models: they affect time only.
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-/// About as many pages as the processor's second-level TLB holds, with both slots of each, their words and
-/// what DRAM knows of them.
+/// Number of tags. The second-level TLB covers about this number of pages, with both slots of each,
+/// their words and their state in DRAM.
 const TAGS: usize = 512;
 
-/// Where the bytes of a read may be.
+/// Where a read is likely to find its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
-    /// At home.
+    /// In the home file.
     AtHome,
-    /// On one side or the other.
+    /// On one side, home or reflection.
     OnOneSide,
-    /// On both.
+    /// On both sides.
     OnBothSides,
 }
 
-/// What was done lately.
+/// The predictors of one lane.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recent {
-    /// Which of the last 16 reads that looked for it have found bytes away from home, the last one in the lowest bit.
+    /// History of the last 16 reads that noted it: bit set = bytes in the reflection file. The last
+    /// read is the lowest bit.
     away: AtomicU16,
-    /// Which of the last 16 reads that looked for it have found bytes on both sides.
+    /// History of the last 16 reads that noted it: bit set = mixed bytes.
     both: AtomicU16,
-    /// Whether what one instruction stored last went away from home.
+    /// `true` if the last direct store went to the reflection file.
     stored_away: AtomicBool,
-    /// How many reads there were before the last write.
+    /// Number of reads before the last write.
     before_write: AtomicU64,
-    /// Page index + 1 of the read that was counted last.
+    /// Index + 1 of the page of the read that was counted last.
     counted: AtomicU64,
     written: [AtomicU16; TAGS],
 }
 
 impl Recent {
-    /// So many bytes at its beginning are used most.
+    /// Number of bytes at the start of this type that are used most.
     #[cfg(not(any(loom, shuttle)))]
     pub const USED_MOST: usize = std::mem::offset_of!(Recent, counted);
 
-    /// Nothing yet.
+    /// Creates predictors with an empty history.
     pub fn new() -> Self {
         Recent {
             away: AtomicU16::new(0),
@@ -59,10 +64,11 @@ impl Recent {
         }
     }
 
-    /// Where a read is to expect its bytes.
+    /// Returns where the next read is likely to find its bytes.
     #[inline(always)]
     pub fn expected(&self) -> Expected {
-        // First this one: only some reads look for bytes on both sides, and say so when there are none any more.
+        // `away` is checked first. Only some reads look for mixed bytes, and only those note when
+        // there are none any more.
         if self.away.load(Ordering::Relaxed) == 0 {
             Expected::AtHome
         } else if self.both.load(Ordering::Relaxed) == 0 {
@@ -72,28 +78,28 @@ impl Recent {
         }
     }
 
-    /// Notes whether a read has found bytes away from home. (Without a branch: where some are away, nobody foresees
-    /// which.)
+    /// Notes whether a read has found bytes in the reflection file. There is no branch, because it
+    /// could not be predicted.
     #[inline(always)]
     pub fn note_away(&self, away: bool) {
         let older = self.away.load(Ordering::Relaxed);
         self.away.store(older << 1 | u16::from(away), Ordering::Relaxed);
     }
 
-    /// Notes whether a read has found bytes on both sides.
+    /// Notes whether a read has found mixed bytes.
     #[inline(always)]
     pub fn note_both(&self, both: bool) {
         let older = self.both.load(Ordering::Relaxed);
         self.both.store(older << 1 | u16::from(both), Ordering::Relaxed);
     }
 
-    /// Where a store of one instruction is to expect its slot.
+    /// Returns the side on which the next direct store is likely to find its valid slot.
     #[inline(always)]
     pub fn stores_to(&self) -> Side {
         if self.stored_away.load(Ordering::Relaxed) { Side::Reflection } else { Side::Home }
     }
 
-    /// Notes where one went.
+    /// Notes the side that a direct store went to.
     #[inline(always)]
     pub fn note_stored(&self, side: Side) {
         if side != self.stores_to() {
@@ -101,28 +107,29 @@ impl Recent {
         }
     }
 
-    /// Notes that there were so many reads when something had been written since the one before.
+    /// Notes that the thread has written, after this number of reads.
     pub fn note_write(&self, reads: u64) {
         self.before_write.store(reads, Ordering::Relaxed);
     }
 
-    /// How many reads there were before the last write.
+    /// Returns the number of reads before the last write.
     #[inline]
     pub fn reads_before_write(&self) -> u64 {
         self.before_write.load(Ordering::Relaxed)
     }
 
-    /// Whether this read, which is to be counted, begins in another page than the one that was counted last.
+    /// Returns `true` if this read begins in another page than the read counted last. Records its
+    /// page as the last one.
     #[inline]
     pub fn reads_other_page(&self, page: PageIndex) -> bool {
-        // Load and store: a lane has one reader at a time.
+        // A load and a store suffice: a lane has one reader at a time.
         let before = self.counted.load(Ordering::Relaxed);
         self.counted.store(page.0 + 1, Ordering::Relaxed);
-        // (In a model of schedules one read is enough.)
+        // In a model of schedules one read is enough.
         before != page.0 + 1 || cfg!(shuttle)
     }
 
-    /// Whether the page is among those that were written. From now on it is.
+    /// Returns `true` if the page was written recently. Records it as written.
     #[inline]
     pub fn has(&self, page: PageIndex) -> bool {
         let tag = &self.written[page.0 as usize % TAGS];

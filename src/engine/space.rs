@@ -1,10 +1,15 @@
-//! Is there space behind it? Allocation before first touch, and giving space back.
+//! Holds the allocation of storage before the first store, and what is known to be allocated.
 //!
-//! Owns: what is known of each chunk's allocation. Invariant: no store goes to a page that was not
-//! allocated before, and no load through the mapping goes to a hole of the home file, so that a
-//! full file system is an error of the call and never a SIGBUS (on tmpfs a load allocates, too).
-//! Allocation goes ahead of need: by a chunk (2 MiB) on DAX and in RAM, by what is worth it on page cache
-//! (`engine::pieces`). Where the file system has no more, the pages that are needed are allocated.
+//! Owns: the allocation flags of each chunk.
+//!
+//! Invariant: no store goes to a page that was not allocated before. No load through the mapping
+//! goes to a hole of the home file. So a full file system is an error of the call, and never a
+//! SIGBUS. On tmpfs a load from a hole allocates, too.
+//!
+//! Allocation goes ahead of need: by a chunk of 2 MiB on DAX and in RAM, by what is worthwhile on
+//! page cache (`engine::pieces`). If the file system has no more space, only the needed pages are
+//! allocated.
+//!
 //! May import `store`, `format`, `engine::state`.
 
 use super::Engine;
@@ -25,12 +30,12 @@ use crate::units::{
 use std::io;
 use std::ops::Range;
 
-/// What `io::Error` means for an allocation of `len` bytes at `offset`.
+/// Returns the error of an allocation of `len` bytes at `offset` that has failed with `e`.
 pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::Error) -> Error {
     storage_error("allocate", file, offset, len, e)
 }
 
-/// What a call that may need storage could not do.
+/// Returns the error of `call`, which may need storage and has failed with `e`.
 pub(crate) fn storage_error(
     call: &'static str,
     file: &MappedFile,
@@ -41,8 +46,8 @@ pub(crate) fn storage_error(
     Error::io_of_range(call, file.path(), offset, len, e)
 }
 
-/// Runs `allocate` unless `flag` is known, one caller at a time: who finds the flag finds the storage
-/// as well. `allocate` gets all that is known, and notes the flag itself, last.
+/// Runs `allocate` unless `flag` is set, one caller at a time. `allocate` gets all flags, and sets
+/// `flag` itself, last. So a thread that finds the flag set also finds the storage.
 #[inline]
 pub(super) fn unless_known(
     allocating: &Mutex<()>,
@@ -55,11 +60,11 @@ pub(super) fn unless_known(
     }
     let _one_at_a_time = allocating.lock();
     let known = state.load(Ordering::Acquire);
-    // Somebody may have been faster.
+    // Another thread may have been faster.
     if known & flag == 0 { allocate(known) } else { Ok(()) }
 }
 
-/// What is known of a chunk whose slots on this side are allocated as a whole.
+/// Returns the flag that says that all slots of a chunk on `side` are allocated.
 #[inline(always)]
 fn flag_of(side: Side) -> u8 {
     match side {
@@ -68,7 +73,7 @@ fn flag_of(side: Side) -> u8 {
     }
 }
 
-/// The pages of the chunk that the bytes `range` touch.
+/// Returns the pages of the chunk that contain bytes of `range`.
 #[inline]
 fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
     let start = (range.start - chunk.start()) as usize / PAGE;
@@ -82,8 +87,8 @@ impl Engine {
         &superchunk.chunks[chunk.0 as usize % CHUNKS_PER_SUPERCHUNK]
     }
 
-    /// Makes sure that a flip of `slices` can copy to their free slots, and, with `word`, store the page's
-    /// slice word. One look where all of it is known, which is nearly always.
+    /// Makes sure that a flip of `slices` can store to their free slots and, with `word`, to the
+    /// page's slice word. Nearly always all of it is known to be allocated, and one load suffices.
     #[inline]
     pub(super) fn ensure_free_slots(
         &self,
@@ -105,8 +110,8 @@ impl Engine {
         self.allocate_free_slots(lane, page, to_home, to_reflection, word)
     }
 
-    /// Whether all slots of a region are known to be allocated, and, with `words`, its slice words: it lies
-    /// within one chunk.
+    /// Returns `true` if all slots of a region are known to be allocated and, with `words`, its
+    /// slice words. A region lies within one chunk.
     #[inline(always)]
     pub(super) fn all_is_allocated(&self, region: RegionIndex, words: bool) -> bool {
         let needed = known::HOME | known::REFLECTION | if words { known::SLICE_WORDS } else { 0 };
@@ -114,8 +119,9 @@ impl Engine {
         state & needed == needed
     }
 
-    /// Whether the slots of a region on `side` are known to be allocated, and, with `words`, its slice words.
-    // Inlined: a call is a store, and some small writes are bound by how many they have.
+    /// Returns `true` if the slots of a region on `side` are known to be allocated and, with
+    /// `words`, its slice words.
+    // Inlined: a call is a store, and the number of stores limits some small writes.
     #[inline(always)]
     pub(super) fn side_is_allocated(&self, region: RegionIndex, side: Side, words: bool) -> bool {
         let needed = flag_of(side) | if words { known::SLICE_WORDS } else { 0 };
@@ -142,22 +148,23 @@ impl Engine {
         if word { self.ensure_slice_word(page) } else { Ok(()) }
     }
 
-    /// Whether the page's slots on `side` are known to be allocated, of a chunk that is not as a whole.
-    // Not inlined: chunks that are in use are whole sooner or later.
+    /// Returns `true` if the slots of `range` on `side` are known to be allocated in a chunk that
+    /// is allocated in pieces.
+    // Not inlined: a chunk in use is allocated as a whole sooner or later.
     #[inline(never)]
     pub(super) fn pieces_are_allocated(&self, side: Side, range: &Range<u64>) -> bool {
         let chunk = ChunkIndex::of(range.start);
         self.pieces_of(chunk).is_some_and(|pieces| pieces.has(side, pages_in(chunk, range)))
     }
 
-    /// What is known of the chunk's pages, if it was touched in pieces.
+    /// Returns the allocated pages of the chunk, if it was allocated in pieces.
     pub(super) fn pieces_of(&self, chunk: ChunkIndex) -> Option<&Pieces> {
         self.state
             .touched_superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
             .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
     }
 
-    /// Whether both slots of a page are known to be allocated, and its slice word.
+    /// Returns `true` if both slots of a page and its slice word are known to be allocated.
     #[inline(always)]
     pub(super) fn page_is_allocated(&self, page: PageIndex) -> bool {
         self.all_is_allocated(page.region(), true) || self.is_allocated_in_pieces(page)
@@ -174,7 +181,8 @@ impl Engine {
         state & known::SLICE_WORDS != 0 && is_there(Side::Home) && is_there(Side::Reflection)
     }
 
-    /// Makes sure that the slots on `side` of the bytes `range` (within one chunk) are allocated.
+    /// Makes sure that the slots on `side` of the bytes `range` are allocated. The range lies
+    /// within one chunk.
     #[inline]
     pub(super) fn ensure_slots(&self, lane: &Lane, side: Side, range: Range<u64>) -> Result<()> {
         let chunk = ChunkIndex::of(range.start);
@@ -188,9 +196,12 @@ impl Engine {
         })
     }
 
-    /// On page cache the pages that are needed, and more as their chunk fills: a disk is not to be full of
-    /// what nobody has written. In memory the whole chunk, which is one page of the processor's there, as long
-    /// as there is one; then single pages.
+    /// Allocates the slots on `side` for the bytes `needed` of the chunk.
+    ///
+    /// On page cache it allocates the needed pages, and more as their chunk fills: space that was
+    /// never written must not fill a disk. On DAX and in RAM it allocates the whole chunk, which is
+    /// one page of the processor there. If there is no space for a whole chunk, it allocates single
+    /// pages.
     #[cold]
     fn allocate_slots(
         &self,
@@ -222,7 +233,7 @@ impl Engine {
         let pieces = superchunk.touch_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
         let needed = pages_in(chunk, &needed);
         if pieces.has(side, needed.clone()) {
-            // Somebody was faster.
+            // Another thread was faster.
             return Ok(());
         }
         if is_cached && pieces.is_empty(side) && self.is_there_or_forgotten(side, chunk, end)? {
@@ -251,7 +262,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The pages around those that are needed which are worth allocating with them.
+    /// Returns the pages that are worth allocating together with `needed`.
     fn worthwhile(
         &self,
         side: Side,
@@ -263,7 +274,7 @@ impl Engine {
         if self.medium != Medium::PageCache {
             return needed;
         }
-        // Writes in a row go on where a chunk ends.
+        // Sequential writes continue in the next chunk.
         let goes_on = needed.start == 0
             && chunk.0 > 0
             && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side)
@@ -271,8 +282,8 @@ impl Engine {
         if goes_on { 0..all } else { pieces.block(side, needed, all) }
     }
 
-    /// Allocates what is missing of these pages. Never what is allocated already: where allocation goes by
-    /// writing zeroes, that would be over bytes that others store.
+    /// Allocates those of `pages` that are missing, and never one that is allocated already. Where
+    /// allocation works by writing zeroes, it would overwrite what other threads store there.
     fn allocate_missing(
         &self,
         side: Side,
@@ -299,11 +310,13 @@ impl Engine {
         lane.stats.bump(Counter::Allocations, 1);
     }
 
-    /// Whether the chunk has no hole; if it has some, the page cache forgets what it holds of the chunk.
+    /// Returns `true` if the chunk has no hole. Otherwise drops what the page cache holds of the
+    /// chunk, and returns `false`.
     ///
-    /// The kernel may hold it in large folios, if a program read it in a row. The first store to a folio asks
-    /// for storage for all of it. Beside holes that fails on a full disk, and a store cannot fail. What our
-    /// own mapping brings in is single pages (`Platform::expect_random`).
+    /// If a program has read the chunk in sequence, the kernel may hold it in large folios. The
+    /// first store to a folio asks for storage for all of it. Beside holes that fails on a full
+    /// disk, and a store cannot report it. Our own mapping brings in single pages
+    /// (`Platform::expect_random`).
     fn is_there_or_forgotten(&self, side: Side, chunk: ChunkIndex, end: u64) -> Result<bool> {
         let (file, at) = self.slot(side, chunk.start());
         let len = (end - chunk.start()).min(file.len().saturating_sub(at));
@@ -336,9 +349,10 @@ impl Engine {
         })
     }
 
-    /// Has the page cache forget the words of superchunk `n`, once, before the first of them is stored to:
-    /// pages of words lie among holes, as slots do ([`is_there_or_forgotten`](Self::is_there_or_forgotten)).
-    /// While nobody else allocates.
+    /// Drops the words of superchunk `n` from the page cache, once, before the first store to one
+    /// of them. Pages of words lie among holes, as slots do
+    /// ([`is_there_or_forgotten`](Self::is_there_or_forgotten)). The caller holds the allocation
+    /// mutex.
     fn forget_words(&self, n: usize) {
         let superchunk = self.state.superchunk(n);
         let is_first = !superchunk.words_forgotten.swap(true, Ordering::Relaxed);
@@ -347,7 +361,7 @@ impl Engine {
         }
     }
 
-    /// Whether the region words of superchunk `n` are known to be allocated.
+    /// Returns `true` if the region words of superchunk `n` are known to be allocated.
     #[inline]
     pub(super) fn region_words_are_allocated(&self, n: usize) -> bool {
         self.state.superchunk(n).region_words_allocated.load(Ordering::Acquire)
@@ -383,7 +397,7 @@ impl Engine {
             .map_err(|e| allocation_error(&self.reflection, at, len, e))
     }
 
-    /// Whether the home bytes of `chunk` may be loaded through the mapping.
+    /// Returns `true` if the home bytes of `chunk` may be loaded through the mapping.
     #[inline]
     pub(super) fn home_is_loadable(&self, chunk: ChunkIndex) -> Result<bool> {
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
@@ -400,9 +414,12 @@ impl Engine {
         self.look_for_holes(chunk)
     }
 
-    /// Notes with the region that its home bytes may be loaded through the mapping, if that is known of its
-    /// chunk. While pinned or holding one of its pages, after the range was checked: what is known of a chunk
-    /// is forgotten, there and here, by who has waited for all of those.
+    /// Notes in the region that its home bytes may be loaded through the mapping, if the flags of
+    /// its chunk say so.
+    ///
+    /// The caller is in a read section or holds a lock of the region's pages, and has checked the
+    /// range. Truncation clears both flags, after it has waited for all read sections and locks on
+    /// the range.
     #[inline]
     pub(super) fn note_loadable(&self, region: &RegionState, index: RegionIndex) {
         if !region.home_is_loadable() {
@@ -420,8 +437,8 @@ impl Engine {
         if state.load(Ordering::Acquire) & known::HOME != 0 {
             return Ok(true);
         }
-        // The end of the file counts as a hole: only what lies before it matters. The file's own
-        // end, not the logical one: growing extends the file first.
+        // The end of the file counts as a hole, so only holes before it matter. This is the file's
+        // own end and not the logical length, because growing extends the file first.
         let end = if planted!(HolesUpToOldLength) { self.len() } else { self.home.len() };
         let hole = self
             .home
@@ -431,8 +448,8 @@ impl Engine {
         let whole = is_before_hole(chunk);
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
         state.fetch_or(flag, Ordering::Release);
-        // The answer tells of all chunks up to the hole, and it may have taken long: tmpfs goes through the
-        // file page by page. What is known of other superchunks is not made for it.
+        // The answer covers all chunks up to the hole, so note it for all of them. It may have
+        // taken long: tmpfs scans the file page by page. No state is created for other superchunks.
         let superchunk = |chunk: ChunkIndex| chunk.0 / CHUNKS_PER_SUPERCHUNK as u64;
         let after = (chunk.0 + 1..).map(ChunkIndex).take_while(|next| {
             next.start() < end && superchunk(*next) == superchunk(chunk) && is_before_hole(*next)
@@ -443,8 +460,9 @@ impl Engine {
         Ok(whole)
     }
 
-    /// Allocates the rest of the page that the old end cuts in two, if it is in use, while the file still ends
-    /// there. While nobody else allocates. In memory and on DAX a page is one block.
+    /// Allocates the rest of the page that the old end cuts in two, if the page is in use, while
+    /// the file still ends there. The caller holds `allocating`. On DAX and in RAM there is nothing
+    /// to do, because a page is one block.
     pub(super) fn reserve_rest_of_page(&self, old: u64, new: u64) -> Result<()> {
         if self.medium != Medium::PageCache || planted!(GrowthFromNextPage) {
             return Ok(());
@@ -452,7 +470,8 @@ impl Engine {
         let page = PageIndex::of(old);
         let cut = page.start()..page.start() + PAGE as u64;
         let state = self.chunk_state(ChunkIndex::of(old)).load(Ordering::Acquire);
-        // Where the mapping has longer pages, others of them may be in use.
+        // If pages of the mapping are longer than ours, other pages of ours within the same one may
+        // be in use.
         let pages_are_long = self.home.has_long_pages();
         let home = (&self.home, new);
         let reflection = (&self.reflection, layout::reflection_len(new));
@@ -467,9 +486,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes what is known of the chunk that holds the old end of the file true for its new end:
-    /// allocates the rest of it. While nobody allocates (`allocating` is held); nobody stores past
-    /// the old end yet.
+    /// Allocates the rest of the chunk that holds the old end of the file, so that its flags also
+    /// hold up to the new end. In a chunk that is allocated in pieces, this is the rest of one
+    /// page. The caller holds `allocating`, and no thread stores past the old end yet.
     pub(super) fn extend_chunk(&self, old: u64, new: u64) -> Result<()> {
         let chunk = ChunkIndex::of(old);
         let end_of = |unit: u64| (old / unit * unit + unit).min(new.next_multiple_of(PAGE as u64));
@@ -477,8 +496,8 @@ impl Engine {
         let page = PageIndex::of(old);
         let cut = page.start()..page.start() + PAGE as u64;
         for side in [Side::Home, Side::Reflection] {
-            // The page that the old end cuts in two as well: its blocks past the old end are missing where
-            // blocks are smaller than a page.
+            // The range begins in the page that the old end cuts in two. Where blocks are smaller
+            // than a page, its blocks past the old end are missing.
             let end = if state & flag_of(side) != 0 {
                 end_of(CHUNK as u64)
             } else if old > cut.start && self.pieces_are_allocated(side, &cut) {

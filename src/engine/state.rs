@@ -1,13 +1,21 @@
-//! What does DRAM know about a page? State that is made on first touch.
+//! Holds the state of pages and regions in DRAM, which is created when a region is loaded.
 //!
-//! Owns: per page the lock and version, the mirror of its slice word, the lanes whose live
-//! entries may name it, and its pins; per region the lock and the mirror of its word. Invariant:
-//! the mirrors equal the words on the medium as of the last commit that returned, and change only
-//! while the page's (or region's) word is held and closed. Cost: 30 bytes a page of touched region,
-//! 0.73 % (0.93 % where durable points are kept; `at_home` has its own). What every operation needs lies close together, and
-//! what seldom counts is looked at only where a word for the whole region says so: a cache miss is most of
-//! what an operation costs beyond the hardware's limit (`docs/decisions/prefetch.md`). May import `lock`, `bitmap`,
-//! `units`, `primitive`.
+//! Owns:
+//! - for each page: its lock with the version, its cached slice word, its pins, and the lanes that
+//!   may name it in active flip records;
+//! - for each region: its lock and its cached region word.
+//!
+//! Invariant: the cached words equal the words on the medium as of the last commit that returned.
+//! The cached words change only while the page's or the region's lock is held exclusively.
+//!
+//! Cost: 30 bytes a page of a loaded region, or 0.73 %. Where durable points are kept it is 0.93 %.
+//! The stamps of `at_home` come on top.
+//!
+//! What every operation needs lies close together. What is seldom needed is loaded only if a word
+//! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
+//! an operation (`docs/decisions/prefetch.md`).
+//!
+//! May import `lock`, `bitmap`, `units`, `primitive`.
 
 use super::pieces::Pieces;
 use crate::bitmap::{Side, Slices, Validity};
@@ -20,97 +28,100 @@ use crate::units::{
 };
 use std::ops::Range;
 
-/// One page: what every operation looks at. Four of them share a cache line.
+/// The state of one page that every operation needs. Four of them share a cache line.
 #[derive(Debug)]
 #[repr(align(16))]
 pub struct PageState {
-    /// Lock and version.
+    /// The lock, with its version.
     pub lock: LockWord,
     slice_word: AtomicU64,
 }
 
-/// One region.
+/// The state of one region and its pages.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RegionState {
-    /// Lock and version, and the intentions of page lockers.
+    /// The lock, with its version and the intention of page lock holders.
     pub lock: LockWord,
     region_word: AtomicU64,
-    /// Pages with a lane in `lanes`: lets who writes skip the others.
+    /// Pages with a lane in `lanes`. A writer skips all others.
     named_pages: AtomicU64,
-    /// Pages with a pin in `pins`, likewise.
+    /// Pages with a pin in `pins`. A writer skips all others.
     pinned_pages: AtomicU64,
-    /// Pages with a slice that is valid elsewhere than at the last durable point. A bit may outlive
-    /// its reason.
+    /// Pages with a slice that is not in its slot of the last durable point. A bit may outlive its
+    /// reason.
     changed: AtomicU64,
-    /// Where the slices of each page are valid at the last durable point. Only where that is told
-    /// apart from now.
+    /// The slots of each page's slices at the last durable point. `None` if no durable points are
+    /// kept.
     durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
-    /// Whether the home file's bytes may be loaded through the mapping, and stored to: it is known of the chunk that they are
-    /// allocated (`known::HOME`). Here, where a read looks anyway, and who makes one store.
+    /// 1 if the home file's bytes may be loaded and stored through the mapping, because their chunk
+    /// is known to be allocated (`known::HOME`). A copy of that flag for reads and direct stores,
+    /// which load this line in any case.
     home_loadable: AtomicU8,
-    /// Whether all slice words are the same: one of [`alike`]. Noted by who holds the region as a whole, forgotten
-    /// before a slice word changes.
+    /// One of [`alike`]: what is known of all slice words together. Set by the holder of the
+    /// region's lock, and cleared before a slice word changes.
     alike: AtomicU8,
-    /// Whether somebody who holds some of the pages has the region's word.
+    /// `true` while a holder of some page locks has locked the region word.
     word_is_taken: AtomicBool,
-    /// Pages whose word (`at_home`) may be odd.
+    /// Pages with a deployed stamp (`at_home`) that may be odd.
     known_at_home: AtomicU64,
-    /// The pages.
+    /// The state of each page.
     pub pages: [PageState; PAGES_PER_REGION],
-    /// Private lanes whose live entries may name a page: bit = lane. Changed under the page's
-    /// lock only; a bit may outlive its reason, and is then cleared by whoever looks.
+    /// Private lanes with active flip records that may name a page, one bit a lane. Changed under
+    /// the page's lock only. A bit may outlive its reason; the lock holder that finds this clears
+    /// it.
     lanes: [AtomicU64; PAGES_PER_REGION],
-    /// Views that need the home slots of a page to stay as they are.
+    /// Number of views that need the home slots of a page to stay unchanged.
     pins: [AtomicU32; PAGES_PER_REGION],
-    /// Pages that transactions watch (`read_marks`). Each has its bit in `known_at_home` as well: that is where a writer
-    /// looks.
+    /// Pages that transactions watch (`read_marks`). Each has its bit in `known_at_home` as well,
+    /// because a writer checks only that.
     watched: AtomicU64,
-    /// Reads of a page that were counted, and beside them the version that they have seen, as far as there is room.
+    /// The counted reads of each page. The upper bits hold the low bits of the version that these
+    /// reads have seen.
     reads: [AtomicU8; PAGES_PER_REGION],
 }
 
-// A model checker's words are larger.
+// The words of a model checker are larger.
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<PageState>() == 16);
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<RegionState>() * 100 < crate::units::REGION, "below 1 %");
 
 impl PageState {
-    /// The mirror of the page's slice word.
+    /// Returns the cached copy of the page's slice word.
     #[inline]
     pub fn slice_word(&self) -> u64 {
         self.slice_word.load(Ordering::Relaxed)
     }
 }
 
-/// A region's word that was taken. Once it is dropped, others may take it.
+/// The lock of a region word. Dropping it releases the word.
 #[derive(Debug)]
 pub struct WordTaken<'a>(&'a AtomicBool);
 
 impl Drop for WordTaken<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what was stored to the word, and its drain, come before.
+        // Release: the stores to the word and their drain come before.
         self.0.store(false, Ordering::Release);
     }
 }
 
-/// What is known of a region's slice words without a look at each.
+/// What is known of all slice words of a region without loading each.
 mod alike {
-    /// Nothing.
+    /// Nothing is known.
     pub const UNKNOWN: u8 = 0;
-    /// They are all zero.
+    /// All slice words are zero.
     pub const ZEROS: u8 = 1;
-    /// They are all ones.
+    /// All bits of all slice words are set.
     pub const ONES: u8 = 2;
 }
 
-/// The bits of [`RegionState::reads`] that are the count.
+/// The bits of [`RegionState::reads`] that hold the count.
 const READ_COUNT: u8 = 0b111;
 
 impl RegionState {
-    /// From the words on the medium.
+    /// Creates the state of a region from its words on the medium.
     pub fn new(
         region_word: u64,
         slice_words: &[u64; PAGES_PER_REGION],
@@ -139,95 +150,105 @@ impl RegionState {
         }
     }
 
-    /// Whether the home file's bytes are known to be loadable.
+    /// Returns `true` if the home file's bytes are known to be loadable.
     #[inline]
     pub fn home_is_loadable(&self) -> bool {
         self.home_loadable() != 0
     }
 
-    /// The same as a number, 1 or 0.
+    /// Returns 1 if the home file's bytes are known to be loadable, and 0 otherwise.
     #[inline(always)]
     pub fn home_loadable(&self) -> u8 {
         // Acquire: the allocation comes before.
         self.home_loadable.load(Ordering::Acquire)
     }
 
-    /// Notes whether they are.
+    /// Notes whether the home file's bytes are loadable.
     pub fn set_home_loadable(&self, loadable: bool) {
         self.home_loadable.store(loadable.into(), Ordering::Release);
     }
 
-    /// Pages of which readers may know that they are at home.
+    /// Returns the pages with a deployed stamp that may be odd, and those that a transaction
+    /// watches.
     #[inline]
     pub fn known_at_home(&self) -> u64 {
-        // Sequentially consistent, as the step that has taken the page's lock: a transaction that watches the page sets
-        // the bit and then looks at the lock.
+        // Sequentially consistent, as is the step that took the page's lock. A transaction that
+        // watches the page first sets the bit, and then checks the lock.
         self.known_at_home.load(Ordering::SeqCst)
     }
 
-    /// Whether a transaction watches page `n`: both bits are set.
+    /// Returns `true` if a transaction watches page `n`: both of its bits are set.
     pub fn is_watched(&self, n: usize) -> bool {
         (self.watched.load(Ordering::SeqCst) & self.known_at_home()) >> n & 1 == 1
     }
 
-    /// Watches page `n`, before a look at who holds it. The other bit is what a writer looks at.
+    /// Watches page `n`. The caller checks the page's lock afterwards. A writer checks the bit in
+    /// `known_at_home`.
     pub fn set_watched(&self, n: usize) {
         self.watched.fetch_or(1 << n, Ordering::SeqCst);
         self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
     }
 
-    /// Ends the watch of the pages of `mask`, and returns which of them were watched. Under their locks.
+    /// Ends the watch of the pages of `mask`, and returns which of them were watched. The caller
+    /// holds their locks.
     pub fn end_watch(&self, mask: u64) -> u64 {
         self.watched.fetch_and(!mask, Ordering::SeqCst) & mask
     }
 
-    /// The same, for who has just said that something is cut off.
+    /// Returns the bits of [`known_at_home`](Self::known_at_home), for a shrink that has just set
+    /// `cutting` and fenced.
     pub fn known_at_home_after_fence(&self) -> u64 {
         self.known_at_home.load(Ordering::SeqCst)
     }
 
-    /// Notes that readers may know it of page `n`, before a look at whether something is cut off. Under its lock.
+    /// Notes that the stamp of page `n` may be odd. The caller holds the page's lock, and checks
+    /// `cutting` afterwards.
     pub fn note_at_home(&self, n: usize) {
         self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
     }
 
-    /// They know it of the pages of `mask` no more. Under their locks.
+    /// Notes that the stamps of the pages of `mask` are even. The caller holds their locks.
     pub fn forget_at_home(&self, mask: u64) {
         self.known_at_home.fetch_and(!mask, Ordering::Relaxed);
     }
 
-    /// What readers would take for bytes that are valid is not to change.
+    /// Asserts that no page of `mask` is noted as stamped: a reader would trust its bytes, which
+    /// are about to change.
     #[inline]
     pub fn assert_left_home(&self, mask: u64) {
         if cfg!(any(debug_assertions, shuttle, feature = "mutants")) {
-            // A page may come to be watched under its holder: that watch does not count.
+            // A transaction may begin to watch a page while a writer holds it. That watch does not
+            // count.
             let known = self.known_at_home() & mask;
             let known = known & !self.watched.load(Ordering::SeqCst);
             assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
         }
     }
 
-    /// The mirror of the region word.
+    /// Returns the cached copy of the region word.
     #[inline]
     pub fn region_word(&self) -> u64 {
         self.region_word.load(Ordering::Relaxed)
     }
 
-    /// Takes the region's word, on the medium and its mirror, for who holds some of the region's pages and is about to
-    /// flip their bits. None: somebody else has it. (Who holds the region as a whole has its word: nobody holds a page
-    /// meanwhile.)
+    /// Locks the region word, on the medium and in its cached copy. For a holder of some page locks
+    /// that is about to flip the bits of these pages. Returns `None` if another writer has the
+    /// word. The holder of the region's lock needs no word lock, because no page is locked
+    /// meanwhile.
     ///
-    /// So nobody changes the word in one step with others, which takes a locked instruction that waits for all stores
-    /// before it, and a line of the medium in the cache: whoever has it stores it past the cache.
+    /// So no two writers share an update of the word. A shared update takes a locked instruction,
+    /// which waits for all earlier stores, and needs the medium's line in the cache. The holder of
+    /// the word stores it past the cache.
     #[inline]
     pub fn try_take_word(&self) -> Option<WordTaken<'_>> {
         let is_free = !self.word_is_taken.load(Ordering::Relaxed)
-            // Acquire: who had the word before has stored to it and drained.
+            // Acquire: the previous holder has stored to the word and drained.
             && !self.word_is_taken.swap(true, Ordering::Acquire);
         (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
     }
 
-    /// The same, once nobody else has it. Who has it waits for no lock of a page or region.
+    /// Locks the region word, and waits while another writer has it. That writer waits for no lock
+    /// of a page or region meanwhile.
     #[cold]
     pub fn take_word(&self) -> WordTaken<'_> {
         let mut patience = Patience::new();
@@ -239,11 +260,12 @@ impl RegionState {
         }
     }
 
-    /// Flips bits of the mirror. While their pages are held and closed, by who has [taken](Self::try_take_word) the word,
-    /// or holds the region as a whole.
+    /// Flips bits of the cached region word. The locks of their pages are held exclusively. The
+    /// caller has [locked](Self::try_take_word) the region word, or holds the region's lock.
     #[inline]
     pub fn flip_region_bits(&self, mask: u64) {
-        // (A model of these bits alone has no holders, and looks are steps to who deals schedules.)
+        // Not in models: a model of these bits alone has no lock holders, and a scheduler counts
+        // each load as a step.
         if cfg!(any(debug_assertions, feature = "mutants")) && !cfg!(any(loom, shuttle)) {
             let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_held();
             assert!(is_ours, "who flips bits of the region's word has it, or the region");
@@ -252,25 +274,26 @@ impl RegionState {
         self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
     }
 
-    /// The region bit of page `n`.
+    /// Returns the region bit of page `n`.
     #[inline]
     pub fn region_bit(&self, n: usize) -> bool {
         self.region_word() >> n & 1 == 1
     }
 
-    /// Where the slices of page `n` are valid.
+    /// Returns the valid slots of page `n`.
     #[inline]
     pub fn validity(&self, n: usize) -> Validity {
         self.validity_of(&self.pages[n], n)
     }
 
-    /// The same, for who has `page`, which is page `n`, at hand.
+    /// Returns the valid slots of `page`, which is page `n`.
     #[inline]
     pub fn validity_of(&self, page: &PageState, n: usize) -> Validity {
         Validity::new(page.slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
     }
 
-    /// Where slice `slice` of page `n` is valid: [`validity`](Self::validity), for who needs no more of it.
+    /// Returns the valid slot of slice `slice` of page `n`. Cheaper than
+    /// [`validity`](Self::validity) if only one slice matters.
     #[inline(always)]
     pub fn side(&self, n: usize, slice: usize) -> Side {
         match (self.pages[n].slice_word() >> slice ^ self.region_word() >> n) & 1 {
@@ -279,25 +302,30 @@ impl RegionState {
         }
     }
 
-    /// Changes the mirror of the slice word of page `n`. While the page (or the region) is held and closed.
+    /// Changes the cached slice word of page `n`. The page's lock or the region's is held
+    /// exclusively.
     #[inline(always)]
     pub fn set_slice_word(&self, n: usize, word: u64) {
         self.assert_left_home(1 << n);
         if self.are_alike() && !planted!(AlikeNotForgotten) {
-            // Before the word. By several holders of pages at the same time, if need be.
+            // Cleared before the word changes. Several page lock holders may do this at the same
+            // time.
             self.alike.store(alike::UNKNOWN, Ordering::Relaxed);
         }
         self.pages[n].slice_word.store(word, Ordering::Relaxed);
     }
 
-    /// Whether all slice words are known to be the same.
+    /// Returns `true` if all slice words are known to be equal.
     #[inline]
     pub fn are_alike(&self) -> bool {
         self.alike.load(Ordering::Relaxed) != alike::UNKNOWN
     }
 
-    /// The side on which all slices of the pages are valid, if it is one. For who holds the pages; who asks for all of
-    /// them holds the region as a whole, and the next one need not look at each.
+    /// Returns the side on which all slices of the pages are valid, if there is one. The caller
+    /// holds the locks of these pages.
+    ///
+    /// For all pages of the region, the caller holds the region's lock. The result is then noted,
+    /// so that later calls need not load each word.
     #[inline]
     pub fn find_valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let side = self.valid_side(pages.clone());
@@ -309,15 +337,16 @@ impl RegionState {
                 (Some(_), _) if planted!(AlikeUnderAnyRegionWord) => alike::ZEROS,
                 _ => alike::UNKNOWN,
             };
-            // Release: after the versions of who has changed the words that were looked at. A reader without a lock, who
-            // goes by what is noted here, looks at the versions again behind an acquire fence, and finds those or newer ones.
+            // Release: the versions of the writers that changed these words come before. A reader
+            // without a lock uses this note, and validates the versions behind an acquire fence. It
+            // then finds those versions or newer ones.
             self.alike.store(known, Ordering::Release);
         }
         side
     }
 
-    /// The side on which all slices of the pages are valid, if it is one. Who has no lock looks at their versions before
-    /// and after, or takes it for a guess.
+    /// Returns the side on which all slices of the pages are valid, if there is one. A caller
+    /// without a lock validates the versions before and after, or treats the result as a hint.
     #[inline]
     pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
         let slice_word = match self.alike.load(Ordering::Relaxed) {
@@ -325,7 +354,8 @@ impl RegionState {
             alike::ONES => !0,
             _ => return self.look_for_valid_side(pages),
         };
-        // Then it is as the bits of the region's word are, if those are the same.
+        // All slice words are equal, so the pages are uniform exactly if their bits in the region
+        // word are equal.
         let mask = Slices::range(pages.start, pages.end).0;
         let bits = self.region_word() & mask;
         match Validity::new(slice_word, bits != 0).0 {
@@ -350,8 +380,8 @@ impl RegionState {
         }
     }
 
-    /// Where the slices of page `n` are valid at the last durable point. Where no durable points
-    /// are kept, that is now.
+    /// Returns the valid slots of page `n` at the last durable point. Where no durable points are
+    /// kept, these are the valid slots of now.
     #[inline]
     pub fn durable(&self, n: usize) -> Validity {
         match &self.durable {
@@ -360,8 +390,8 @@ impl RegionState {
         }
     }
 
-    /// The slices of page `n` that have changed since the last durable point: their other slot
-    /// belongs to it.
+    /// Returns the slices of page `n` that have changed since the last durable point. Their other
+    /// slot belongs to that point.
     #[inline]
     pub fn changed_slices(&self, n: usize) -> Slices {
         match &self.durable {
@@ -370,38 +400,43 @@ impl RegionState {
         }
     }
 
-    /// Page `n` is durable as this says. Under the page's lock.
+    /// Sets the valid slots of page `n` at the last durable point. The caller holds the page's
+    /// lock.
     pub fn set_durable(&self, n: usize, valid: Validity) {
         if let Some(durable) = &self.durable {
             durable[n].store(valid.0, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the pages of `mask` are about to change. Whether none of the region's had.
+    /// Notes that the pages of `mask` are about to change. Returns `true` if no page of the region
+    /// was noted before.
     pub fn note_changed(&self, mask: u64) -> bool {
         let before = self.changed.load(Ordering::Relaxed);
         before & mask != mask && self.changed.fetch_or(mask, Ordering::Relaxed) == 0
     }
 
-    /// The pages that were noted, which are noted no more. While nobody commits.
+    /// Returns the noted pages, and clears the note. No thread commits meanwhile.
     pub fn take_changed(&self) -> u64 {
         self.changed.swap(0, Ordering::Relaxed)
     }
 
-    /// Pages of the region that live entries may name.
+    /// Returns the pages of the region that active flip records may name.
     #[inline]
     pub fn named_pages(&self) -> u64 {
         self.named_pages.load(Ordering::Relaxed)
     }
 
-    /// Lanes whose live entries may name page `n`. Under the page's lock.
+    /// Returns the lanes with active flip records that may name page `n`. The caller holds the
+    /// page's lock.
     #[inline]
     pub fn lanes(&self, n: usize) -> u64 {
-        // Noted in this order by who held the page's lock, and forgotten in the other one.
+        // A lock holder sets the bit of the lane before the bit of the page, and clears them in the
+        // reverse order.
         if self.named_pages() >> n & 1 == 0 { 0 } else { self.lanes[n].load(Ordering::Relaxed) }
     }
 
-    /// Notes that a live entry of `lane` may name page `n`. Under the page's lock.
+    /// Notes that an active flip record of `lane` may name page `n`. The caller holds the page's
+    /// lock.
     #[inline]
     pub fn note_lane(&self, n: usize, lane: u16) {
         let lanes = self.lanes[n].load(Ordering::Relaxed);
@@ -413,7 +448,7 @@ impl RegionState {
         }
     }
 
-    /// Replaces the set of lanes by a part of it. Under the page's lock.
+    /// Replaces the set of lanes of page `n` by a subset. The caller holds the page's lock.
     pub fn keep_lanes(&self, n: usize, lanes: u64) {
         if lanes == 0 {
             self.forget_named_pages(1 << n);
@@ -421,21 +456,21 @@ impl RegionState {
         self.lanes[n].store(lanes, Ordering::Relaxed);
     }
 
-    /// Pages of the region that a view may pin. A bit may outlive its reason.
+    /// Returns the pages of the region that a view may pin. A bit may outlive its reason.
     #[inline]
     pub fn pinned_pages(&self) -> u64 {
-        // Sequentially consistent, as the look at the pins: see `pin_in_page`.
+        // Sequentially consistent, as is the load of the pins: see `pin_in_page`.
         self.pinned_pages.load(Ordering::SeqCst)
     }
 
-    /// Whether a view needs the home slots of page `n`. Under the page's lock.
+    /// Returns `true` if a view needs the home slots of page `n`. The caller holds the page's lock.
     #[inline(always)]
     pub fn is_pinned(&self, n: usize) -> bool {
         self.pinned_pages() >> n & 1 == 1 && self.pins[n].load(Ordering::SeqCst) != 0
     }
 
-    /// Whether nobody pins page `n`, nor has lately, and no reader knows that it is at home: there is nobody who has to be
-    /// looked after before a store to it. For who holds the page.
+    /// Returns `true` if page `n` has no pin and no deployed stamp, so that the lock holder may
+    /// store to it directly. May return `false` for a stale pin.
     #[inline(always)]
     pub fn is_nobodys(&self, n: usize) -> bool {
         let pinned = if planted!(PinNotSeen) { 0 } else { self.pinned_pages() };
@@ -443,38 +478,38 @@ impl RegionState {
         (pinned | known) >> n & 1 == 0
     }
 
-    /// Where the pins of page `n` are counted, for who asks for the line.
+    /// Returns the pin count of page `n`, for a prefetch of its line.
     #[inline]
     pub fn pins(&self, n: usize) -> &AtomicU32 {
         &self.pins[n]
     }
 
-    /// Where the lanes of page `n` are noted, for who asks for the line.
+    /// Returns the lanes of page `n`, for a prefetch of their line.
     #[inline]
     pub fn named(&self, n: usize) -> &AtomicU64 {
         &self.lanes[n]
     }
 
-    /// Whether one pin more can be counted: views can be leaked without end.
+    /// Returns `true` if the count has room for one more pin: any number of views can be leaked.
     #[inline]
     pub fn can_pin(&self, n: usize) -> bool {
         self.pins[n].load(Ordering::Relaxed) < u32::MAX / 2
     }
 
-    /// Pins the home slots of page `n`. Under the page's lock, or before a look at who holds it: both steps
-    /// are sequentially consistent for that.
+    /// Pins the home slots of page `n`. The caller holds the page's lock, or checks it afterwards.
+    /// Both steps are sequentially consistent for that check.
     #[inline]
     pub fn pin(&self, n: usize) {
         self.pins[n].fetch_add(1, Ordering::SeqCst);
         if self.pinned_pages() >> n & 1 == 0 {
-            // Never taken back: a page that was looked at once may be again, and who finds the bit
-            // without a pin has lost nothing but a look.
+            // Never cleared: a page that was viewed once may be viewed again. A writer that finds
+            // the bit without a pin has only made one needless load.
             self.pinned_pages.fetch_or(1 << n, Ordering::SeqCst);
         }
     }
 
-    /// Pins the home slots of page `n` without a lock, unless somebody holds the page's. `pin_in_page` says
-    /// why that is enough.
+    /// Pins the home slots of page `n` without taking a lock. Returns `false`, with nothing pinned,
+    /// if the page's lock or the region's is held. `pin_in_page` says why that is enough.
     #[inline]
     pub fn pin_unless_held(&self, n: usize) -> bool {
         unless!(PinNotCounted, self.pin(n));
@@ -486,16 +521,18 @@ impl RegionState {
         true
     }
 
-    /// Gives one pin of page `n` back. Release: the view's reads come before it.
+    /// Removes one pin of page `n`. Release: the view's reads come before it.
     #[inline]
     pub fn unpin(&self, n: usize) {
         let pins = self.pins[n].fetch_sub(1, Ordering::Release);
         debug_assert!(pins > 0);
     }
 
-    /// Counts a read of page `n`. How many were counted since somebody wrote the page, or its region as a whole, 7 at
-    /// most. A guess: two readers at the same time may count as one, and a version that has no room may look like an
-    /// older one.
+    /// Counts a read of page `n`. Returns the number of reads counted since the last write of the
+    /// page, or of its region as a whole, at most 7.
+    ///
+    /// The count is a heuristic. Two concurrent readers may count as one. Only the low bits of the
+    /// version are kept, so a version may be taken for an older one.
     pub fn count_read(&self, n: usize) -> u8 {
         let (Some(region), Some(page)) = (self.lock.begin(), self.pages[n].lock.begin()) else {
             return 0;
@@ -508,18 +545,19 @@ impl RegionState {
         count
     }
 
-    /// Begins to count anew.
+    /// Resets the count of page `n`.
     pub fn forget_reads(&self, n: usize) {
         self.reads[n].store(0, Ordering::Relaxed);
     }
 
-    /// Forgets pages of `mask` that no lane names any more. Under their locks, or the region's.
+    /// Clears the bits of pages of `mask` that no lane names any more. The caller holds their
+    /// locks, or the region's.
     pub fn forget_named_pages(&self, mask: u64) {
         self.named_pages.fetch_and(!mask, Ordering::Relaxed);
     }
 }
 
-/// What is known of the allocation of one chunk: bits in [`Superchunk::chunks`].
+/// The allocation flags of a chunk: bits in [`Superchunk::chunks`].
 pub mod known {
     /// The home file's chunk is allocated: stores to it cannot fail.
     pub const HOME: u8 = 1;
@@ -527,51 +565,54 @@ pub mod known {
     pub const REFLECTION: u8 = 2;
     /// The chunk's page of slice words is allocated.
     pub const SLICE_WORDS: u8 = 4;
-    /// The home file's chunk was found to have holes: read it through the file until allocated.
+    /// The home file's chunk has holes: read it through the file until it is allocated.
     pub const HOME_HAS_HOLES: u8 = 8;
-    /// The file system had no whole chunk left: allocate the pages that are needed, and not more.
+    /// The file system had no space for a whole chunk: allocate only the pages that are needed.
     pub const PIECEWISE: u8 = 16;
 }
 
 /// The regions of one superchunk.
 type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
 
-/// What is known of the allocation of one superchunk: a GiB of home file.
+/// The allocation state of one superchunk, which is 1 GiB of home file.
 #[derive(Debug)]
 pub struct Superchunk {
-    /// What is known of each chunk, as bits of [`known`].
+    /// The allocation flags of each chunk: bits of [`known`].
     pub chunks: Box<[AtomicU8; CHUNKS_PER_SUPERCHUNK]>,
-    /// Of chunks that are not allocated as a whole: which of their pages are.
+    /// The allocated pages of each chunk that is not allocated as a whole.
     pieces: Box<[OnceBox<Pieces>; CHUNKS_PER_SUPERCHUNK]>,
-    /// Whether the superchunk's region words are allocated.
+    /// `true` if the superchunk's region words are allocated.
     pub region_words_allocated: AtomicBool,
-    /// Whether the page cache was asked to forget the superchunk's words: once.
+    /// `true` if the page cache was already asked to drop the superchunk's words.
     pub words_forgotten: AtomicBool,
 }
 
 impl Superchunk {
-    /// The pages of its chunk `n` that are known to be allocated, if it was touched in pieces.
+    /// Returns the pages of chunk `n` that are known to be allocated, if that chunk was allocated
+    /// in pieces.
     #[inline]
     pub fn pieces(&self, n: usize) -> Option<&Pieces> {
         self.pieces[n].get()
     }
 
-    /// The same, made on first touch.
+    /// Returns the pages of chunk `n` that are known to be allocated. Creates the set if there is
+    /// none.
     pub fn touch_pieces(&self, n: usize) -> &Pieces {
         self.pieces[n].get_or_init(|| Box::new(Pieces::new()))
     }
 }
 
-/// All of it.
+/// The state of all regions, and the allocation state of all superchunks.
 #[derive(Debug)]
 pub struct State {
     superchunks: Box<[OnceBox<Superchunk>]>,
-    /// Those of each superchunk. Every operation looks for one: two loads.
+    /// The regions of each superchunk. Every operation finds a region with two loads.
     regions: Box<[OnceBox<Regions>]>,
 }
 
 impl State {
-    /// For a file of at most `max_len` bytes. Allocates 16 bytes for each GiB of that.
+    /// Creates the state for a file of at most `max_len` bytes. Allocates 16 bytes for each GiB of
+    /// `max_len`.
     pub fn new(max_len: u64) -> Self {
         let count = max_len.div_ceil(SUPERCHUNK as u64);
         State {
@@ -580,7 +621,7 @@ impl State {
         }
     }
 
-    /// The superchunk `n`, made on first touch.
+    /// Returns superchunk `n`. Creates its state if there is none.
     #[inline(always)]
     pub fn superchunk(&self, n: usize) -> &Superchunk {
         match self.superchunks[n].get() {
@@ -589,7 +630,7 @@ impl State {
         }
     }
 
-    /// The superchunk `n`, if it was touched.
+    /// Returns superchunk `n`, if its state exists.
     pub fn touched_superchunk(&self, n: usize) -> Option<&Superchunk> {
         self.superchunks.get(n)?.get()
     }
@@ -606,20 +647,21 @@ impl State {
         })
     }
 
-    /// The region, if it was touched.
+    /// Returns the region, if it is loaded.
     #[inline(always)]
     pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
         self.regions.get(region.superchunk())?.get()?[region.in_superchunk()].get()
     }
 
-    /// The region, made of what `load` read from the medium before, if nobody was faster.
+    /// Returns the region. Installs `loaded`, which was read from the medium, unless another thread
+    /// has loaded the region first.
     pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> &RegionState {
         let regions = self.regions[region.superchunk()].get_or_init(|| many(OnceBox::new));
         regions[region.in_superchunk()].get_or_init(|| Box::new(loaded))
     }
 
-    /// Forgets what is known of the allocation of all chunks from `chunk` on, and of the region
-    /// words of all superchunks from `superchunk` on. While nobody allocates. Touches nothing.
+    /// Clears the allocation flags of all chunks from `chunk` on, and of the region words of all
+    /// superchunks from `superchunk` on. The caller holds the allocation mutex. Creates no state.
     pub fn forget_allocation(&self, chunk: ChunkIndex, superchunk: usize) {
         for (n, state) in self.superchunks.iter().enumerate() {
             let Some(state) = state.get() else { continue };
@@ -627,7 +669,7 @@ impl State {
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
             state.pieces[gone..].iter().filter_map(OnceBox::get).for_each(|p| p.forget_from(0));
-            // (Where nobody has looked at a chunk, no region is noted as loadable.)
+            // A superchunk without allocation state has no region that is noted as loadable.
             let regions = self.regions[n].get().into_iter().flatten();
             let regions = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
             regions.for_each(|region| region.set_home_loadable(false));
@@ -637,7 +679,7 @@ impl State {
         }
     }
 
-    /// Every region that was touched, in order.
+    /// Iterates over all loaded regions, in ascending order.
     pub fn all_touched(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
         let touched = self.regions.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?)));
         touched.flat_map(|(n, regions)| {
