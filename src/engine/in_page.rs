@@ -22,9 +22,9 @@ use crate::units::{PAGE, PageIndex, SLICE};
 
 impl Engine {
     /// Prefetches the lines that the commit of `part` will touch: the state of its first page, and
-    /// both slots there, since the free one is not known yet. These lines are far apart, so no
-    /// other access brings them into the cache. Without the prefetches the misses would follow one
-    /// after the other.
+    /// both slots there. The free slot is not known yet. These lines are far apart, so no other
+    /// access brings them into the cache. Without the prefetches the misses would follow one after
+    /// the other.
     #[inline]
     pub(super) fn ask_for_lines(&self, lane: &Lane, part: &Part<'_>) {
         let page = PageIndex::of(part.offset);

@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn where_the_machine_may_die_nothing_is_stored_where_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Where there is no such instruction, there is no such medium.
+        // A processor without the instructions of this medium cannot open it.
         let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(Medium::Dax);
         if options.open(folder.path().join("probe")).is_err() {
             return;

@@ -14,8 +14,8 @@
 //! only one step can: reading a slice to complete it. Every drain says what it orders.
 //!
 //! These steps also run on media where only a process crash counts; drains and flushes cost nothing
-//! there. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line for
-//! short records). The logged flip and the XOR are this crate's own.
+//! there. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, short records in
+//! one cache line). The logged flip and the XOR are this crate's own.
 
 use super::Engine;
 use super::lanes::{InUse, Lane};
@@ -47,7 +47,7 @@ impl Engine {
         lane.stats.bump(Counter::Flip, 1);
     }
 
-    // ---- undo entry: three drains ----------------------------------------------------------
+    // ---- undo record: three drains ---------------------------------------------------------
 
     /// Makes the slots valid that the caller has just copied to, by several words. `spill` is space
     /// in the log area, for words that do not fit the lane.
@@ -115,7 +115,7 @@ impl Engine {
         lane.stats.bump(Counter::BytesWritten, (moves.len() * SLICE) as u64);
     }
 
-    // ---- logged data: three drains, and one where entries were made void -----------------------
+    // ---- redo record: three drains, and one more where records were invalidated ------------
 
     /// Commits new slices of pages that a view pins, by a redo record. The slices go to the log,
     /// and from there into their reflection slots, whether those are valid or not. `close` makes

@@ -1,8 +1,8 @@
 //! The fast path of page-aligned writes: whole pages of one region, all valid on one side.
 //!
-//! This is the usual case of large aligned writes: no active record names the pages, everything is
-//! allocated, and all their slices are valid on one side. The write is then one copy to the other
-//! side and one word.
+//! This is the usual case of large aligned writes. No active record names the pages, everything is
+//! allocated, and all slices are valid on one side. The write is then one copy to the other side
+//! and one word.
 //!
 //! The cost is the time for which the memory is idle: from the end of the last drain until the
 //! first store of this write. That drain may be the previous operation's, and taking a lock waits
