@@ -1,11 +1,12 @@
-//! What will an operation over several pages need, and is it asked for in time?
+//! Prefetching for operations over several pages: lock words, page states, slots and translations.
 //!
-//! A locked instruction waits for all stores before it, and ends the overlap of cache misses. So what the
-//! locks and the copies of an operation need is asked for before the first lock, all at once: a request whose
-//! address has no translation at hand keeps the processor's window from going on, so they overlap only where
-//! they are close together. All of it is a guess, without a lock: a wrong one costs time and nothing else.
+//! A locked instruction waits for all stores before it, and ends the overlap of cache misses. So an
+//! operation prefetches what its locks and copies need before the first lock, all in one place. A
+//! prefetch without a cached translation stalls the processor's window, so these requests overlap
+//! only if they are close together. All of it is a guess, made without a lock: a wrong guess costs
+//! time, never correctness.
 //!
-//! For writes within one page `in_page` asks by itself.
+//! Writes within one page have their own prefetches in `in_page`.
 
 use super::Engine;
 use super::lanes::Lane;
@@ -13,29 +14,31 @@ use super::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan, bits};
 use crate::format::layout;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
-/// Parts of one operation whose lines are asked for ahead. (More than the processor waits for at a time: 64 scattered
-/// parts took 0.9 of the time they take where only the first 16 are asked for. But what is asked for early is to be there
-/// still when it is needed.)
+/// Parts of one operation that are prefetched. More requests than the processor can have in flight
+/// still help: with 64 scattered parts a write takes 10 % less time than with 16. But a line that
+/// comes too early may be evicted before its use.
 pub(super) const ASKED_PARTS: usize = 64;
-/// Pages whose states share a line.
+/// Pages of which the states share a line.
 const PAGES_OF_A_LINE: usize = 4;
-/// Regions of one operation whose states are asked for ahead: as many, for scattered parts.
+/// Regions of one operation of which the states are prefetched: one for each prefetched part, if
+/// the parts are scattered.
 const ASKED_REGIONS: usize = 64;
 
-/// Regions of one part, behind the first, whose locks are asked for before it is known what it needs.
+/// Regions of one part, after the first, of which the locks are prefetched before there is a plan.
 const LOCKS_ASKED_EARLY: u64 = 4;
-/// Pages whose translations lie in one line of the page table. Those further on are found while the pages
-/// before are copied.
+/// Pages of which the translations share a line of the page table. The translations of later pages
+/// are found while the earlier pages are copied.
 const PAGES_OF_TRANSLATIONS: usize = 8;
 const HALF: usize = PAGE / 2;
 
 impl Engine {
-    /// Asks for what a write of `len` bytes at `offset`, one or several whole pages or over several, needs first: locks, what
-    /// is known of its pages, and translations.
+    /// Prefetches what a write of `len` bytes at `offset` needs first: locks, page states and
+    /// translations. The write covers one or more whole pages, or spans several pages.
     ///
-    /// By who is asked to write, before it calls a function: behind the drain of the operation before there is room for some
-    /// sixty stores, and a function begins with as many as it has registers to save. What comes after that waits for the
-    /// drain, and a miss would begin when it is over.
+    /// The caller is the entry point of writes, before it calls a function. Behind the previous
+    /// operation's drain there is room for about sixty stores, and a function begins by storing the
+    /// registers that it saves. Later instructions wait for the drain, and their misses would begin
+    /// after it.
     #[inline(always)]
     pub(super) fn ask_for_pages(&self, len: usize, offset: u64) {
         let page = PageIndex::of(offset);
@@ -52,7 +55,7 @@ impl Engine {
                 self.platform.prefetch_own(&region.pages[last]);
             }
         }
-        // Translations on both sides: it is not known yet which one is free.
+        // Translations on both sides: the free one is not known yet.
         let beside = beside(offset);
         self.ask_for_slots(beside);
         if count > PAGES_OF_TRANSLATIONS {
@@ -60,7 +63,8 @@ impl Engine {
         }
     }
 
-    /// Asks for the locks of the next regions behind that of a part's first page, if it goes on there.
+    /// Prefetches the locks of the next regions after the one of a part's first page, if the part
+    /// extends into them.
     #[inline]
     pub(super) fn ask_for_more_regions(&self, part: &Part<'_>) {
         let (first, last) =
@@ -71,15 +75,15 @@ impl Engine {
         }
     }
 
-    /// Asks for both slots of the home byte at `offset`, wherever it is.
+    /// Prefetches both slots of the home byte at `offset`.
     #[inline(always)]
     pub(super) fn ask_for_slots(&self, offset: u64) {
         self.home.prefetch_store(offset);
         self.reflection.prefetch_store(layout::reflection(offset));
     }
 
-    /// Asks for what the commit of `parts`, several or over several pages, needs of the first page of each. (The first page
-    /// of one part alone was [asked for](Self::ask_for_pages) before.)
+    /// Prefetches what the commit of `parts` needs for the first page of each. A single part needs
+    /// no call: its first page was [prefetched](Self::ask_for_pages) before.
     #[inline]
     pub(super) fn ask_for_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
         for part in parts.iter().take(ASKED_PARTS) {
@@ -90,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// Asks for the slices at the ends of `parts` that are covered in part. They hang on something else that is asked for,
-    /// so they come last: they would keep everything behind them waiting.
+    /// Prefetches the partly covered slices at the ends of `parts`. Their addresses depend on other
+    /// prefetched lines, so these requests come last: they would delay the others.
     #[inline]
     pub(super) fn ask_for_ends(&self, parts: &[Part<'_>]) {
         for part in parts.iter().take(ASKED_PARTS) {
@@ -105,22 +109,22 @@ impl Engine {
         }
     }
 
-    /// Asks for the locks, and for the translations of the first addresses on both sides: it is not known yet
-    /// which one is stored to.
+    /// Prefetches the locks, and the translations of the first addresses on both sides, since the
+    /// free one is not known yet.
     #[inline]
     fn ask_for_first_page(&self, page: PageIndex, part: &Part<'_>) {
         let Some(region) = self.state.touched(page.region()) else { return };
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
         self.ask_for_slots(match part.data.len() {
-            // A line of the page that is not written.
+            // Another line of the page, which is not written.
             0..=HALF => part.offset ^ HALF as u64,
             _ => beside(part.offset),
         });
     }
 
-    /// Asks for the valid slot of the slice that holds the byte at `offset`: it is loaded, since the slice is
-    /// covered in part.
+    /// Prefetches the valid slot of the slice that contains `offset`. The commit loads it, since
+    /// the slice is partly covered.
     #[inline]
     fn ask_for_slice(&self, offset: u64) {
         let page = PageIndex::of(offset);
@@ -130,8 +134,8 @@ impl Engine {
         file.prefetch_read(at);
     }
 
-    /// Asks for what is known of the pages of the next region, as far as they lie before `end`: they are looked at
-    /// when those of this one have been copied.
+    /// Prefetches the page states of the next region, as far as its pages lie before `end`. The
+    /// commit reads them after it has copied the pages of this region.
     pub(super) fn ask_for_next_region(&self, region: RegionIndex, end: u64) {
         let next = RegionIndex(region.0 + 1);
         let pages = end.saturating_sub(next.start()).div_ceil(PAGE as u64);
@@ -140,7 +144,7 @@ impl Engine {
         }
         let Some(state) = self.state.touched(next) else { return };
         if state.are_alike() {
-            // Pages that are written whole are not looked at.
+            // The states of pages that are written whole are not read.
             return;
         }
         for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
@@ -148,13 +152,14 @@ impl Engine {
         }
     }
 
-    /// Asks for what is known of the pages of an operation. Each lock waits for all stores before it: taken
-    /// one after the other, they would each wait for a miss.
+    /// Prefetches the page states of an operation. Each lock waits for all stores before it, so
+    /// locking without these requests would wait for one miss after another.
     pub(super) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
         for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
             self.platform.prefetch_own(&plan.state.lock);
             if plan.is_exclusive() && (nth > 0 || plan.state.are_alike()) {
-                // Its pages come while those before are copied, or are not looked at, unless somebody has locked some.
+                // The states are prefetched during the copies before. Or they are not read at all,
+                // unless a thread holds page locks.
                 continue;
             }
             // Four pages share a line, see `PAGES_OF_A_LINE`.
@@ -167,9 +172,11 @@ impl Engine {
     }
 }
 
-/// A line of the page at `offset`, which is written from there on, whose translation is the page's. A line that is streamed to
-/// must not be in the cache, or not any more: the store would wait until it is out again. So it is one that is not written, or is
-/// written late: by then it has come and can go. (A line of the page beside would leave the page's own translation to be found.)
+/// Returns the offset of a line in the page at `offset` that gives the page's translation. The
+/// write begins at `offset`. A line that is streamed to must not be in the cache: the store would
+/// wait for its eviction. So the line is not written at all, or written so late that it has arrived
+/// and been evicted by then. A line of a neighbouring page would not load the page's own
+/// translation.
 #[inline(always)]
 fn beside(offset: u64) -> u64 {
     let line = if offset as usize % PAGE >= SLICE { 0 } else { PAGE - SLICE };

@@ -1,23 +1,26 @@
-//! When does a reader bring home what it has found elsewhere?
+//! Deployment on read: deploys pages that reads keep finding in the reflection file.
 //!
-//! A read of a page that is not at home takes a little longer than one of a page that is; to bring it home takes as
-//! long as a few dozen of those have lost together; and whoever writes the page next may send it away again. Nobody
-//! knows what comes. So a page comes home after about as many reads as have lost what that costs: whatever comes, by
-//! this reckoning that takes about twice as long as the better of the two, at most. Reads are counted for each page, and
-//! a write of the page begins anew: pages that are written as often as they are read seldom come home.
+//! A read of a page that is not deployed takes a little longer than one of a deployed page.
+//! Deploying the page takes the time that a few dozen of those reads lose together, and the next
+//! writer may undeploy it again. The future is not known. So a page is deployed once its reads have
+//! lost about what that costs. In the worst case this takes about twice the time of the better
+//! choice. Reads are counted for each page, and a write of the page resets its count. Pages that
+//! are written about as often as they are read are seldom deployed.
 //!
-//! What is read again and again at the same place is in the processor's caches, and loses next to nothing: of several
-//! reads within one page, with none of another page between, at most one is counted. To count is to store to a cache
-//! line that reads do not need otherwise. So one read of [`SAMPLED`] is counted ([`SAMPLED_OF_SEVERAL`], if it is of more
-//! than a page), and as a rule none of a thread that writes now and then.
+//! A page that is read repeatedly stays in the processor's caches, and those reads lose next to
+//! nothing. So of several reads within one page, with no read of another page between them, at most
+//! one is counted. Counting stores to a cache line that reads do not need otherwise. So one read in
+//! [`SAMPLED`] is counted, or one in [`SAMPLED_OF_SEVERAL`] if it spans pages. As a rule no read is
+//! counted of a thread that writes now and then.
 //!
-//! Of a long read it is known at once what it has lost: in how many pieces its bytes were.
+//! For a long read the loss is known at once: the number of pieces in which its bytes lay.
 //!
-//! All this by policy `Lazy`, and not where durable points are kept: what comes home is a change that the next one
-//! would have to tell of. Short reads take no space: to a hole of the home file they bring nothing. What goes wrong is
-//! no failure of the read, which has its bytes.
+//! All this applies under policy `Lazy` only. Nor does it apply where durable points are kept: a
+//! deployment is a change that the next durable point would have to record. Short reads allocate
+//! nothing: they do not deploy into a hole of the home file. A failed deployment does not fail the
+//! read, which has its bytes already.
 //!
-//! May import `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
+//! May import: `deploy`, `lanes`, `plan`, `space`, `state`, `bitmap`.
 
 use super::Engine;
 use super::deploy::{Pins, Which};
@@ -30,66 +33,69 @@ use crate::terms::DeployPolicy;
 use crate::units::{ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex};
 use std::ops::Range;
 
-/// A read of so many bytes is long.
+/// Shortest length in bytes of a long read.
 pub(super) const LONG: u64 = 64 << 10;
 
-/// One read of so many is counted. (In a model of schedules, which are short, a page comes home with the first one.)
+/// One read in this many is counted. Models of schedules are short, so their first read deploys the
+/// page.
 const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
-/// The same of reads of several pages: what those lose is more, what counting takes is little beside, and there is no read
-/// of 64 bytes that would have to pay for it.
+/// One read of several pages in this many is counted. Those reads lose more, and counting costs
+/// little in comparison. No read of 64 bytes has to pay for it.
 const SAMPLED_OF_SEVERAL: u32 = if cfg!(shuttle) { 1 } else { 2 };
-/// So many counted ones are enough.
+/// Counted reads after which a page is deployed.
 const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
-/// 2^32 divided by the golden section. Its multiples are spread evenly: who goes through seven places again and again
-/// would have one of them counted by every seventh read. (Nearly in step with it are Fibonacci's numbers: of so many places
-/// some wait for their turn for about twice as many rounds.)
+/// 2^32 divided by the golden ratio. Its multiples are spread evenly. Sampling each seventh read
+/// would always count the same page of a thread that cycles through seven pages. Cycles of a
+/// Fibonacci number of pages are nearly in step with this constant: some of their pages wait about
+/// twice as long.
 const GOLDEN: u32 = 0x9E37_79B9;
 
-/// Whether the read with this number is one of those of which one in `many` is taken. (Of numbers, one instruction finds
-/// that out, and a comparison.)
+/// Returns `true` for about one number in `many`, evenly spread. Takes one multiplication and one
+/// comparison.
 #[inline(always)]
 pub(super) fn is_one_in(many: u32, number: u64) -> bool {
     (number as u32).wrapping_mul(GOLDEN) <= u32::MAX / many
 }
 
-/// Who has written something is taken, after so many reads, for somebody who only reads. What it has brought home is
-/// such a write: so no more than one read in so many takes the time of a deployment as well.
+/// A thread counts as read-only after this many reads since its last write. A deployment counts as
+/// a write, so a thread deploys at most once per this many reads.
 const ONLY_READS: u64 = if cfg!(shuttle) { 0 } else { 64 };
 
-/// So many pages, aligned, are a block: what was written as one (a database's page of up to 64 KiB) and lies in the
-/// reflection file as a whole comes home as one, so that it stays on one side: then it is written, and read, in one
-/// piece. Not more, since a read is not to wait for so many bytes.
+/// Pages in an aligned block. A database page of up to 64 KiB, written as one block, may lie in the
+/// reflection file as a whole. Then it is deployed as one, so that it stays on one side and in one
+/// piece. Blocks are not larger, since a read must not wait for the copy of more bytes.
 const BLOCK: usize = 16;
 const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 
-/// Whether the lane's read with this number, within a page, is counted if its page is not at home. (The processor foresees
-/// it nearly always.)
+/// Returns `true` if the lane's read with this number is counted, should its page not be deployed.
+/// The read lies within one page. The processor predicts this branch nearly always.
 #[inline(always)]
 pub(super) fn is_counted(lane: &Lane, number: u64) -> bool {
     is_one_in(SAMPLED, number) && only_reads(lane)
 }
 
-/// The same of a read of `len` bytes.
+/// Returns `true` if the lane's read with this number, of `len` bytes, is counted, should its pages
+/// not be deployed.
 pub(super) fn is_counted_of(lane: &Lane, number: u64, len: usize) -> bool {
     is_one_in(if len > PAGE { SAMPLED_OF_SEVERAL } else { SAMPLED }, number) && only_reads(lane)
 }
 
-/// Whether the lane's thread has written nothing for a while.
+/// Returns `true` if the lane's thread has written nothing for a while.
 #[inline(always)]
 fn only_reads(lane: &Lane) -> bool {
     lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
 }
 
-/// Whether it takes less time to bring so many bytes home that were read in so many pieces than to read them like
-/// that a few times more. Each piece begins with a miss; in short reads as many of those are under way as there can
-/// be. The writes pay for it which have scattered the bytes: none comes home that was not written since. See
-/// `docs/decisions/long-reads.md`.
+/// Returns `true` if `len` bytes in this number of pieces take less time to deploy than to read a
+/// few more times. Each piece begins with a miss, but in short reads all those misses overlap. The
+/// deployment is paid for by the writes that have fragmented the bytes: only pages written since
+/// are deployed. See `docs/decisions/long-reads.md`.
 fn are_too_many(pieces: usize, len: u64) -> bool {
     len >= LONG && pieces as u64 > 1 + len / LONG
 }
 
-/// The pages that come home with page `n`: if it lies in the reflection file as a whole, those beside it in its block
-/// that do so, too.
+/// Returns the pages to deploy together with page `n`. If it lies in the reflection file as a
+/// whole, these include its neighbours in the block that do too.
 fn with_its_block(region: &RegionState, n: usize) -> Range<usize> {
     let is_away = |n: &usize| region.validity(*n) == Validity(!0);
     if !is_away(&n) {
@@ -101,7 +107,7 @@ fn with_its_block(region: &RegionState, n: usize) -> Range<usize> {
     n - before..n + 1 + behind
 }
 
-/// Whether somebody writes where these pages, to come home, are locked.
+/// Returns `true` if a writer holds a lock that the deployment of these pages would take.
 fn are_held(region: &RegionState, pages: &Range<usize>) -> bool {
     let locks_region = pages.len() >= PAGES_FOR_REGION_LOCK as usize;
     let locked = if locks_region { &region.pages } else { &region.pages[pages.clone()] };
@@ -109,7 +115,8 @@ fn are_held(region: &RegionState, pages: &Range<usize>) -> bool {
 }
 
 impl Engine {
-    /// What follows a read of `range`, in so many pieces; whether it [`is_counted`]. While no lane is borrowed.
+    /// Runs after a read of `range`, which lay in `pieces` pieces. `is_counted` is the result of
+    /// the function of that name. The thread has borrowed no lane.
     pub(super) fn after_read(&self, range: Range<u64>, pieces: usize, is_counted: bool) {
         let len = range.end - range.start;
         if are_too_many(pieces, len) && self.is_for_readers() {
@@ -122,14 +129,14 @@ impl Engine {
         }
     }
 
-    /// Counts a read of each of these pages, and brings home those that were read often enough. While no lane is
-    /// borrowed, and not pinned.
+    /// Counts a read of each page, and deploys the pages with enough counted reads. The thread has
+    /// borrowed no lane and is in no read section.
     #[inline(never)]
     pub(super) fn count_read(&self, range: Range<u64>) {
         if !self.is_for_readers() {
             return;
         }
-        // Neighbours come home together, by the same drains.
+        // Neighbours are deployed together, with shared drains.
         let mut enough = 0..0;
         for span in span::pages(range) {
             let Some(region) = self.state.touched(span.page.region()) else { continue };
@@ -142,8 +149,8 @@ impl Engine {
             }
             let pages = with_its_block(region, n);
             if are_held(region, &pages) {
-                // A reader is not to wait for who writes. (It may have to if somebody begins just now, or, once for a
-                // chunk, allocates.)
+                // A reader must not wait for a writer. It may still have to, if a writer locks just
+                // now. Allocation may also delay it, once per chunk.
                 continue;
             }
             region.forget_reads(n);
@@ -160,12 +167,12 @@ impl Engine {
         self.come_home(enough, Which::All);
     }
 
-    /// Whether all that the page needs to come home is there.
+    /// Returns `true` if deploying the page needs no allocation.
     fn takes_no_space(&self, page: PageIndex) -> bool {
-        // The word that has sent it away is there. Whether its slots at home are?
+        // The word that undeployed the page is allocated, so only its home slots may be missing.
         let lane = self.lane();
         let _pinned = lane.pin();
-        // Pinned, and within the file: what is found out about its chunk holds.
+        // In a read section and within the file: what is learned about the chunk stays true.
         let is_loadable = || self.home_is_loadable(ChunkIndex::of(page.start())).unwrap_or(false);
         page.start() < self.len() && is_loadable()
     }
@@ -174,7 +181,7 @@ impl Engine {
         self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire)
     }
 
-    /// Whether readers bring anything home.
+    /// Returns `true` if reads of this file deploy pages.
     pub(super) fn is_for_readers(&self) -> bool {
         self.policy == DeployPolicy::Lazy && self.durable.is_none()
     }
@@ -182,7 +189,7 @@ impl Engine {
     #[cold]
     fn come_home(&self, range: Range<u64>, which: Which) {
         if !range.is_empty() {
-            // Of the last page there may be less than that.
+            // The last page may end past the file.
             let end = range.end.min(self.len());
             let _next_time_otherwise = self.deploy_pages(range.start..end, Pins::Respect, which);
         }
@@ -196,7 +203,7 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    /// Of which everything is at home.
+    /// Creates a file with all pages deployed.
     fn file(folder: &std::path::Path, policy: DeployPolicy) -> AtomicMappedFile {
         let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
         let file = options.deploy(policy).open(folder.join("state.dat")).expect("a pair");
@@ -207,7 +214,8 @@ mod tests {
         file
     }
 
-    /// So many reads of 16 bytes at `offset`, and of two other pages in turn with it. How many pages come home by them.
+    /// Reads 16 bytes at `offset` `count` times, alternating with two other pages. Returns the
+    /// number of deployed pages.
     fn after_reads(file: &AtomicMappedFile, count: u64, offset: u64) -> u64 {
         let before = file.stats().deployments;
         for _ in 0..count {
@@ -227,9 +235,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
         let write = |offset| file.write_at(&[7; 100], offset).expect("a write");
-        // Within a page, and over two.
+        // A range within a page, and one over two pages.
         for (offset, pages) in [(4096, 1), (3 * 4096 - 8, 2)] {
-            // Each sends its slices to the other side: away, and home, and away.
+            // Each write sends its slices to the other side: undeployed, deployed, undeployed.
             for _ in 0..51 {
                 write(offset);
                 assert_eq!(after_reads(&file, FEW, offset), 0, "a write begins anew");
@@ -250,7 +258,7 @@ mod tests {
     fn what_is_read_at_one_place_only_stays_there() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
-        // So does what is read once from one end to the other, if by small reads.
+        // Pages that short reads visit once, from one end to the other, are not deployed either.
         file.write_at(&[7; 65], 0).expect("a write");
         (1..256).for_each(|page| file.write_at(&[7; 65], page * 4096).expect("a write"));
         for _ in 0..1000 {
@@ -266,8 +274,9 @@ mod tests {
     fn each_of_several_places_is_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
-        // Numbers of places that are in step with what is counted, if anything is: how many are counted of so many, as
-        // whole numbers go, and after how many the counted ones are nearly the same ones again (Fibonacci's numbers).
+        // Page counts that might be in step with the sampling: the sampling rate and a multiple of
+        // it. Fibonacci numbers too: after that number of pages, nearly the same reads are counted
+        // again.
         for count in [SAMPLED.into(), 9 * u64::from(SAMPLED), 8, 13, 21, 34, 55, 89] {
             let before = file.stats().deployments;
             let places = (0..count).map(|n| n * 4096);
@@ -276,7 +285,7 @@ mod tests {
                 places.clone().for_each(|at| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
             }
             assert_eq!(file.stats().deployments - before, count, "of {count}");
-            // Home as a whole, so that what is written next is away.
+            // Deploy all, so that the next writes go to the reflection file.
             file.deploy(0..LEN).expect("a deployment");
         }
     }
@@ -287,12 +296,12 @@ mod tests {
         let file = file(folder.path(), DeployPolicy::Lazy);
         file.write_at(&[7; 64 << 10], 64 << 10).expect("a write");
         assert_eq!(after_reads(&file, MANY, (64 << 10) + 3 * 4096), 16);
-        // By words of their own.
+        // Each page by its own slice word.
         (0..16).for_each(|n| {
             file.write_at(&[7; 4096], (768 << 10) + n * 4096).expect("a write");
         });
         assert_eq!(after_reads(&file, MANY, (768 << 10) + 3 * 4096), 16);
-        // Of what is longer, so much at a time.
+        // A longer range is deployed block by block.
         file.write_at(&[7; 128 << 10], 256 << 10).expect("a write");
         assert_eq!(after_reads(&file, 4 * MANY, 256 << 10), 16);
     }
@@ -315,7 +324,7 @@ mod tests {
         }
     }
 
-    /// The words that would be needed for anything else are not there.
+    /// The slice words, which any other way would need, are not allocated.
     #[test]
     fn what_was_only_ever_written_by_regions_comes_home() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -330,7 +339,7 @@ mod tests {
         assert_eq!(file.engine().known_of(PageIndex(0)) & known::SLICE_WORDS, 0, "nor now");
     }
 
-    // (Elsewhere nobody knows whether the home file has holes.)
+    // Other systems do not report holes of the home file.
     #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
     #[test]
     fn what_was_written_before_it_was_opened_comes_home() {
@@ -351,7 +360,7 @@ mod tests {
         let file = file(folder.path(), DeployPolicy::Lazy);
         file.write_at(&[7; 4096], 4096).expect("a write");
         let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
-        // Of eight pages the region is locked, so all others matter.
+        // A deployment of eight pages locks the region, so the locks of all its pages matter.
         for (held, read, pages) in [(1, 1, 1), (9, 8, 8), (40, 8, 8)] {
             if read == 8 {
                 file.write_at(&[7; 8 * 4096], 8 * 4096).expect("a write");

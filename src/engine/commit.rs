@@ -1,10 +1,10 @@
-//! Which way does a write go? Locks, checks, the choice of a way, and publishing.
+//! The entry point of writes: locks, checks, the choice of a commit protocol, and publishing.
 //!
-//! The order is always: touch the regions (pinned), take the locks (not pinned), look again at
-//! what may have changed, allocate, and only then store. So an error means that nothing has changed:
-//! all are found before the first store but one, a failing read of a slice that is to be completed,
-//! and until then only slots were stored to that are not valid. That one drains before the locks
-//! open, so that nothing of it reaches the medium late.
+//! The order is always: load the regions (in a read section), take the locks (outside of one),
+//! validate, allocate, and only then store. So an error means that nothing has changed. Every error
+//! but one comes before the first store: reading a slice to complete it may fail during the copy.
+//! Until then only slots that are not valid have been stored to. That error path drains before the
+//! locks open, so that none of its stores reaches the medium late.
 
 use super::Engine;
 use super::ask::ASKED_PARTS;
@@ -39,29 +39,29 @@ impl Engine {
             if self.try_at_once(data, offset) { Ok(()) } else { self.write_anyhow(data, offset) }
         } else if data.len() <= self.small.longest() && offset as usize % PAGE + data.len() <= PAGE
         {
-            // (Also no bytes at all, of which `is_in_page` may say anything.)
+            // Also an empty write, for which the result of `is_in_page` is unspecified.
             self.write_small(data, offset)
         } else {
             self.write_pages(data, offset)
         }
     }
 
-    /// The same for one or several whole pages, or over several.
-    // Of its own, so that who writes little needs no registers for it; and it calls nothing but at its end, so that it has
-    // few to save, which are stores before the first request.
+    /// Writes one or more whole pages, or a range that spans several pages.
+    // A function of its own, so that small writes need no registers for it. Its only call is a tail
+    // call, so it saves few registers: each save is a store before the first prefetch.
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         self.ask_for_pages(data.len(), offset);
         self.write_whole_pages(data, offset)
     }
 
-    /// The same, whatever the range is and whatever is found.
+    /// Writes `data` at `offset` by the general way, whatever the range and the state of its pages.
     #[inline(never)]
     pub(super) fn write_anyhow(&self, data: &[u8], offset: u64) -> Result<()> {
         self.commit(&[Part { offset, data }], &ReadMarks::default(), None)
     }
 
-    /// As [`commit`](Self::commit), counted as a transaction.
+    /// Commits `parts` as [`commit`](Self::commit) does, and counts them as a transaction.
     pub fn commit_transaction(
         &self,
         parts: &[Part<'_>],
@@ -73,8 +73,8 @@ impl Engine {
         {
             self.ask_for_pages(part.data.len(), part.offset);
         }
-        // No result is handed through: who moves one loads more of it than was just stored, and waits until that has
-        // left the processor, behind the last drain.
+        // Do not pass the result through. Moving it loads wider words than were just stored, and
+        // waits until those stores have left the processor, behind the last drain.
         if let Err(error) = self.commit(parts, marks, closure) {
             if error.is_conflict() {
                 self.lane().stats.bump(Counter::Conflicts, 1);
@@ -85,8 +85,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all parts in one operation, unless something of `marks` has changed. The parts are
-    /// sorted and do not overlap. `closure` is the one whose transaction this is.
+    /// Writes all parts in one operation, unless an entry of `marks` has changed. The parts are
+    /// sorted and do not overlap. `closure` is the transaction closure that commits, if any.
     pub fn commit(
         &self,
         parts: &[Part<'_>],
@@ -107,9 +107,9 @@ impl Engine {
             self.check_not_overdue(durable)?;
         }
         match self.commit_once(parts, marks) {
-            // It would go through the log, because it writes again what was written since the last
-            // durable point. After a new one it does not.
-            // (Where it is all or nothing since that point, the caller makes a new one.)
+            // The operation rewrites slices that have changed since the last durable point, so it
+            // would need the log. After a new durable point it does not. With `AllOrNothing` the
+            // caller decides when a durable point is made.
             Err(Error::TooLarge { .. })
                 if self.durable.is_some() && self.durability != Durability::AllOrNothing =>
             {
@@ -129,13 +129,14 @@ impl Engine {
         }
         if self.policy == DeployPolicy::Eager {
             let range = first.offset..last.range().end;
-            // The write is committed; that it could not be brought home now is no failure of it.
+            // The write is committed, so a failed deployment is not its failure.
             let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::All);
         }
         Ok(())
     }
 
-    /// Commits a transaction that writes nothing: all that it has read and was told is of this moment.
+    /// Commits a transaction that writes nothing: all that it has read, and the lengths it was
+    /// told, must hold now.
     fn check_reads_alone(&self, marks: &ReadMarks) -> Result<()> {
         if marks.is_empty() || self.marks_hold(marks)? || planted!(ReadsAloneNotChecked) {
             return Ok(());
@@ -143,7 +144,7 @@ impl Engine {
         Err(Error::Conflict { path: self.path() })
     }
 
-    /// Notes what this thread has changed, for the transactions whose closures it is inside.
+    /// Records what this thread has changed, for the transaction closures that it is inside.
     #[cold]
     fn note_own_changes(&self, parts: &[Part<'_>], closure: Option<usize>) {
         if planted!(OwnChangesNotNoted) {
@@ -151,7 +152,8 @@ impl Engine {
         }
         let mut last: Option<(RegionIndex, u64)> = None;
         let note = |(region, mask): (RegionIndex, u64)| {
-            // From so many pages on the region's lock was taken: all its pages are changed for who has read one.
+            // From this many pages on the region lock was taken: a reader of any page of the region
+            // sees a new version.
             let by_region = mask.count_ones() >= plan::PAGES_FOR_REGION_LOCK;
             let mask = if by_region { !0 } else { mask };
             own_changes::note_pages(self.number, closure, region, mask);
@@ -178,10 +180,11 @@ impl Engine {
         let in_page = page == last_page;
         let mut may_wait = self.durable.is_some();
         loop {
-            // Given back before a durable point is waited for: who makes it needs a lane, too, and there may be no
-            // other one.
+            // Return the lane before waiting for a durable point: the thread that makes the point
+            // needs a lane, and there may be no other.
             let lane = self.lane();
-            // Several pieces may lie on both sides of a new end and not at it: a shrink waits.
+            // Several parts may lie on both sides of a new end without touching it, so a shrink
+            // must wait.
             let no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
                 .then(|| self.lanes.enter(Gate::Length, &lane));
             if in_page {
@@ -190,7 +193,7 @@ impl Engine {
                 }
             } else {
                 match parts {
-                    // Its first page was asked for.
+                    // The first page was prefetched before.
                     [part] => self.ask_for_more_regions(part),
                     _ => self.ask_for_first_pages(&lane, parts),
                 }
@@ -228,7 +231,7 @@ impl Engine {
         self.leave_home_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         self.check_marks(marks, &held, |page| {
-            // (They are sorted. A transaction may have as many plans as marks.)
+            // The plans are sorted, and there may be one for each entry of the read set.
             let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
             plan.is_ok_and(|n| {
                 plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1
@@ -251,7 +254,7 @@ impl Engine {
         if !can_copy {
             plan::word_moves(&mut moves, &plans, parts, has_shared_word);
             if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
-                // Logged data moves no bit of the region's word.
+                // A redo record changes no bit of the region word.
                 drop(shared_word);
                 return self.commit_pinned(lane, parts, held);
             }
@@ -262,10 +265,11 @@ impl Engine {
         self.copy_to_free_slots(lane, parts)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
         if can_copy {
-            // As late as that: from here on the medium has something to do.
+            // Compute the moves this late, because the medium is now busy with the copied bytes.
             plan::word_moves(&mut moves, &plans, parts, has_shared_word);
         }
-        // In pieces before the flip is in pieces after it: each slice goes to its other slot.
+        // A page that was fragmented before the flip is fragmented after it: each slice goes to its
+        // other slot.
         let mut scattered = Plans::new();
         self.find_to_put_together(&plans, &mut scattered);
         if planted!(TogetherBeforeCommit) {
@@ -289,18 +293,18 @@ impl Engine {
                 publish(region, change);
             }
         }
-        // Kept until the word is drained and its mirror changed: who has it next starts from that. Given back before pages
-        // come home below, which may need the word themselves.
+        // Keep the word until it is drained and its cached copy changed: the next holder starts
+        // from that. Release it before the deployment below, which may need the word itself.
         drop(shared_word);
         if !scattered.is_empty() {
-            // The operation is done; what follows is for who will read.
+            // The operation is done; the deployment only helps later readers.
             self.put_together(lane, &scattered, parts, &held);
         }
         Ok(())
     }
 
-    /// Whether nothing has to be made ready before the copy: there is space for all that is stored, and neither views nor
-    /// live entries stand in the way. Under the locks.
+    /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
+    /// or active record is in the way. The caller holds the locks.
     #[inline(always)]
     fn can_copy_at_once(
         &self,
@@ -317,17 +321,18 @@ impl Engine {
                 && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
             (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
         };
-        // (A lane's entry has room for the words of one region, whatever these are.)
+        // A lane's undo record has room for all words of one region.
         let fits = plans.len() == 1
             || plans.iter().map(RegionPlan::words).sum::<usize>() <= UNDO_INLINE
             || planted!(WordsNotCounted);
-        // Where durable points are kept, what changes is noted before.
+        // Where durable points are kept, changed pages have to be recorded first.
         let notes_nothing = self.durable.is_none() || planted!(CopyNotNoted);
         fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
     }
 
-    /// Makes ready what the copy and the commit after it need: space, and no live entries about what is stored. What the
-    /// words take in the log area, where they do not fit a lane. Under the locks.
+    /// Prepares for the copy and the commit: allocates space, and invalidates active records about
+    /// the written slices. Returns the extents in the log area for words that do not fit a lane.
+    /// The caller holds the locks.
     #[inline(never)]
     fn make_ready(
         &self,
@@ -335,7 +340,7 @@ impl Engine {
         plans: &[RegionPlan<'_>],
         moves: &[WordMove],
     ) -> Result<Option<Extents<'_>>> {
-        // Allocation, before the first store.
+        // Allocate before the first store.
         let needed = ways::spilled_len(moves);
         if needed > layout::LOG_AREA_LEN {
             return Err(self.too_large(needed));
@@ -353,7 +358,7 @@ impl Engine {
         if self.durable.is_some() {
             ways::moved_pages(moves).for_each(|(page, _)| self.note_changed(page));
         }
-        // Stores.
+        // The first stores.
         if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
             let targets = ways::moved_pages(moves).filter_map(|(page, slices)| {
                 let region = self.state.touched(page.region())?;
@@ -370,7 +375,7 @@ impl Engine {
         Ok(extents)
     }
 
-    /// Sees to the space behind the words that move, and behind the slots that they make valid.
+    /// Allocates the words that move and the slots that they make valid.
     #[inline(always)]
     fn ensure_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
         let is_there = |change: &WordMove| match change.word {
@@ -385,7 +390,8 @@ impl Engine {
 
     #[inline(never)]
     fn allocate_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
-        // With the slice words, the durable words: each page has one of its own there.
+        // Where durable points are kept, each page also needs its durable word, which is allocated
+        // with the slice words.
         let word = self.durable.is_some();
         for change in moves {
             if self.all_is_allocated(change.word.region(), word) {
@@ -407,9 +413,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the word of the plan's region, for who holds some of its pages. None: somebody else has it, and the pages' own
-    /// words serve as well, once `ensure` has seen to the space that takes. Where there is none this waits: what needs no
-    /// space is not to fail for it because somebody else writes beside.
+    /// Locks the region word of the plan; the caller holds some of its pages. Returns `None` if
+    /// another writer has the word: then the pages' slice words serve as well, and `ensure` has
+    /// allocated the space that they need. If that space cannot be allocated, this waits for the
+    /// word instead. A write that needs no space must not fail with `NoSpace` because of a
+    /// concurrent writer.
     pub(super) fn take_word<'e>(
         &self,
         plan: &RegionPlan<'e>,
@@ -422,8 +430,8 @@ impl Engine {
         taken
     }
 
-    /// Commits parts of which some lie in pages that a view pins, with their valid slices in the
-    /// reflection file: both slots are taken, so the data goes through the log.
+    /// Commits parts that include pages without a free slot: a view pins the home slot of a slice,
+    /// and the reflection slot is valid. The data goes through the log.
     pub(super) fn commit_pinned(
         &self,
         lane: &InUse<'_>,
@@ -437,7 +445,8 @@ impl Engine {
                 if last_page.as_ref().is_none_or(|(page, ..)| *page != span.page) {
                     pages.extend(last_page.take().map(spilled));
                     let mut bytes = Box::new([0; PAGE]);
-                    // The whole page, also past the end of the file: it is there, and zero.
+                    // Read the whole page, also past the end of the file: those bytes exist and are
+                    // zero.
                     let start = span.page.start();
                     self.gather(&mut bytes[..], start..start + PAGE as u64)?;
                     last_page = Some((span.page, Slices::NONE, bytes));
@@ -473,7 +482,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a page among them is pinned by a view while slices that are written are valid in
+    /// Returns `true` if a view pins one of the pages while slices that are written are valid in
     /// the reflection file.
     fn must_log_data(&self, plans: &[RegionPlan<'_>], moves: &[WordMove]) -> bool {
         let any_pin = plans.iter().any(|plan| plan.state.pinned_pages() & plan.touched != 0);
@@ -488,19 +497,19 @@ impl Engine {
 
     #[inline]
     pub(super) fn check_parts(&self, parts: &[Part<'_>]) -> Result<()> {
-        // Sorted: the last one ends last.
+        // The parts are sorted: the last one has the highest end.
         parts.last().map_or(Ok(()), |part| {
             self.check_range(part.offset, part.data.len() as u64).map(|_| ())
         })
     }
 
-    /// Fails if something that was read has changed, or is about to be changed by somebody else.
-    /// `mine` says whether this operation holds the lock of a page. (Silo's rule: a lock that
-    /// somebody else holds may be followed by a commit that comes before this one.)
+    /// Fails with `Conflict` if anything that was read has changed, or if another operation holds
+    /// its lock. `mine` returns `true` if this operation holds the lock of a page. Another lock
+    /// holder may commit before this operation does (Silo's rule).
     ///
-    /// Where something was read that is not written, the words that are held are closed first:
-    /// between this check and the publishing somebody may commit to what was read, and a reader
-    /// must not see that commit and not yet this one, which comes before it.
+    /// If something was read that is not written, this closes the held words first. Another
+    /// operation may commit to what was read between this check and publishing. This operation
+    /// comes before that one. So a reader must not see that commit without this one.
     pub(super) fn check_marks(
         &self,
         marks: &ReadMarks,
@@ -510,7 +519,8 @@ impl Engine {
         if planted!(MarksNotChecked) {
             return Ok(());
         }
-        // A growth takes no lock of ours: a length that was named is something that is read and not written.
+        // A growth does not take our locks, so a length that the transaction was told is read and
+        // not written.
         let reads_only =
             marks.was_told_length() || marks.pages().iter().any(|mark| !mine(mark.page));
         if reads_only {
@@ -518,7 +528,8 @@ impl Engine {
         }
         let conflict = || Err(Error::Conflict { path: self.path() });
         if !marks.told_holds(self.len()) {
-            // What was read has been cut off, or the length is another than the transaction was told.
+            // The range that was read has been truncated, or the length is not the one that the
+            // transaction was told.
             return conflict();
         }
         for mark in marks.pages() {
@@ -537,13 +548,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the space of a large spilled entry back to the file system, once the entry has ended
-    /// for good. The first extent of each stays, for the next one.
+    /// Returns the space of a large overflow record to the file system, once the record has ended
+    /// for good. Its first extent stays, for the next record.
     pub(super) fn give_back(&self, extents: &Extents<'_>) {
         let rest = extents.after_the_first();
         if !rest.is_empty() {
             let at = layout::LOG_AREA + rest.start;
-            // The operation is committed; space that cannot be given back is used again.
+            // The operation is committed. If the file system does not take the space back, a later
+            // record uses it.
             let _used_again_otherwise = self.reflection.punch(at, rest.end - rest.start);
         }
     }
@@ -553,8 +565,10 @@ impl Engine {
     }
 }
 
-/// Changes the mirror as the word on the medium was changed. The page or region is closed.
-// Inlined, here and in what else a small write calls: what is handed to a function by reference is stored.
+/// Changes the cached copy of a word as the word on the medium was changed. The caller has closed
+/// the page or region.
+// Inlined, like other callees of a small write: an argument passed by reference would be stored to
+// memory.
 #[inline(always)]
 pub(super) fn publish(region: &RegionState, change: &WordMove) {
     match change.word {
@@ -565,7 +579,7 @@ pub(super) fn publish(region: &RegionState, change: &WordMove) {
     }
 }
 
-/// The slices of a page that were written, as a log entry carries them.
+/// Returns the written slices of a page in the form of a log record.
 fn spilled((page, slices, bytes): (PageIndex, Slices, Box<[u8; PAGE]>)) -> SpilledPage {
     let mut data = Vec::with_capacity(slices.count() * SLICE);
     for run in slices.runs() {

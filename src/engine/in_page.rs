@@ -1,10 +1,10 @@
-//! How does a write go that lies within one page?
+//! The general way of writes that lie within one page.
 //!
-//! The frequent case, and the one in which everything beyond the hardware's limit can be seen: a drain
-//! costs about as much as a cache miss, and a few hundred instructions as much as half of one. So the lines
-//! that will be needed are asked for at once, and what is usual is looked at first.
+//! Most writes are of this kind. They show all software overhead: a drain costs about as much as a
+//! cache miss, and a few hundred instructions cost half of one. So this module first prefetches the
+//! lines that the write needs, and checks the usual case first.
 //!
-//! Same order as in `commit`: locks, looks, allocation, stores.
+//! The order is that of `commit`: lock, validate, allocate, store.
 
 use super::Engine;
 use super::commit::{Part, publish};
@@ -21,9 +21,10 @@ use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
 use crate::units::{PAGE, PageIndex, SLICE};
 
 impl Engine {
-    /// Asks for the lines that the commit of a part will touch, all at once: what is known of its first page,
-    /// and both slots there, since it is not known yet which one is written. They lie in places that
-    /// nothing else brings near, and one after the other each miss would be waited for.
+    /// Prefetches the lines that the commit of `part` will touch: the state of its first page, and
+    /// both slots there. The free slot is not known yet. These lines are far apart, so no other
+    /// access brings them into the cache. Without the prefetches the misses would follow one after
+    /// the other.
     #[inline]
     pub(super) fn ask_for_lines(&self, lane: &Lane, part: &Part<'_>) {
         let page = PageIndex::of(part.offset);
@@ -37,10 +38,10 @@ impl Engine {
         if !end.is_multiple_of(SLICE as u64) && end - part.offset > SLICE as u64 {
             self.ask_for_slots(end - 1);
         }
-        // A line that is about to be streamed to must not be in the cache: the store would wait until it
-        // is out again. What is wanted then is the address's translation: a line beside will do, of
-        // the same page, or of its neighbour, whose entry in the page table lies in the same line. But a
-        // slice that has to be completed is loaded, and a miss is longer than that wait.
+        // A line that is about to be streamed to must not be in the cache: the store would wait for
+        // its eviction. Only the address translation is wanted then. Another line of the page gives
+        // that. So does the neighbouring page: its page table entry lies in the same line. But a
+        // partly covered slice is loaded, and a miss takes longer than that wait.
         if !streams || !part.offset.is_multiple_of(SLICE as u64) {
             self.ask_for_slots(part.offset);
         } else if len <= PAGE / 2 {
@@ -48,7 +49,7 @@ impl Engine {
         } else if len <= PAGE {
             self.ask_for_slots(page.start() ^ PAGE as u64);
         }
-        // One miss among more bytes is not worth the risk.
+        // A single miss among more bytes is not worth the risk.
         if let Some(region) = self.state.touched(page.region()) {
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(&region.pages[page.in_region()]);
@@ -56,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Asks for what a view of the page at `offset` looks at first, and for its first bytes.
+    /// Prefetches the state that a view of the page at `offset` checks first, and its first bytes.
     pub(super) fn ask_for_view(&self, offset: u64) {
         let page = PageIndex::of(offset);
         self.home.prefetch_read(offset);
@@ -109,7 +110,8 @@ impl Engine {
             && !pinned
             && let Some(side) = self.goes_at_once(region, page, part)
         {
-            // Orders the mark before the store: who has read some of the new bytes finds it, or the new version.
+            // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
+            // the new version.
             unless!(StoreNotClosed, held.close());
             debug_assert_eq!(
                 region.lanes(place),
@@ -157,8 +159,8 @@ pub(super) fn is_whole_slices(part: &Part<'_>) -> bool {
 mod tests {
     use crate::AtomicMappedFile;
 
-    /// Lines are asked for before any lock is taken, so the file may be cut off in between. The first version
-    /// asked through the check of every access, which panics.
+    /// The prefetches run before any lock is taken, so a truncation may come in between. A prefetch
+    /// past the end must not panic.
     #[test]
     fn what_is_cut_off_may_be_asked_for() {
         let folder = crate::doctest_dir();

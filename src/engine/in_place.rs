@@ -1,19 +1,22 @@
-//! How is a slice written again, while its other slot belongs to the last durable point?
+//! Stores in place, for slices without a free slot: the other one belongs to the durable point.
 //!
-//! On page cache a slice that has changed since the last durable point has its valid slot and the durable
-//! one, and no free one: a flip would go over what a loss of power goes back to. So its valid slot is
-//! stored to in place (the pinned slots of the design, section 4), under an entry that lives in the
-//! page cache: if the process dies in the middle, recovery stores the bytes again. No byte of it has to
-//! be durable: a loss of power goes back to the durable point, and believes no entry.
+//! On page cache, a slice that has changed since the last durable point has a valid slot and a
+//! durable slot, and no free one. A flip would overwrite the slot that a power loss goes back to.
+//! So its valid slot is stored to in place, under a redo record that lives in the page cache. After
+//! a process crash in the middle, recovery stores the bytes again. Neither the bytes nor the record
+//! has to be durable: after a power loss recovery goes back to the durable point and ignores all
+//! records.
 //!
 //! Steps, with the pages locked:
-//! 1. the slices that have a free slot are copied to it, as for a flip;
-//! 2. an entry with the bytes of the others, and the slice bits that flip: the commit point;
-//! 3. the locks are closed; bytes and words are stored; the entry ends; the new state is published.
+//! 1. Slices with a free slot are copied to it, as for a flip.
+//! 2. A record is stored with the bytes of the other slices, and with the slice bits that flip: the
+//!    commit point.
+//! 3. The locks are closed; bytes and words are stored; the record ends; the new state is
+//!    published.
 //!
-//! The entry carries new bytes and not old ones: the caller's buffer is at hand, and in the cache.
-//! Rules: `docs/model/durable_points.py`. No drain waits for anything here: stores survive the process
-//! in the order in which they were made.
+//! The record carries new bytes and not old ones: the caller's buffer is already in the cache.
+//! Rules: `docs/model/durable_points.py`. No drain waits for anything here: stores survive a
+//! process crash in the order in which they were made.
 
 use super::Engine;
 use super::lanes::InUse;
@@ -29,7 +32,8 @@ use crate::mutant::{planted, unless};
 use crate::units::{PAGE, SLICE};
 
 impl Engine {
-    /// Whether slices of the parts have no free slot: they have changed since the last durable point.
+    /// Returns `true` if slices of the parts have no free slot because they have changed since the
+    /// last durable point.
     pub(super) fn must_store_in_place(&self, parts: &[Part<'_>]) -> bool {
         self.durable.is_some()
             && parts.iter().flat_map(|part| span::pages(part.range())).any(|span| {
@@ -40,15 +44,15 @@ impl Engine {
             })
     }
 
-    /// Commits parts of which some slices have no free slot. The locks are held.
+    /// Commits parts of which some slices have no free slot. The caller holds the locks.
     pub(super) fn commit_in_place(
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
         held: &[Held<'_>],
     ) -> Result<()> {
-        // Who waited for these pages while a durable point failed: its base may be on the disk all the
-        // same, and vouches for the slots that are stored to here.
+        // A durable point may have failed while this writer waited for its pages. Its full record
+        // may be on the disk all the same, and covers the slots that are stored to here.
         unless!(InPlaceAfterFailure, self.check_usable()?);
         let mut pages: Vec<InPlacePage> = Vec::new();
         let mut flips: Vec<Vec<u8>> = Vec::new();
@@ -70,7 +74,7 @@ impl Engine {
         if let Some(done) = last.take() {
             self.divide(done, &mut pages, &mut flips);
         }
-        // Allocation, before the first store.
+        // Allocate everything before the first store.
         for page in &pages {
             let range = page.page.start()..page.page.start() + PAGE as u64;
             self.ensure_slots(lane, Side::Home, range.clone())?;
@@ -108,7 +112,8 @@ impl Engine {
         let entry = Undo { sequence, body: entry };
         let at = layout::undo_entry(lane.index());
         unless!(InPlaceNoEntry, self.store(lane, &self.reflection, at, &entry.encode(seed)));
-        // Orders the entry before what it vouches for, for the compiler: nothing waits.
+        // Orders the record before the stores that it covers. A fence for the compiler only:
+        // nothing waits.
         self.drain(lane);
         // Step 3.
         unless!(InPlaceNotClosed, held.iter().for_each(Held::close));
@@ -127,7 +132,7 @@ impl Engine {
                 region.set_slice_word(place, word);
             }
         }
-        // Orders bytes and words before the end of the entry, for the compiler.
+        // Orders bytes and words before the end of the record, for the compiler only.
         self.drain(lane);
         unless!(InPlaceNotEnded, self.reflection.store_word_through(at, 0));
         self.drain(lane);
@@ -138,7 +143,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A page that is about to be written in part.
+    /// Returns the buffer for a page that is about to be written in part.
     fn assemble(&self, span: &PageSpan) -> Result<Assembled> {
         Ok(Assembled { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) })
     }
@@ -163,7 +168,7 @@ impl Engine {
         flips.push(page.of(free));
     }
 
-    /// Stores slices of a page, one behind the other in `bytes`, into their valid or free slots.
+    /// Stores slices of a page, one after the other in `bytes`, into their valid or free slots.
     fn store_slices(
         &self,
         lane: &InUse<'_>,
@@ -183,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a page is about to differ from the last durable point.
+    /// Records that a page is about to differ from the last durable point.
     #[inline]
     pub(super) fn note_changed(&self, page: crate::units::PageIndex) {
         if let Some(durable) = &self.durable
@@ -202,7 +207,7 @@ enum Which {
     Free,
 }
 
-/// The slices of a page that an operation writes, completed where it covers them in part.
+/// The slices of a page that an operation writes, completed where it covers them only in part.
 struct Assembled {
     span: PageSpan,
     slices: Slices,

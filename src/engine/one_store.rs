@@ -1,18 +1,26 @@
-//! How does a write go that one instruction stores, where only the process dies?
+//! Direct stores: small writes that one instruction stores, on a medium where only the process can
+//! crash.
 //!
-//! By that instruction. A process that is killed has executed it or not, so what it stores needs no other slot, and no word
-//! that says which one counts: it goes to where its slice is valid. What a flip takes beside, a copy of the slice to the
-//! line of another file and a word in a third, is twice the time, and the page is not at home any more after it.
-//! Everywhere that is what lies within an aligned word; on a processor that can (AVX-512), what lies within a slice.
+//! A killed process has executed an instruction or not. So a direct store goes to the valid slot of
+//! its slice, and needs no free slot and no bitmap word. A flip takes about twice the time: it also
+//! copies the slice to another file and stores a word in a third place. After a flip the page is
+//! not deployed any more; after a direct store it still is. Every processor can store within an
+//! aligned word; with AVX-512 it can store any part of a slice.
 //!
-//! Same steps as any store in place: lock, close, looks, store; here the page is closed with the step that takes its lock,
-//! which is a plain store until a second thread works on the file (`Lanes::enter_alone`).
-//! Readers of the page begin again, by its home word or by versions (`loom_models`: `who_reads_a_page_by_its_word`,
-//! `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`): another thread may well see half of a slice that
-//! was stored so. Who pins the page keeps its bytes: that write goes another way (`what_a_view_pins_does_not_change`). Not where the machine may die: what is durable of a line then is a word, and it
-//! would do for whole words in lines that no entry names, and nothing else.
+//! The steps are those of every store in place: lock, close, validate, store. Here the step that
+//! takes the page's lock also closes it. That step is a plain store while the lock is biased to
+//! this thread (`Lanes::enter_alone`).
 //!
-//! May import what `small` may.
+//! - Another thread may observe a torn store. Readers of the page therefore retry, by its deployed
+//!   stamp or by versions (models in `loom_models`: `who_reads_a_page_by_its_word`,
+//!   `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`).
+//! - A view keeps the bytes of the pages that it pins. Writes to those go another way
+//!   (`what_a_view_pins_does_not_change`).
+//! - Where a power loss counts, only a word of a line is stored atomically. Direct stores would
+//!   then fit whole words in lines without active records, and nothing else; so they are not used
+//!   there.
+//!
+//! May import: what `small` may.
 
 use super::Engine;
 use super::commit::Part;
@@ -28,18 +36,20 @@ use crate::primitive::{Ordering, fence};
 use crate::store::MappedFile;
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
 
-/// What one instruction stores of a file's.
+/// Configuration of direct stores: the part of a file that one instruction can store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneStore {
-    /// What lies within so many bytes that begin at a multiple of as many: a power of two, or none.
+    /// Store unit in bytes: a write must lie within one aligned unit. A power of two; 0 disables
+    /// direct stores.
     unit: usize,
-    /// Of an offset, what lies within the unit.
+    /// Mask of the offset bits within a unit.
     mask: usize,
     in_line: Option<InLine>,
 }
 
 impl OneStore {
-    /// On this platform, where small writes go so.
+    /// Returns the configuration for this platform. Direct stores are enabled for [`Small::Flip`]
+    /// only.
     pub fn of(platform: &Platform, small: Small) -> Self {
         let in_line = platform.in_line().filter(|_| small == Small::Flip);
         let unit = match (small, in_line) {
@@ -50,7 +60,7 @@ impl OneStore {
         OneStore { unit, mask: unit.saturating_sub(1), in_line }
     }
 
-    /// Whether it takes so many bytes. (No bytes are none of its business.)
+    /// Returns `true` if `len` bytes at `offset` fit in one store unit. Empty writes never fit.
     #[inline(always)]
     pub fn takes(self, offset: u64, len: usize) -> bool {
         len.wrapping_sub(1) < self.unit - (offset as usize & self.mask)
@@ -58,7 +68,9 @@ impl OneStore {
 }
 
 impl Engine {
-    /// The side that a part of the page is stored to if it goes so, for who holds the page and has found that nobody pins it.
+    /// Returns the side that a direct store of `part` writes to. `None` if `part` does not fit one,
+    /// or if its valid slot is not allocated. The caller holds the page lock and has checked that
+    /// no view pins the page.
     #[inline]
     pub(super) fn goes_at_once(
         &self,
@@ -73,7 +85,8 @@ impl Engine {
         self.backs(region, page, side).then_some(side)
     }
 
-    /// Whether there is space behind the page's slots on this side, some of which are valid. For who holds the page.
+    /// Returns `true` if the page's slots on `side`, some of which are valid, are allocated. The
+    /// caller holds the page lock.
     #[inline(always)]
     fn backs(&self, region: &RegionState, page: PageIndex, side: Side) -> bool {
         let is_there = match side {
@@ -86,14 +99,15 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn home_is_found(&self, region: &RegionState, index: RegionIndex) -> bool {
-        // The next one has it at hand.
+        // Cache the answer in the region for the next write.
         self.note_loadable(region, index);
         region.home_is_loadable()
     }
 
-    /// Writes `data`, which [one store](OneStore::takes) takes, if there is nothing unusual about it. False: it is not done,
-    /// and nothing was stored.
-    // A result would be stored, and loaded again. What the thread remembers is looked up where this is called, as for reads.
+    /// Tries to write `data` by a direct store; `data` [fits](OneStore::takes) one. Returns
+    /// `false`, with nothing stored, if the write needs another way.
+    // Not a `Result`: that would be stored and loaded again. Inlined, so that the caller looks up
+    // the cached lane, as for reads.
     #[inline(always)]
     pub(super) fn try_at_once(&self, data: &[u8], offset: u64) -> bool {
         match self.lane_at_hand_to_write() {
@@ -102,16 +116,17 @@ impl Engine {
         }
     }
 
-    /// The same for a thread that has worked on another file last, or has no lane of its own.
+    /// Tries the direct store for a thread that used another file last, or has no lane of its own.
     #[cold]
     #[inline(never)]
     fn try_in_other_lane(&self, data: &[u8], offset: u64) -> bool {
-        // Inside the closure of a transaction a write goes the general way, which notes it.
+        // Inside the closure of a transaction a write takes the general way, which records it.
         let lane = if self.is_usable() { self.lane_to_write() } else { None };
         lane.is_some_and(|lane| self.try_in_lane(&lane, data, offset))
     }
 
-    /// The same with the thread's lane. Each side has a way of its own, in which the place hangs on nothing.
+    /// Dispatches on the side this thread last stored to, so that the target address does not
+    /// depend on a load.
     #[inline(always)]
     fn try_in_lane(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         match lane.recent.stores_to() {
@@ -125,15 +140,18 @@ impl Engine {
         self.try_on_side::<false>(lane, data, offset)
     }
 
-    /// The same. The slice is expected to be `AT_HOME`, or away.
+    /// Tries the direct store where the slice is expected to be deployed (`AT_HOME`), or else in
+    /// the reflection file.
     ///
-    /// How long this takes is how many such writes the processor has in its window, each with the miss of its place. So
-    /// there is to be as little to do as can be, and the place is not to wait for what is known of the page.
-    // A call, with what it saves and moves, is a seventh of all.
+    /// Throughput depends on how many of these writes the processor's window holds, each with the
+    /// cache miss of its slot. So this path has few instructions, and the slot's address does not
+    /// depend on the page's state.
+    // Inlined: a call, with the registers that it saves and moves, would take about 15 % of the
+    // time.
     #[inline(always)]
     fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         let Some(ends_at) = offset.checked_add(data.len() as u64) else { return false };
-        // What lies past the end may have no place there.
+        // An offset past the end may have no slot in the reflection file.
         if !AT_HOME && ends_at > self.len() {
             return false;
         }
@@ -143,7 +161,7 @@ impl Engine {
         let page = PageIndex::of(offset);
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
-        // (The line of its lock is not asked for: it is the next thing that is loaded.)
+        // The line of the page's lock needs no prefetch: it is loaded next.
         let state = &region.pages[place];
         let alone = self.lanes.enter_alone(lane);
         let held = match &alone {
@@ -153,7 +171,7 @@ impl Engine {
         let Some(held) = held else { return false };
         debug_assert!(alone.is_none() || !region.lock.is_held(), "who is alone holds nothing else");
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
-        // No entry outlives the locks of its operation where only the process dies.
+        // Where only the process can crash, no record outlives the locks of its operation.
         debug_assert_eq!(region.lanes(place), 0);
         let side = valid_side(region, offset);
         let is_as_expected = side == expected
@@ -164,18 +182,22 @@ impl Engine {
         if !is_as_expected {
             return self.try_held(lane, region, held, side, &Part { offset, data });
         }
-        // Orders the mark of who holds the page before the store: who has read some of the new bytes finds it.
+        // Orders the lock word's mark before the store: a reader that has copied some of the new
+        // bytes finds the mark.
         fence(Ordering::Release);
         region.assert_left_home(1 << place);
         self.store_to(file, at, data);
         lane.stats.bump(Counter::OneStore, 1);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
-        // Seen from here on. Who dies now has written it.
+        // Readers see the bytes from here on. A process that is killed here has already written
+        // them.
         drop(held);
         true
     }
 
-    /// The rest of it, whatever is found, for who holds the page, whose slice is valid on this side.
+    /// Completes the direct store where the fast path found something unusual. The caller holds the
+    /// page and has found its slice valid on `side`. Returns `false`, with nothing stored, if the
+    /// write needs another way.
     #[inline(never)]
     fn try_held(
         &self,
@@ -193,17 +215,18 @@ impl Engine {
             return false;
         }
         self.leave_home(page.region(), region, 1 << page.in_region());
-        // Orders the mark, and that readers do not know the page any more, before the store: as above.
+        // Orders two things before the store, as in `try_on_side`: the lock word's mark, and the
+        // cleared deployed stamp.
         fence(Ordering::Release);
         self.store_elsewhere(lane, side, part);
         lane.stats.bump(Counter::BytesAsked, len);
-        // As above.
+        // As in `try_on_side`: the bytes are written already.
         drop(held);
         true
     }
 
-    /// Stores a part, which [one store](OneStore::takes) takes, for who holds its page, closed. Nobody pins the page; `side`
-    /// is where the part's slice is valid, and allocated.
+    /// Stores a part that [fits](OneStore::takes) a direct store. The caller holds the page closed,
+    /// and no view pins it. The part's slice is valid on `side` and allocated there.
     #[inline(never)]
     pub(super) fn store_elsewhere(&self, lane: &Lane, side: Side, part: &Part<'_>) {
         let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
@@ -213,11 +236,13 @@ impl Engine {
         lane.stats.bump(Counter::OneStore, 1);
     }
 
-    /// Stores bytes to their place by one instruction. (A line is written: see `Lanes::stats`.)
+    /// Stores `bytes` at `at` by one instruction. The statistics count it as one written line: see
+    /// `Lanes::stats`.
     #[inline(always)]
     fn store_to(&self, file: &MappedFile, at: u64, bytes: &[u8]) {
         if let (Some(how), Ok(slice)) = (self.one_store.in_line, <&[u8; SLICE]>::try_from(bytes)) {
-            // First, and with fewest looks: the longest that there are.
+            // A whole slice comes first and takes the fewest checks: it is the longest direct
+            // store.
             return file.store_in_line(how, at, slice);
         }
         if let Some(how) = self.one_store.in_line
@@ -228,7 +253,8 @@ impl Engine {
         if let Ok(word) = bytes.try_into() {
             return file.store_word(at, u64::from_le_bytes(word));
         }
-        // What is around it stays as it is: under the lock nobody else stores there.
+        // The bytes around it keep their values: no other thread stores there while the page is
+        // locked.
         let (at, start) = (at - at % WORD as u64, at as usize % WORD);
         let mut word = file.load_word(at).to_le_bytes();
         word[start..start + bytes.len()].copy_from_slice(bytes);
@@ -236,7 +262,7 @@ impl Engine {
     }
 }
 
-/// Where the slice at `offset` of a page that the caller holds is valid.
+/// Returns the side on which the slice at `offset` is valid. The caller holds its page.
 #[inline(always)]
 fn valid_side(region: &RegionState, offset: u64) -> Side {
     region.side(PageIndex::of(offset).in_region(), offset as usize % PAGE / SLICE)
@@ -249,13 +275,13 @@ mod tests {
     use crate::{AtomicMappedFile, Error, Medium};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Of one chunk, everything at home and allocated.
+    /// Creates a file of one chunk, deployed and allocated as a whole.
     fn file(folder: &std::path::Path, medium: Medium) -> AtomicMappedFile {
         let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(medium);
         let file = options.open(folder.join(medium.to_string())).expect("a pair");
         for _ in 0..2 {
             file.write_at(&[1; 2 << 20], 0).expect("a write");
-            // By words of their own.
+            // A flip of two slices by the page's slice word.
             file.write_at(&[1; 128], 0).expect("a write");
         }
         file
@@ -265,7 +291,8 @@ mod tests {
         file.engine().state.touched(RegionIndex(0)).expect("touched").validity(0)
     }
 
-    /// Writes so many twos, and whether they are where the ones before them were. What is around them is as before.
+    /// Writes `len` twos and checks the bytes around them. Returns `true` if no valid slot has
+    /// changed.
     fn stays(file: &AtomicMappedFile, offset: u64, len: usize) -> bool {
         let (mut expected, mut found) = ([0; PAGE], [0; PAGE]);
         file.read_at(&mut expected, 0).expect("a read");
@@ -289,7 +316,7 @@ mod tests {
             assert!(stays(&file, offset, len), "{len} bytes at {offset}");
         }
         assert_eq!(writes() - before, in_words.len() as u64);
-        // What a slice is for some processors a word is for the others.
+        // The store unit is a slice on some processors, and a word on the others.
         let has_slices = file.engine().one_store.unit == SLICE;
         for (offset, len) in [(6, 4), (1, 8), (8, 16), (64, 64), (65, 62), (4033, 63), (129, 20)] {
             assert_eq!(stays(&file, offset, len), has_slices, "{len} bytes at {offset}");
@@ -299,13 +326,13 @@ mod tests {
         for (offset, len) in [(60, 5), (0, 65), (127, 2), (4031, 2)] {
             assert!(!stays(&file, offset, len), "{len} bytes at {offset} are in two slices");
         }
-        // Of a slice that is valid in the reflection file, too, and then of one at home.
+        // Also a slice that is valid in the reflection file, and then one that is deployed.
         file.deploy(0..PAGE as u64).expect("a deployment");
         assert!(!stays(&file, 256, 128) && validity(&file).0 == 0b11 << 4);
         for (offset, len) in [(264, 8), (319, 1), (264, 4), (0, 8), (320, 8)] {
             assert!(stays(&file, offset, len), "{len} bytes at {offset}");
         }
-        // By a transaction of nothing else, after it was read.
+        // A transaction that writes nothing else, after it has read the value.
         let before = validity(&file);
         assert_eq!(
             file.slot::<u64>(264).expect("a slot").fetch_add(1).expect("a sum"),
@@ -315,7 +342,7 @@ mod tests {
         file.transact(|tx| tx.store(264, &[1u8; 4]).and_then(|()| tx.store(512, &1u8)))
             .expect("two");
         assert!(validity(&file) != before, "not of two");
-        // Whatever side the thread expects them on.
+        // On either side that the thread may expect the slices on.
         for away in [256, 0] {
             file.write_at(&[2; 8], away).expect("a write");
             for (offset, len) in [(2 << 20, 1), (u64::MAX, 8), (u64::MAX, 1), ((2 << 20) - 1, 2)] {
@@ -325,7 +352,8 @@ mod tests {
         file.write_at(&[], 0).expect("nothing");
     }
 
-    /// Who has the only lane takes locks by plain stores, until another thread works on the file.
+    /// A thread that has the only lane takes locks by plain stores, until another thread works on
+    /// the file.
     #[test]
     fn a_thread_is_alone_until_another_one_comes() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -334,7 +362,7 @@ mod tests {
             let engine = file.engine();
             engine.lanes.enter_alone(&engine.lane()).is_some()
         };
-        // Where the light fences are not the usual ones, nobody ever is.
+        // Without the usual asymmetric fences a lock is never biased.
         assert_eq!(is_alone(), crate::platform::barrier::is_usual());
         file.write_at(&[2; 8], 64).expect("a write");
         assert_eq!(is_alone(), crate::platform::barrier::is_usual(), "it is let go");
@@ -345,8 +373,8 @@ mod tests {
         assert!(stays(&file, 8, 8));
     }
 
-    /// This thread stores and reads back, by plain locks, when another one begins: with locks of the same page and of its
-    /// region, flips, and deployments.
+    /// One thread stores and reads back under a biased lock when a second thread begins. The second
+    /// one locks the same page and its region, flips slices, and deploys.
     #[test]
     fn who_is_alone_loses_nothing_when_another_one_comes() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -381,7 +409,7 @@ mod tests {
         }
     }
 
-    /// It is one line that is written, and asked for, whatever the part of it.
+    /// A direct store counts as one written line, whatever part of the line it stores.
     #[test]
     fn each_is_counted() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -395,7 +423,7 @@ mod tests {
         assert_eq!(after.flip_writes, before.flip_writes);
     }
 
-    /// Other threads may see a half of it, and begin again.
+    /// Other threads may observe a torn store, and then they retry.
     #[test]
     fn who_reads_meanwhile_reads_one_state() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -417,7 +445,8 @@ mod tests {
         });
     }
 
-    /// Who has read the page is not to begin again for what was refused, or was nothing; nor is it left.
+    /// A write that fails or is empty must neither make readers of the page retry nor clear the
+    /// page's deployed stamp.
     #[test]
     fn what_stores_nothing_leaves_no_trace() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -430,7 +459,7 @@ mod tests {
         file.write_at(&[], 0).expect("nothing");
         assert!(file.write_at(&[2; 8], 8192).is_err() && file.write_at(&[2], 8196).is_err());
         assert_eq!((versions(), region.known_at_home()), (before, known));
-        // And what a whole region's lock has cleaned up is announced again, once.
+        // A region lock clears the intention bit. The next page lock sets it again, once.
         file.set_len(2 << 20).expect("longer");
         file.write_at(&[3; REGION], 0).expect("a write");
         let (before, stores) = (versions(), file.stats().one_store_writes);
@@ -439,7 +468,7 @@ mod tests {
         assert_eq!(versions()[0].number(), before[0].number() + 1, "one version more");
     }
 
-    /// A thread that works on two files by turns has no lane of either at hand.
+    /// A thread that alternates between two files has no cached lane of either.
     #[test]
     fn who_works_on_two_files_stores_all_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -458,7 +487,7 @@ mod tests {
         }
     }
 
-    /// What a shrink cuts off is not stored to, and what is read says so.
+    /// A write past a new end stores nothing and fails.
     #[test]
     fn past_the_end_nothing_is_stored() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -476,7 +505,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), Medium::Ram);
         let view = file.view(0..128).expect("a view");
-        // Readers may know the page before the first one; before the second they do not, since a slice is away.
+        // The page may have a deployed stamp before the first write. It has none before the second,
+        // since a slice is not deployed.
         for offset in [8, 72] {
             assert!(!stays(&file, offset, 8));
         }
@@ -488,7 +518,7 @@ mod tests {
     #[test]
     fn where_the_machine_may_die_nothing_is_stored_where_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Where there is no such instruction, there is no such medium.
+        // A processor without the instructions of this medium cannot open it.
         let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(Medium::Dax);
         if options.open(folder.path().join("probe")).is_err() {
             return;

@@ -1,15 +1,20 @@
-//! How does a view pin its bytes, if they lie in one page?
+//! The fast path of views: pins the bytes of a view that lies within one page, without a lock.
 //!
-//! The frequent case. Without a lock: the page is pinned first, and then a look tells whether anybody may be
-//! writing to it, or cutting it off, who has not seen the pin. Then the pin is given back, and the view is
-//! made in `deploy`, under locks. A look takes a nanosecond, and each lock waits for everything before it.
+//! The thread pins the page first. Then it checks for a writer or a truncation that may have missed
+//! the pin. If there may be one, the thread takes the pin back, and `deploy` makes the view under
+//! locks. A check takes a nanosecond, but each lock waits for all stores before it.
 //!
-//! Why that is right. Whoever may store to a home slot has first taken the page's word or its region's, and
-//! then looks for pins; who pins here has first pinned, and then looks at both words. All four are
-//! sequentially consistent (but for who is alone, `Lanes::enter_alone`: nobody pins meanwhile), so one of the
-//! two sees the other: the writer finds the pin, or the word is found held. Whoever held it before and has let go is seen with all that it has done. So a page whose words are
-//! found free, and whose slices are found at home after that, stays as it is. The length likewise: who cuts
-//! off says so (`cutting`) and then looks for pins.
+//! Why this is correct:
+//!
+//! - A writer takes the page's word or its region's before it stores to a home slot, and then looks
+//!   for pins. This thread pins first and then looks at both words. All four accesses are
+//!   sequentially consistent, so one side sees the other: the writer finds the pin, or this thread
+//!   finds the word locked.
+//! - A thread with a biased lock (`Lanes::enter_alone`) uses weaker accesses. No other thread can
+//!   pin meanwhile.
+//! - If an earlier lock holder has released the word, this thread sees all its changes. So a page
+//!   stays as it is if its words are found free, and then its slices are found deployed.
+//! - A truncation follows this order too: it sets `cutting` and then looks for pins.
 
 use super::Engine;
 use super::stats::Counter;
@@ -20,39 +25,41 @@ use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
 impl Engine {
-    /// Pins the home slots of the page in which all bytes of `range` lie, if everything is as usual: the file
-    /// may be used, this thread has worked on it last and has published nothing since, the page is at home,
-    /// and nobody holds it. False: something is not, and nothing is pinned.
+    /// Pins the home slots of the page that contains `range`. Returns `false`, with nothing pinned,
+    /// unless this is the usual case. In that case the file is usable, and this thread has used it
+    /// last and has published nothing since. The page is deployed and not locked.
     #[inline]
     pub fn pin_in_page(&self, range: &Range<u64>) -> bool {
         let Some(lane) = self.lane_at_hand() else { return false };
-        // Of no bytes the last one is before the first one, and of an inverted range as well.
+        // The last byte of an empty or inverted range is before the first.
         let last = range.end.wrapping_sub(1);
         if last < range.start || range.start / PAGE as u64 != last / PAGE as u64 {
             return false;
         }
         let page = PageIndex::of(range.start);
-        // Where durable points are kept, views are copies.
+        // Views are copies where durable points are kept.
         let is_pinnable = self.durable.is_none();
         let Some(region) = self.state.touched(page.region()).filter(|_| is_pinnable) else {
             return false;
         };
         self.ask_for_view(range.start);
         let place = page.in_region();
-        // A look before: who holds the page and finds the pin would go another way for nothing.
+        // Check before pinning: a lock holder that finds the pin would take a slower way for
+        // nothing.
         let is_held = region.lock.is_held() || region.pages[place].lock.is_held();
         let is_free = !is_held || planted!(PinHeldPage);
         let is_at_home = region.validity(place) == Validity(0);
-        // A pin past the end, for a moment, would fail a shrink that sees it.
+        // A shrink would fail if it saw this pin past the new end, even for a moment.
         let is_inside = last < self.len();
         let is_worth_it = is_free && is_at_home && is_inside;
         if !is_worth_it || !region.can_pin(place) || !region.pin_unless_held(place) {
             return false;
         }
-        // The length is looked at after `cutting`, which is true for as long as a shrink may still look
-        // for pins or cut off what it has found none in.
+        // Check the length after `cutting`. A shrink keeps `cutting` set while it may still look
+        // for pins, or truncate pages on which it has found none.
         let is_whole = !self.cutting.load(Ordering::SeqCst) && last < self.len();
-        // After the looks at the words: what their last holders have done is seen by now.
+        // Check these after the lock words: by now this thread sees all changes of their last
+        // holders.
         if is_whole && region.home_is_loadable() && region.validity(place) == Validity(0) {
             lane.stats.bump(Counter::Views, 1);
             return true;

@@ -1,6 +1,6 @@
-//! Which pages, regions and words does an operation touch, and which locks does it take?
+//! Plans of operations: the pages, regions and words that an operation touches, and its locks.
 //!
-//! Pure decisions and the taking of locks; nothing here writes to a file.
+//! Pure decisions, and the taking of locks. Nothing here writes to a file.
 
 use super::state::RegionState;
 use crate::bitmap::Slices;
@@ -11,7 +11,7 @@ use crate::mutant::planted;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
 use smallvec::SmallVec;
 
-/// Bytes that an operation writes to one place.
+/// A segment of an operation: bytes that it writes at one offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     /// Offset in the home file.
@@ -26,16 +26,16 @@ impl Part<'_> {
     }
 }
 
-/// From this many pages of one region on, the region's lock is taken instead of theirs: eight page
-/// locks cost about as much as one region lock and the look at 64 page words.
+/// Number of pages of one region from which the region's lock replaces theirs. Eight page locks
+/// cost about the same as one region lock, which checks 64 page words.
 pub(super) const PAGES_FOR_REGION_LOCK: u32 = 8;
 
-// The words of one region fit a lane's entry: one a page, and the region's.
+// All words of one region fit a lane's record: one for each page, and the region word.
 const _: () = assert!(PAGES_PER_REGION < UNDO_INLINE);
 
-/// What an operation does in each region: seldom more than two.
+/// The plans of an operation, one for each region; seldom more than two.
 pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
-/// The words that an operation changes: seldom more than a few.
+/// The words that an operation changes; seldom more than a few.
 pub(super) type Moves = SmallVec<[WordMove; 8]>;
 
 /// What an operation does in one region.
@@ -45,50 +45,52 @@ pub(super) struct RegionPlan<'e> {
     pub state: &'e RegionState,
     /// Pages that are read or written: bit = place in the region.
     pub touched: u64,
-    /// Those of them that are written from end to end.
+    /// Pages of `touched` that are written from end to end.
     pub whole: u64,
 }
 
 impl<'e> RegionPlan<'e> {
-    /// A plan that touches the pages of `span` and writes none.
+    /// Returns a plan that touches the pages of `span` and writes none.
     pub fn touching(state: &'e RegionState, span: &RegionSpan) -> Self {
         let touched = Slices::range(span.pages.start, span.pages.end).0;
         RegionPlan { index: span.region, state, touched, whole: 0 }
     }
 
-    /// Whether the region's lock is taken, and not its pages'.
+    /// Returns `true` if the region's lock is taken instead of its pages' locks.
     #[inline]
     pub fn is_exclusive(&self) -> bool {
-        // (That it is one page, or all, is found out sooner than how many there are.)
+        // Checking for one page, or for all, is faster than counting the pages.
         !self.is_one_page()
             && (self.touched == !0 || self.touched.count_ones() >= PAGES_FOR_REGION_LOCK)
     }
 
-    /// Whether it touches one page and no more.
+    /// Returns `true` if the operation touches exactly one page of the region.
     #[inline]
     fn is_one_page(&self) -> bool {
         self.touched.is_power_of_two()
     }
 
-    /// Whether the pages that are written whole are to move by the region's word although others share it, if this is the
-    /// only plan: that makes it the only word of the operation. Elsewhere their own words serve as well.
+    /// Returns `true` if the whole pages may move by the region word although other writers share
+    /// it. This applies only if the operation has no other plan: the region word is then its only
+    /// word. Otherwise the slice words serve as well.
     pub fn may_move_by_shared_word(&self) -> bool {
         self.whole == self.touched && self.has_several_whole() && !self.is_exclusive()
     }
 
-    /// Whether the pages that are written whole move by the region's word, which nobody shares: the region is held.
+    /// Returns `true` if the whole pages move by the region word under the region's lock, so that
+    /// no other writer shares it.
     #[inline]
     pub fn may_move_by_region(&self) -> bool {
         self.has_several_whole() && self.is_exclusive()
     }
 
-    /// Whether it writes more than one page from end to end.
+    /// Returns `true` if more than one page is written from end to end.
     #[inline]
     fn has_several_whole(&self) -> bool {
         self.whole & self.whole.wrapping_sub(1) != 0
     }
 
-    /// How many words move, at most: all pages that are touched are written.
+    /// Returns the largest number of words that may move. All touched pages are written.
     pub fn words(&self) -> usize {
         if self.may_move_by_region() {
             1 + (self.touched & !self.whole).count_ones() as usize
@@ -97,13 +99,13 @@ impl<'e> RegionPlan<'e> {
         }
     }
 
-    /// Places of the touched pages, ascending.
+    /// Returns the places of the touched pages, ascending.
     pub fn pages(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         bits(self.touched)
     }
 }
 
-/// The places of the set bits, ascending.
+/// Returns the places of the set bits, ascending.
 pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let n = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
@@ -112,8 +114,8 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     })
 }
 
-/// Takes the locks of all plans, in ascending order of place in the file: no deadlock. No thread
-/// takes locks while it is pinned.
+/// Takes the locks of all plans. The order in the file is ascending, so there is no deadlock. No
+/// thread takes locks in a read section.
 pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
     debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
     let mut held = AllHeld::with_capacity(plans.len());
@@ -139,10 +141,11 @@ pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
 }
 
-/// Puts the plans of an operation that writes `parts`, which are sorted and do not overlap, into `plans`, which are
-/// none. `region` finds a region's state.
-// Not returned: who moves what was just stored piece by piece loads it in larger pieces, and waits until all of it has
-// left the processor, behind the drain of the operation before.
+/// Adds to `plans`, which is empty, the plans of an operation that writes `parts`. The parts are
+/// sorted and do not overlap. `region` returns a region's state.
+// Not returned by value. The plans were just stored in small pieces, and a move would load them in
+// larger ones. Those loads wait until the stores have left the processor, behind the previous
+// operation's drain.
 pub(super) fn plan_writes<'e, E>(
     plans: &mut Plans<'e>,
     parts: &[Part<'_>],
@@ -159,7 +162,7 @@ pub(super) fn plan_writes<'e, E>(
         Ok(())
     };
     for part in parts {
-        // What a transaction has many of.
+        // The most frequent kind of part in a transaction.
         if let Some(span) = span::in_page(part.offset, part.data.len()) {
             let page = 1 << span.page.in_region();
             touch(span.page.region(), page, if span.len() == PAGE { page } else { 0 })?;
@@ -175,7 +178,7 @@ pub(super) fn plan_writes<'e, E>(
     Ok(())
 }
 
-/// The pages that `start..end`, within one region, covers from end to end.
+/// Returns the pages that `start..end` covers from end to end; the range lies within one region.
 fn whole_pages(start: u64, end: u64) -> u64 {
     let first = start.div_ceil(PAGE as u64);
     let in_part = if planted!(PartTakenForWhole) { PAGE as u64 - 1 } else { 0 };
@@ -187,20 +190,22 @@ fn whole_pages(start: u64, end: u64) -> u64 {
     Slices::range(place, place + (last - first) as usize).0
 }
 
-/// A word that the commit changes: these bits flip. Nobody else changes it meanwhile: a slice word is its page's, a region
-/// word of who holds the region as a whole or has taken the word.
+/// A word that a commit changes, and the bits that flip. No other thread changes the word
+/// meanwhile: the lock of the page protects a slice word. A region word is protected by the
+/// region's lock or by the word's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WordMove {
     pub word: WordId,
     pub mask: u64,
-    /// The word before, as the mirror says.
+    /// The word before the change, from its cached copy.
     pub old: u64,
 }
 
-/// Puts the words that flip so that all the written slices become valid into `moves`, which are none: one region word for
-/// the pages that are written whole, where the region is held or, with `has_shared_word`, its word was taken for them; a
-/// slice word for each other page.
-// Not returned, as above.
+/// Adds to `moves`, which is empty, the words that flip to make all written slices valid. The pages
+/// that are written whole flip by one region word if the region is held. They also do with
+/// `has_shared_word`, which says that the operation has taken the word. Each other page flips by
+/// its slice word.
+// Not returned by value, for the reason given at `plan_writes`.
 pub(super) fn word_moves(
     moves: &mut Moves,
     plans: &[RegionPlan<'_>],
@@ -212,11 +217,11 @@ pub(super) fn word_moves(
             let old = plan.state.region_word();
             moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
         } else {
-            // Their own words serve as well, and no neighbour shares those.
+            // The slice words serve as well, and no other page shares those.
             moves.extend(bits(plan.whole).map(|page| slice_move(plan, page, Slices::ALL)));
         }
     }
-    // Pages in part, in the order of the parts; several parts may share a page.
+    // Partly covered pages, in the order of the parts; several parts may share a page.
     let mut plan = plans.iter();
     let mut current = plan.next();
     let mut move_slices = |span: PageSpan| {
@@ -238,7 +243,7 @@ pub(super) fn word_moves(
     for part in parts {
         match span::in_page(part.offset, part.data.len()) {
             Some(span) => move_slices(span),
-            // All pages between them are whole.
+            // All pages between the ends are whole.
             None => span::ends(part.range()).for_each(&mut move_slices),
         }
     }
@@ -289,7 +294,7 @@ mod tests {
             assert_eq!(plans[0].touched, 0b11111);
             assert_eq!(plans[0].whole, 0b1110);
             let words: Vec<WordId> = moves.iter().map(|m| m.word).collect();
-            // The whole ones first.
+            // The whole pages come first.
             assert_eq!(words, [1, 2, 3, 0, 4].map(|n| WordId::Slice(PageIndex(n))));
             assert!(moves[..3].iter().all(|change| change.mask == !0));
             assert_eq!(moves[3].mask, !1);

@@ -1,12 +1,13 @@
-//! How does a small write go that finds everything as usual?
+//! The fast path of small writes: a write within one page that finds everything in its usual state.
 //!
-//! The most frequent of all, and the one of which most is seen beyond the hardware's limit. What a processor can
-//! look ahead while it waits for a drain is a few hundred instructions: what lies beyond begins when the wait is
-//! over. So what will be missed is asked for first, everything is looked at once and in the order of what is
-//! likely, and whatever is not as usual goes the general way (`in_page`), from the beginning.
+//! This is the most frequent write, and the one in which software overhead shows most. While a
+//! processor waits for a drain, it looks ahead over a few hundred instructions. Work beyond that
+//! window begins after the drain. So this path prefetches first the lines that would miss. It
+//! validates everything once, most likely obstacle first. Whatever is unusual starts again from the
+//! beginning in the general way (`in_page`).
 //!
-//! Same order of steps as there: lock, looks, copy, and the steps of a flip. (What one instruction stores where only the
-//! process dies has a shorter way: `one_store`.)
+//! The order is that of `in_page`: lock, validate, copy, and the steps of a flip. Direct stores
+//! have a shorter path of their own: `one_store`.
 
 use super::Engine;
 use super::commit::{Part, publish};
@@ -26,14 +27,15 @@ use crate::platform::{Persistence, Platform};
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
 
-/// How a small write of this file goes, if everything is as usual.
+/// The way that small writes of this file take in the usual case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Small {
-    /// By a vouched flip: one drain.
+    /// A logged flip: one drain.
     Vouched,
-    /// By a flip whose drains cost nothing, because only the process dies; or by one store, if that is all.
+    /// A flip, or a direct store if the write fits one. Drains cost nothing, since only the process
+    /// can crash.
     Flip,
-    /// Something is to be done beside: it always goes the general way.
+    /// Always the general way: each write of this file has more to do.
     General,
 }
 
@@ -46,7 +48,8 @@ impl Small {
         }
     }
 
-    /// Most bytes of a write that goes so. A whole page is a small one if one drain is enough for it.
+    /// Returns the length in bytes of the longest small write. A whole page counts as small if it
+    /// needs only one drain.
     #[inline(always)]
     pub fn longest(self) -> usize {
         match self {
@@ -56,12 +59,13 @@ impl Small {
     }
 }
 
-// It is one page's.
+// A logged flip stays within one page.
 const _: () = assert!(VOUCHED_AT_MOST <= PAGE);
 
 impl Engine {
-    /// Writes `data`, which is no [longer](Small::longest) than a small write is, and lies within a page.
-    // Here and below: what follows is called last, so that nothing has to be kept over a call.
+    /// Writes `data`, which is not [longer](Small::longest) than a small write and lies within a
+    /// page.
+    // Here and below, the last step is a tail call, so that no value has to be saved over a call.
     #[inline]
     pub(super) fn write_small(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.small == Small::General {
@@ -76,10 +80,10 @@ impl Engine {
         }
     }
 
-    /// Writes `data`, by an entry that vouches for it if it `IS_VOUCHED`; it `IS_WHOLE` if it covers its slices from end
-    /// to end.
-    // Each kind has a function of its own, which keeps no values for the others: what does not fit the registers is
-    // stored, and behind a drain there is room for some sixty stores.
+    /// Writes `data`: by a logged flip if `IS_VOUCHED`. `IS_WHOLE` says that it covers its slices
+    /// from end to end.
+    // One function for each kind, which keeps no values for the other kinds. Values that do not fit
+    // the registers are stored, and there is room for only about sixty stores behind a drain.
     #[inline(never)]
     fn write_small_of<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,
@@ -92,8 +96,8 @@ impl Engine {
         self.write_anyhow(data, offset)
     }
 
-    /// Writes `data`, if it lies within a page and there is nothing unusual about it. False: it is not done, and
-    /// nothing was stored.
+    /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
+    /// returns `false`, with nothing stored.
     #[inline(always)]
     fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,
@@ -108,8 +112,8 @@ impl Engine {
         if !is_of_our_shape || ends_at < offset || ends_at > self.len() || !self.is_usable() {
             return false;
         }
-        // As early as can be, so that it is within what the processor looks ahead while it waits for the drain of
-        // the operation before: requests for what will be missed.
+        // Prefetch as early as possible: the processor then reaches these requests while it waits
+        // for the drain of the previous operation.
         let page = PageIndex::of(offset);
         let Some(lane) = self.lane_to_write() else { return false };
         let is_cold = !lane.recent.has(page);
@@ -128,8 +132,8 @@ impl Engine {
             return false;
         }
         let target = Target { page, region, slices: Slices::of_bytes(start, end) };
-        // Taking the lock waits for the drain of the operation before. What is computed here is computed
-        // meanwhile; under the lock it is seen whether it was right.
+        // Taking the lock waits for the drain of the previous operation. The draft is computed
+        // during that wait, and validated under the lock.
         let draft = (IS_VOUCHED && IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
@@ -160,7 +164,7 @@ impl Engine {
         true
     }
 
-    /// Flips the target's slices to `bytes`, which are all of them, by a flip that nothing vouches for.
+    /// Flips all slices of the target to `bytes`, without a log record.
     #[inline(always)]
     fn flip_at_once(
         &self,
@@ -177,8 +181,8 @@ impl Engine {
         unless!(SmallNotPublished, publish(target.region, change));
     }
 
-    /// Writes a little part that covers some of the target's slices in part. False: what is around it could not be
-    /// read.
+    /// Writes a short part that covers some slices of the target only in part. Returns `false`,
+    /// with nothing stored, if the bytes around it could not be read.
     #[inline(never)]
     fn flip_completed<const IS_VOUCHED: bool>(
         &self,
@@ -194,7 +198,7 @@ impl Engine {
                 return false;
             }
         } else {
-            // Where drains cost nothing.
+            // Drains cost nothing here, so there is no record.
             let mut room = [0; SLICES * SLICE];
             let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
             self.flip_at_once(lane, target, change, held, bytes);
@@ -203,30 +207,33 @@ impl Engine {
         true
     }
 
-    /// Asks for what a small write will touch in the files.
+    /// Prefetches the lines in both files that a small write will touch.
     #[inline(always)]
     fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(&self, start: u64, len: usize) {
         if IS_WHOLE && IS_VOUCHED {
-            // Of the slots only the translations are wanted, on both sides, since it is not known yet which one
-            // is written: a line that is streamed to must not be in the cache. One beside will do. (Where there may be
-            // none, the last one: by the time that it is streamed to, it has come and can go.)
+            // Only the translations of the slots are wanted: a line that is streamed to must not be
+            // in the cache. They are wanted on both sides, since the free one is not known yet.
+            // Another line of the page gives them. If there may be none, take the last line
+            // written: it can arrive and be evicted before it is streamed to.
             let beside = start ^ (PAGE / 2) as u64;
             let last = start + len.saturating_sub(SLICE) as u64;
             self.ask_for_slots(if len > PAGE / 2 { last } else { beside });
         } else {
-            // They are stored to through the cache, or the slices at the ends are loaded to be completed.
+            // The slots are stored to through the cache, or the slices at the ends are loaded to be
+            // completed.
             self.ask_for_slots(start);
             let last = start + (len as u64).saturating_sub(1);
             if last / SLICE as u64 != start / SLICE as u64 {
                 self.ask_for_slots(last);
             }
         }
-        // The word is stored through the cache, here as there.
+        // The slice word is stored through the cache in both cases.
         self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
     }
 }
 
-/// Whether what the draft supposes of the page is true. Under the page's lock.
+/// Returns `true` if the draft's assumption about the page still holds. The caller holds the page's
+/// lock.
 #[inline(always)]
 fn is_still_right(draft: &Draft, target: &Target<'_>) -> bool {
     draft.valid == target.region.validity(target.page.in_region())

@@ -1,15 +1,17 @@
-//! When does a writer put pages together again that lie in pieces?
+//! Defragmentation on write: deploys fragmented pages that a write covers from end to end.
 //!
-//! What small writes leave of a page lies on both sides, slice by slice, and a write of the whole page leaves it so: each
-//! slice goes to where it is not. Who reads such pages gathers them piece by piece, which takes up to twice as long. To
-//! bring one home takes a reader as long as a few such reads lose together ([`come_home`](super::come_home)); who writes
-//! all of it has the bytes at hand, and may do it for less than half of that: it copies them to the home slots as well,
-//! once they count, and lets the words say so.
+//! Small writes leave a page fragmented: its slices lie on both sides. A write of the whole page
+//! leaves it fragmented, since each slice goes to its other slot. Readers gather fragmented pages
+//! piece by piece, which takes up to twice as long. A reader deploys a page for about the time that
+//! a few of those reads lose together ([`come_home`](super::come_home)). A writer of the whole page
+//! has the bytes at hand and needs less than half of that. After its commit it copies them to the
+//! home slots too, and changes the words.
 //!
-//! Whether somebody will read what was written, nobody knows. So about as many pages are put together as were lately read in
-//! pieces ([`Lost`]), whichever these were: as a rule that takes no more time than those reads have lost.
+//! A writer cannot know which pages will be read. So writes defragment about the number of pages
+//! that recent reads found fragmented, whichever those were. This debt is kept in [`Lost`]. As a
+//! rule the copies take no more time than those reads have lost.
 //!
-//! May import `commit`, `come_home`, `deploy`, `lanes`, `plan`, `bitmap`, `lock`, `units`.
+//! May import: `commit`, `come_home`, `deploy`, `lanes`, `plan`, `bitmap`, `lock`, `units`.
 
 use super::Engine;
 use super::come_home::LONG;
@@ -23,40 +25,43 @@ use crate::mutant::planted;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
-// Not modelled: nothing but time depends on it.
+// Not modelled: only time depends on it.
 use std::sync::atomic::AtomicI64;
 
-/// How many pages were read in pieces for which none was put together yet.
+/// Fragmentation debt: the number of pages that were read in pieces and not paid for by a
+/// defragmented page yet.
 #[derive(Debug)]
 pub(super) struct Lost(AtomicI64);
 
-/// Pages of one region that are put together by one write, at most.
+/// Most pages of one region that one write defragments.
 const MOST: u32 = (LONG / PAGE as u64) as u32;
-/// No more are remembered: who begins to write only does not pay for all that was read before.
+/// Upper limit of the debt: a thread that begins to write only does not pay for all earlier reads.
 const REMEMBERED: i64 = 256;
 
 impl Lost {
-    /// None. (In a model of schedules, which are short, no read has to come before.)
+    /// Returns a debt of zero. Models of schedules are short and begin with the largest debt
+    /// instead.
     pub fn new() -> Self {
         Lost(AtomicI64::new(if cfg!(shuttle) { REMEMBERED } else { 0 }))
     }
 
-    /// So many more. (Several at the same time may be remembered beyond what is.)
+    /// Adds `pages` to the debt. Concurrent calls may overshoot [`REMEMBERED`].
     fn note(&self, pages: i64) {
-        // Where nobody writes whole pages, readers only look: the line stays in all caches.
+        // At its limit the debt is only loaded, and its line stays in all caches. This is usual
+        // where no thread makes page-aligned writes.
         if self.0.load(Ordering::Relaxed) < REMEMBERED {
             self.0.fetch_add(pages, Ordering::Relaxed);
         }
     }
 
-    /// Whether there are any.
+    /// Returns `true` if there is any debt.
     fn are_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0 || planted!(TogetherForNothing)
     }
 
-    /// Whether there are so many. They are not any more.
+    /// Deducts `pages` if the debt covers them, and returns whether it did.
     fn take(&self, pages: i64) -> bool {
-        // Of two at the same time both may get what there is only once: then it falls below zero.
+        // Two concurrent calls may both deduct the same debt: then it falls below zero.
         let is_enough = self.0.load(Ordering::Relaxed) >= pages || planted!(TogetherForNothing);
         if is_enough {
             self.0.fetch_sub(pages, Ordering::Relaxed);
@@ -66,23 +71,25 @@ impl Lost {
 }
 
 impl Engine {
-    /// Notes that `range` was read in so many pieces.
+    /// Records that a read gathered `range` from `pieces` pieces.
     pub(super) fn note_pieces(&self, range: &Range<u64>, pieces: usize) {
         if pieces < 2 {
-            // Also of no bytes.
+            // Also if no bytes were read.
             return;
         }
         let pages = PageIndex::of(range.end - 1).0 - PageIndex::of(range.start).0 + 1;
         let more = (pieces as u64).saturating_sub(pages);
         if more > 0 && self.is_for_readers() {
-            // One more piece is not a page in pieces; but who has found many has not found more pages than there are.
+            // One additional piece is not one fragmented page. But a read cannot have found more
+            // fragmented pages than it read.
             self.lost.note(more.min(pages) as i64);
         }
     }
 
-    /// Puts the pages that an operation writes whole and is to put together into `found`, which are none: they lie in
-    /// pieces. Under the locks.
-    // Not returned, as plans are not (`plan_writes`): this is asked for right behind the copy.
+    /// Adds to `found`, which is empty, the pages to defragment: fragmented ones that the operation
+    /// writes whole. The caller holds the locks.
+    // Not returned by value, for the reason given at `plan_writes`: the caller needs it directly
+    // after the copy.
     #[inline]
     pub(super) fn find_to_put_together<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
         if self.lost.are_any() && self.is_for_readers() {
@@ -92,8 +99,8 @@ impl Engine {
 
     #[inline(never)]
     fn find_scattered<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
-        // To look at each page of a long write is a miss for every few of them. (Of what is longer, long reads bring home
-        // what they find in pieces.)
+        // In a long write, checking each page would cost a miss for every few of them. Long reads
+        // deploy what they find fragmented there.
         let is_short = |plan: &&RegionPlan<'_>| plan.whole.count_ones() <= MOST;
         for plan in plans.iter().filter(is_short) {
             let is_scattered =
@@ -105,7 +112,8 @@ impl Engine {
         }
     }
 
-    /// Brings the pages home of which `parts` have just been committed and published. Their words are still closed.
+    /// Deploys the pages in `scattered`. The caller has just committed and published `parts`, and
+    /// its words are still closed.
     #[cold]
     pub(super) fn put_together(
         &self,
@@ -115,21 +123,21 @@ impl Engine {
         held: &[Held<'_>],
     ) {
         debug_assert!(held.iter().all(Held::is_closed), "readers wait until all of it is done");
-        // Orders the closing, plain stores, before the copy, which may be streamed: who has begun to read what was
-        // valid before is not to find new bytes there under words that are open.
+        // Orders the closing, plain stores, before the copy, which may be streamed. A reader that
+        // has begun to read the old slots must not find new bytes in them under open words.
         fence(Ordering::SeqCst);
         for plan in scattered {
-            // The write is committed; that it could not be brought home now is no failure of it.
+            // The write is committed, so a failed deployment is not its failure.
             let _next_time_otherwise =
                 self.deploy_held(lane, plan, held, Pins::Respect, Source::Written(parts));
         }
     }
 
-    /// Copies a page, which one of `parts` covers from end to end, to its home slots: all of it, in one piece. What is
-    /// valid there already is the same.
+    /// Copies a page to its home slots in one piece; one of `parts` covers it from end to end. Home
+    /// slots that are valid already get the bytes that they hold.
     pub(super) fn copy_home_written(&self, lane: &Lane, page: PageIndex, parts: &[Part<'_>]) {
         let start = page.start();
-        // Sorted, and none overlaps another.
+        // The parts are sorted and do not overlap.
         let part = &parts[parts.partition_point(|part| part.range().end <= start)];
         let at = (start - part.offset) as usize;
         self.store(lane, &self.home, start, &part.data[at..at + PAGE]);
@@ -142,7 +150,7 @@ mod tests {
     use crate::{AtomicMappedFile, DeployPolicy, Medium};
 
     const LEN: u64 = 1 << 20;
-    /// Four pages.
+    /// Start of the four pages.
     const START: u64 = 8 * PAGE as u64;
     const COUNT: usize = 4;
 
@@ -151,7 +159,7 @@ mod tests {
         options.deploy(policy).open(folder.join("state.dat")).expect("a pair")
     }
 
-    /// Some slices of each page go to the other side.
+    /// Writes some slices of each page, which sends them to the other side.
     fn scatter(file: &AtomicMappedFile, n: u8) {
         let pages = (START..).step_by(PAGE).take(COUNT);
         for at in pages.flat_map(|page| [page + 200, page + 2000]) {
@@ -165,7 +173,7 @@ mod tests {
         found
     }
 
-    /// Writes the pages, and says how many of them came home by that.
+    /// Writes the pages, and returns how many of them the write deployed.
     fn write(file: &AtomicMappedFile, n: u8) -> u64 {
         let before = file.stats().deployments;
         let bytes: Vec<u8> = (0..COUNT * PAGE).map(|at| n ^ (at / 64) as u8).collect();
@@ -182,7 +190,7 @@ mod tests {
         assert_eq!(write(&file, 1), 0, "away as a whole");
         scatter(&file, 2);
         assert_eq!(write(&file, 3), 0, "nobody has read it in pieces");
-        // The write has left it in pieces, and then it was read.
+        // The last write left the pages fragmented, and then they were read.
         assert_eq!(write(&file, 4), COUNT as u64);
         let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
         assert!((8..12).all(|n| region.validity(n) == Validity(0)));
@@ -211,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), DeployPolicy::Lazy);
         scatter(&file, 0);
-        // (What a thread that only reads finds, it brings home itself.)
+        // A thread that only reads deploys the fragmented pages that it finds.
         (0..1000).for_each(|_| {
             scatter(&file, 0);
             read(&file);
@@ -236,7 +244,8 @@ mod tests {
         assert_eq!(write(&file, 2) + write(&file, 3), 0);
     }
 
-    /// Pages of one region that is locked as a whole, of two, and of several parts.
+    /// Pages of a region that is locked as a whole, pages of two regions, and pages of several
+    /// parts.
     #[test]
     fn a_write_puts_only_those_together_that_are_in_pieces() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -253,19 +262,19 @@ mod tests {
             let before = file.stats().deployments;
             tx.commit().expect("a commit");
             let deployed = file.stats().deployments - before;
-            // Not by a read, which might bring them home.
+            // Gather directly: a read might deploy the pages.
             let mut found = vec![0; LEN as usize];
             file.engine().gather(&mut found, 0..LEN).expect("bytes");
             assert!(found == expected);
             deployed
         };
-        /// Pages in pieces, the parts that are written, and how many pages come home.
+        /// Fragmented pages, the parts that are written, and the number of pages that are deployed.
         type Case<'a> = (&'a [u64], &'a [(u64, usize)], u64);
         let cases: [Case<'_>; 4] = [
             (&[3, 7, 11], &[(0, 12 * PAGE)], 3),
             (&[61, 66], &[(page(60), 8 * PAGE)], 2),
             (&[20, 70, 71], &[(page(20), 2 * PAGE), (page(70), 100), (page(71), PAGE)], 2),
-            // Too long to be looked at.
+            // The write is too long for its pages to be checked.
             (&[130, 140], &[(page(128), 17 * PAGE)], 0),
         ];
         for (n, (scattered, parts, deployed)) in (1..).zip(cases) {

@@ -1,14 +1,15 @@
-//! How does a flip commit with one drain?
+//! The logged flip: a flip that commits with one drain.
 //!
-//! A flip takes two drains because its word must not become durable before its data. Here a log entry
-//! says which word moves and what the data's checksum is, and all three that a crash may tear (data, entry,
-//! and the words of earlier operations) go out before one drain. The word itself follows through the cache.
-//! Until it is durable the entry vouches for it; the words of eight of them are flushed at once, with the drain
-//! of the last. So a small write costs little more than a copy and a drain.
+//! A flip takes two drains because its word must not become durable before its data. A logged flip
+//! stores a log record that says which word moves, and holds the checksum of the data. A crash may
+//! tear three things: the data, the record, and the words of earlier operations. All three go out
+//! before one drain. The word itself follows through the cache, and the record covers it until it
+//! is durable. The words of eight records are flushed together, with the drain of the last. So a
+//! small write costs little more than a copy and a drain.
 //!
-//! This crate's own; near to it are checksummed log entries (RMMIO, section III) and MGSP's entries of
-//! one cache line (III-C1). Which entries stand in the way is said in `live`, how recovery goes by them in
-//! `recovery::lanes`; all of it is checked by `docs/model/vouched_flips.py`.
+//! The protocol is this crate's own. Related work: checksummed log entries (RMMIO, section III),
+//! and MGSP's entries of one cache line (III-C1). `live` says which records conflict with a write,
+//! and `recovery::lanes` how recovery uses them. `docs/model/vouched_flips.py` checks all of it.
 
 use super::Engine;
 use super::commit::{Part, publish};
@@ -26,27 +27,28 @@ use crate::mutant::{planted, unless};
 use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 
-/// Most bytes of a vouched flip: to sum them up takes less than a drain, or no time at all. See
+/// Longest logged flip in bytes: its checksum takes less time than a drain, or none at all. See
 /// `docs/decisions/vouched-flips-up-to-a-page.md`.
 pub(super) const VOUCHED_AT_MOST: usize = PAGE;
-/// Most bytes of one whose slices have to be completed first: that costs a copy.
+/// Longest logged flip in bytes that has to complete partly covered slices: completing costs a
+/// copy.
 pub(super) const COMPLETED_AT_MOST: usize = 256;
-/// Most bytes that are summed up before they are copied, while the lock waits for the drain of the operation before.
-/// More are summed up on the way, where the processor can.
+/// Most bytes for which the checksum is computed before the copy, while the lock waits for the
+/// previous operation's drain. For more bytes the copy computes it, where the processor can.
 const SUMMED_BEFORE: usize = 512;
-/// Slices that so many bytes may touch.
+/// Most slices that [`COMPLETED_AT_MOST`] bytes may touch.
 pub(super) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 
-/// An entry before it is known whether it may be stored.
+/// A log record for a flip, computed before the lock is held.
 pub(super) struct Draft {
-    /// Where the page's slices are valid, as far as was known.
+    /// Where the page's slices were valid when the draft was made.
     pub valid: Validity,
-    /// None: its data are summed up while they are copied.
+    /// The record, or `None` if the copy computes its checksum.
     line: Option<[u64; VOUCH / 8]>,
 }
 
 impl Engine {
-    /// Whether a flip of these slices is vouched for, if nothing stands in the way.
+    /// Returns `true` if a flip of these slices is logged, provided that no record conflicts.
     #[inline]
     pub(super) fn may_vouch(&self, lane: &InUse<'_>, parts: &[Part<'_>], slices: Slices) -> bool {
         let is_small = match parts {
@@ -54,14 +56,14 @@ impl Engine {
             [part] => part.data.len() <= COMPLETED_AT_MOST,
             _ => slices.count() <= SLICES,
         };
-        // Where drains cost nothing there is nothing to save.
+        // Where drains cost nothing, a log record saves nothing.
         is_small
             && self.platform.persistence() != Persistence::Process
             && (lane.is_private() || planted!(VouchInSharedLane))
     }
 
-    /// The entry that would be the lane's next, for a flip of the target's slices, which follow each other in
-    /// `bytes`, from where `valid` says that they are.
+    /// Returns the lane's next record, for a flip of the target's slices from the slots that
+    /// `valid` names. `bytes` holds the slices one after the other.
     #[inline(always)]
     pub(super) fn draft(
         &self,
@@ -70,7 +72,8 @@ impl Engine {
         valid: Validity,
         bytes: &[u8],
     ) -> Draft {
-        // A few bytes are summed up here, while the lock waits for the drain of the operation before.
+        // For a few bytes the checksum is computed here, while the lock waits for the previous
+        // operation's drain.
         let is_later = bytes.len() > SUMMED_BEFORE
             && self.platform.sums_on_the_way()
             && target.slices.are_one_run();
@@ -92,9 +95,9 @@ impl Engine {
         Vouch { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
     }
 
-    /// Commits the target's slices, which follow each other in `bytes`, by a flip that an entry vouches for. `held`
-    /// is the page's lock, under which the draft's `valid` is true; everything is allocated; no entry of another
-    /// lane stands in the way.
+    /// Commits the target's slices by a logged flip. `bytes` holds the slices one after the other.
+    /// `held` is the page's lock, under which the draft's `valid` is true. Everything is allocated,
+    /// and no record of another lane conflicts.
     #[inline(always)]
     pub(super) fn commit_by_vouched_flip(
         &self,
@@ -123,8 +126,9 @@ impl Engine {
         let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
         self.reflection.store_line(layout::vouch(lane.index(), place), line);
         lane.stats.bump(Counter::BytesWritten, VOUCH as u64);
-        // Long before the ring comes round: recovery knows by the lane's newest number that this was done. (Not before
-        // the lock was taken: a locked instruction would wait for it.)
+        // Flush the batch's words long before the ring wraps: the lane's newest number tells
+        // recovery that this was done. Not before the lock is taken: a locked instruction would
+        // wait for the flushes.
         let flushes = sequence.ends_batch();
         debug_assert!(lane.keeps_batches(sequence), "a batch was not flushed");
         if flushes {
@@ -133,14 +137,16 @@ impl Engine {
         if planted!(VouchedWordBeforeDrain) {
             self.store_vouched_word(target, change);
         }
-        // The commit point. Makes durable, in one wait:
-        // - the slices and this entry, in any order: the checksum tells whether both are there;
-        // - the words of earlier entries, if they were flushed: those may be stored over from now on.
+        // The commit point. One wait makes durable:
+        // - the slices and this record, in any order: the checksum tells whether both are complete;
+        // - the words of earlier records, if they were flushed: those records may be stored over
+        //   from now on.
         unless!(VouchNotDrained, self.drain(lane));
         if flushes {
             lane.set_settled(sequence);
         }
-        // Only now: until the drain, the entry that was here before may still be found.
+        // Only now: until the drain, recovery may still find the record that was in this place
+        // before.
         unless!(VouchNotNoted, lane.note(sequence, target.page, slices.0));
         unless!(
             VouchLaneNotNoted,
@@ -153,14 +159,14 @@ impl Engine {
         lane.stats.bump(Counter::Vouched, 1);
     }
 
-    /// Through the cache, so that whoever holds the page's lock next may flush it. Not past it: such a store
-    /// could arrive after that of the next holder.
+    /// Stores the word through the cache, so that the page's next lock holder can flush it. A store
+    /// past the cache could arrive after that of the next holder.
     #[inline(always)]
     fn store_vouched_word(&self, target: &Target<'_>, change: &WordMove) {
         self.reflection.store_word(layout::slice_word(target.page), change.old ^ change.mask);
     }
 
-    /// Copies the bytes of the target's slices, which follow each other in `bytes`, to the slots `sides`.
+    /// Copies `bytes`, the target's slices one after the other, to the slots on `sides`.
     #[inline(always)]
     pub(super) fn copy_slices(
         &self,
@@ -177,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// The same, of slices that are not one run.
+    /// Copies slices that are not one run, run by run.
     #[cold]
     fn copy_runs(&self, lane: &Lane, target: &Target<'_>, sides: Validity, bytes: &[u8]) {
         let mut rest = bytes;
@@ -189,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Commits `parts`, which lie in one page, by a vouched flip.
+    /// Commits `parts`, which lie in one page, by a logged flip.
     #[inline(never)]
     pub(super) fn vouch_for_parts(
         &self,
@@ -210,7 +216,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The target's slices one after the other in `room`: what the parts say, and around that what is valid.
+    /// Returns the target's slices one after the other in `room`, with the bytes of `parts` merged
+    /// over the valid ones.
     #[inline(never)]
     pub(super) fn complete<'r>(
         &self,

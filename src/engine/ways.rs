@@ -2,20 +2,20 @@
 //!
 //! | way | for | drains | the commit point |
 //! |---|---|---|---|
-//! | vouched flip | a small write, or one of whole slices, in one page | 1 | an entry that vouches for the word: `vouched` |
+//! | logged flip (`vouched`) | a small write, or whole slices, in one page | 1 | a flip record |
 //! | flip | slices of one page, or whole pages of one region | 2 | one word |
-//! | undo entry | any set of ranges | 3 | the entry's end |
-//! | logged data | pages that a view pins | 3 | the entry |
+//! | undo record | any set of ranges | 3 | the end of the record |
+//! | redo record | pages that a view pins | 3 | the record |
 //!
-//! (`in_place` and `one_store` have their own.)
+//! `in_place` and `one_store` have protocols of their own.
 //!
-//! Each function here assumes that the caller holds the locks, has allocated everything that is
-//! stored to, and (but for logged data) publishes afterwards. What commits cannot fail; of the
-//! copying before it, only the reading of a slice that is to be completed can. Every drain says what
-//! it orders.
-//! On media where only the death of the process counts the same steps run, and drains and flushes
-//! cost nothing. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, one cache line
-//! for short entries); the vouched flip and the XOR are this crate's own.
+//! The caller of each function holds the locks and has allocated everything that is stored to. It
+//! publishes afterwards, except after a redo record. A commit cannot fail. In the copying before it
+//! only one step can: reading a slice to complete it. Every drain says what it orders.
+//!
+//! These steps also run on media where only a process crash counts; drains and flushes cost nothing
+//! there. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, short records in
+//! one cache line). The logged flip and the XOR are this crate's own.
 
 use super::Engine;
 use super::lanes::{InUse, Lane};
@@ -37,20 +37,20 @@ impl Engine {
     /// Makes the slots valid that the caller has just copied to, by storing one word.
     #[inline(always)]
     pub(super) fn commit_by_flip(&self, lane: &Lane, change: &WordMove) {
-        // Orders the data, and the clearing of live entries that name its slots, before the word
-        // that makes the slots valid.
+        // Orders the data before the word that makes its slots valid. Also orders before it the
+        // invalidation of active records that name those slots.
         unless!(FlipNoDrainBeforeWord, self.drain(lane));
         self.store_moved_words(lane, std::slice::from_ref(change));
-        // The commit point: the word is durable before any reader sees the new state and before
-        // the caller hears of it.
+        // The commit point: the word is durable before a reader sees the new state and before the
+        // caller hears of it.
         unless!(FlipNoDrainAfterWord, self.drain(lane));
         lane.stats.bump(Counter::Flip, 1);
     }
 
-    // ---- undo entry: three drains ----------------------------------------------------------
+    // ---- undo record: three drains ---------------------------------------------------------
 
-    /// Makes the slots valid that the caller has just copied to, by several words. `spill` is room
-    /// in the log area where the words do not fit the lane.
+    /// Makes the slots valid that the caller has just copied to, by several words. `spill` is space
+    /// in the log area, for words that do not fit the lane.
     pub(super) fn commit_by_undo_entry(
         &self,
         lane: &InUse<'_>,
@@ -81,18 +81,18 @@ impl Engine {
                 unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));
             }
         }
-        // Orders the entry, the data, and the clearing of live entries that name its slots,
-        // before the first word: from here on a crash takes all words back.
+        // Orders the record, the data, and the invalidation of active records before the first
+        // word. From here on a crash takes all words back.
         unless!(UndoNoDrainBeforeWords, self.drain(lane));
         if planted!(UndoEndsBeforeWords) {
             self.end_undo_entry(lane);
         }
         self.store_moved_words(lane, moves);
-        // Orders all words before the end of the entry: once it ends, none is taken back.
+        // Orders all words before the end of the record: once it has ended, no word is taken back.
         unless!(UndoNoDrainBeforeEnd, self.drain(lane));
         unless!(UndoNotEnded, self.end_undo_entry(lane));
-        // The commit point: the end is durable before any reader sees the new state and before
-        // the caller hears of it.
+        // The commit point: the end is durable before a reader sees the new state and before the
+        // caller hears of it.
         unless!(UndoNoDrainAfterEnd, self.drain(lane));
         lane.stats.bump(Counter::Undo, 1);
     }
@@ -109,17 +109,17 @@ impl Engine {
                 WordId::Slice(page) => layout::slice_word(page),
                 WordId::Region(region) => layout::region_word(region),
             };
-            // Nobody else stores to the word: a plain store, past the cache.
+            // No other thread stores to the word, so this is a plain store, past the cache.
             self.reflection.store_word_through(at, change.old ^ change.mask);
         }
         lane.stats.bump(Counter::BytesWritten, (moves.len() * SLICE) as u64);
     }
 
-    // ---- logged data: three drains, and one where entries were made void -----------------------
+    // ---- redo record: three drains, and one more where records were invalidated ------------
 
-    /// Commits new slices of pages whose home slots a view pins: the slices go to the log and from
-    /// there into their reflection slots, whether those are valid or not. `close` makes readers
-    /// wait. Publishes by itself.
+    /// Commits new slices of pages that a view pins, by a redo record. The slices go to the log,
+    /// and from there into their reflection slots, whether those are valid or not. `close` makes
+    /// readers wait. This function publishes by itself.
     pub(super) fn commit_by_logged_data(
         &self,
         lane: &InUse<'_>,
@@ -129,14 +129,16 @@ impl Engine {
         extents: &Extents<'_>,
         close: impl FnOnce(),
     ) {
-        // Unlike a flip this stores over slots that may be valid: entries that name them must be
-        // gone for good before, and what they vouch for durable.
+        // A flip stores over free slots only; this stores over slots that may be valid. So records
+        // that name them must be invalidated for good before, and the words that those cover must
+        // be durable.
         let has_cleared =
             !planted!(LoggedNoClear) && self.clear_live_entries(lane, targets.iter().copied());
         if has_cleared {
-            // Orders the void headers before the entry. Else the power may go in a recovery that has stored the
-            // logged data over a slot that the lane's newest entry names, which is not void there: the next
-            // recovery would find that it had not arrived, and go by older ones about the same page.
+            // Orders the invalidated headers before the record. Otherwise recovery may store the
+            // redo data over a slot that the lane's newest record names, and then lose power. If
+            // the medium still has that record as active, the next recovery finds its data
+            // incomplete. It would then use older records about the same page.
             unless!(LoggedNoDrainAfterClear, self.drain(lane));
         }
         let sequence = lane.next_undo();
@@ -145,11 +147,12 @@ impl Engine {
         let spill = Spill::of(seed, sequence, extents.offset(), bytes);
         let entry = Undo { sequence, body: UndoBody::SpilledRedo(spill) }.encode(seed);
         self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
-        // The commit point: from here on recovery stores the slices, and no older entry after them.
+        // The commit point: from here on recovery stores the slices, and no older record after
+        // them.
         unless!(LoggedNoDrainAfterEntry, self.drain(lane));
         unless!(LoggedNotClosed, close());
-        // Orders the closing, plain stores, before the slices, which may be streamed: who has begun to read the
-        // slots that they go over is not to find new bytes in them under words that are open.
+        // Orders the closing, plain stores, before the slices, which may be streamed. A reader that
+        // has begun to read these slots must not find new bytes in them under open words.
         fence(Ordering::SeqCst);
         for (logged, target) in pages.iter().zip(targets) {
             let mut slices = logged.slices.as_slice();
@@ -163,20 +166,22 @@ impl Engine {
             let valid = Validity(target.region.validity(place).0 | logged.mask);
             let word = valid.slice_word(target.region.region_bit(place));
             self.reflection.store_word_through(layout::slice_word(logged.page), word);
-            // The mirror as well: the words are closed, and the operation is committed.
+            // The cached copy changes here too: the words are closed, and the operation is
+            // committed.
             target.region.set_slice_word(place, word);
             lane.stats.bump(Counter::BytesWritten, SLICE as u64);
         }
-        // Orders slices and words before the end of the entry: nothing replays them after it.
+        // Orders slices and words before the end of the record: once it has ended, recovery does
+        // not store them again.
         unless!(LoggedNoDrainBeforeEnd, self.drain(lane));
         unless!(LoggedNotEnded, self.end_undo_entry(lane));
-        // Orders the end before the locks open: a later operation may store to the same slots,
-        // and a replay of this entry would then undo it.
+        // Orders the end before the locks open: a later operation may store to these slots, and a
+        // replay of this record would then undo it.
         unless!(LoggedNoDrainAfterEnd, self.drain(lane));
         lane.stats.bump(Counter::Pinned, 1);
     }
 
-    /// Stores lines of the reflection file that the next drain makes durable.
+    /// Stores lines to the reflection file. The next drain makes them durable.
     #[inline]
     fn store_lines(&self, lane: &Lane, at: u64, lines: &[[u64; SLICE / WORD]]) {
         for (at, line) in (at..).step_by(SLICE).zip(lines) {
@@ -185,7 +190,7 @@ impl Engine {
         lane.stats.bump(Counter::BytesWritten, (lines.len() * SLICE) as u64);
     }
 
-    /// Stores bytes that the next drain makes durable.
+    /// Stores bytes to `file`. The next drain makes them durable.
     #[inline]
     pub(super) fn store(
         &self,
@@ -200,17 +205,17 @@ impl Engine {
     }
 }
 
-/// Bytes that the words take in the log area.
+/// Returns the bytes that the words take in the log area.
 pub(super) fn spilled_len(moves: &[WordMove]) -> u64 {
     (moves.len() * crate::format::entry::RECORD) as u64
 }
 
-/// Whether the words do not fit a lane.
+/// Returns `true` if the words do not fit the lane's record and overflow into the log area.
 pub(super) fn must_spill(moves: &[WordMove]) -> bool {
     moves.len() > UNDO_INLINE
 }
 
-/// The pages that the moves make valid, and which slices of each.
+/// Returns the pages of which the moves make slices valid, with those slices.
 pub(super) fn moved_pages(moves: &[WordMove]) -> impl Iterator<Item = (PageIndex, Slices)> + Clone {
     moves.iter().flat_map(|change| {
         let (slices, pages, region) = match change.word {

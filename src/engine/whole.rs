@@ -1,15 +1,16 @@
-//! How does a write go that covers pages of one region from end to end?
+//! The fast path of page-aligned writes: whole pages of one region, all valid on one side.
 //!
-//! The usual case of large aligned writes: nothing names the pages, everything is allocated, and all their
-//! slices are valid on one side. Then it is one copy to the other side and one word.
+//! This is the usual case of large aligned writes. No active record names the pages, everything is
+//! allocated, and all slices are valid on one side. The write is then one copy to the other side
+//! and one word.
 //!
-//! What counts is how long the memory has nothing to do: from the end of the last drain on, which may be the
-//! one of the operation before, until the first store of this one. Taking a lock waits for that end. So
-//! everything is found out before, from what can be seen without the lock, while the processor would wait
-//! anyway; under the lock it is only looked whether that still holds. Where it does not, and where anything
-//! is unusual, nothing was stored, and the write goes the way of all others.
+//! The cost is the time for which the memory is idle: from the end of the last drain until the
+//! first store of this write. That drain may be the previous operation's, and taking a lock waits
+//! for it. So this path reads everything that it needs without the lock, while the processor would
+//! wait. Under the lock it only validates that. If anything has changed or is unusual, nothing has
+//! been stored, and the write takes the general way.
 //!
-//! May import what `commit` may.
+//! May import: what `commit` may.
 
 use super::Engine;
 use super::commit::publish;
@@ -28,8 +29,10 @@ use std::ops::Range;
 use std::slice;
 
 impl Engine {
-    /// Writes `data`, one or several whole pages or over several. What it needs first was [asked for](Self::ask_for_pages).
-    // Not inlined: a large frame is many stores, and those wait behind the last operation's.
+    /// Writes `data`, which covers one or more whole pages, or spans several pages.
+    /// [`ask_for_pages`](Self::ask_for_pages) has prefetched what it needs first.
+    // Not inlined: a large stack frame means many stores, which wait behind those of the previous
+    // operation.
     #[inline(never)]
     pub(super) fn write_whole_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.try_whole_pages(data, offset) {
@@ -38,8 +41,8 @@ impl Engine {
         self.write_anyhow(data, offset)
     }
 
-    /// Writes `data` that is one whole page or several of one region. `false`: it is not, or something about it is
-    /// unusual; nothing was stored.
+    /// Writes `data` if it is one or more whole pages of one region, in their usual state.
+    /// Otherwise returns `false`, with nothing stored.
     #[inline(always)]
     fn try_whole_pages(&self, data: &[u8], offset: u64) -> bool {
         let page = PageIndex::of(offset);
@@ -48,7 +51,7 @@ impl Engine {
             && data.len().is_multiple_of(PAGE)
             && first + count <= PAGES_PER_REGION;
         let end = offset.saturating_add(data.len() as u64);
-        // Where durable points are kept, a slot that is not valid may belong to one.
+        // A slot that is not valid may belong to the last durable point, where those are kept.
         if !is_whole
             || self.durable.is_some()
             || self.policy == DeployPolicy::Eager
@@ -75,8 +78,9 @@ impl Engine {
             several = AllHeld::new();
             let locks = region.pages[pages.clone()].iter().map(|page| &page.lock);
             lock_pages(&region.lock, locks, &mut several);
-            // Until the end of the operation: nobody else stores to the word before it is drained and its mirror changed.
-            // Who does not get it goes the way of all others.
+            // Held until the end of the operation: no other writer may store to the word before it
+            // is drained and its cached copy changed. A writer that does not get the word takes the
+            // general way.
             let Some(word) = region.try_take_word() else { return false };
             _taken = Some(word).filter(|_| !planted!(WholeWordGivenBack));
             &several[..]
@@ -105,8 +109,9 @@ impl Engine {
         true
     }
 
-    /// Whether nothing is to be done before the slots of the pages on the side that is free are copied to: no
-    /// entry names them, no view needs them, and they are allocated, as is the word. Under the lock.
+    /// Returns `true` if the free slots of the pages can be copied to at once. Then no active
+    /// record names the pages, no view pins them, and the slots and the word are allocated. The
+    /// caller holds the locks.
     #[inline]
     fn is_usual(
         &self,
@@ -119,7 +124,8 @@ impl Engine {
         let named = if planted!(WholeNoClear) { 0 } else { region.named_pages() };
         let pinned = if planted!(WholeOverView) { 0 } else { region.pinned_pages() };
         let one = pages.len() == 1;
-        // A page that was named once may be named no more: who looks, cleans.
+        // A page's bit may outlive its reason, so look at the records themselves; that also clears
+        // stale bits.
         let named = bits(named & mask).any(|n| self.is_named(region, page.region().page(n)));
         !named
             && pinned & mask == 0
@@ -135,14 +141,15 @@ mod tests {
     use crate::{AtomicMappedFile, Medium};
     use std::time::Duration;
 
-    /// Which side is free is found out before the lock is there: somebody may have it and flip the page.
+    /// The free side is read before the lock is taken, so a lock holder may flip the page in
+    /// between.
     #[test]
     fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
         let file = options.open(folder.path().join("state.dat")).expect("a pair");
         let write = |n: u8| file.write_at(&[n; PAGE], 0).expect("a write");
-        // Both slots of the page are there, with the bytes of the last write and of the one before.
+        // Both slots of the page are allocated. They hold the last write and the one before.
         (1..=4).for_each(write);
         let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
         std::thread::scope(|scope| {
@@ -150,7 +157,7 @@ mod tests {
             scope.spawn(|| write(5));
             std::thread::sleep(Duration::from_millis(20));
             held.close();
-            // As who flips the page does it, for DRAM.
+            // The step of a page flip that changes the cached copy.
             region.set_slice_word(0, !region.pages[0].slice_word());
         });
         let mut found = [0; PAGE];
@@ -158,7 +165,7 @@ mod tests {
         assert_eq!(found, [5; PAGE]);
     }
 
-    /// What needs no space does not fail for want of it because somebody else writes beside.
+    /// A write that needs no space does not fail with `NoSpace` because of a concurrent writer.
     #[test]
     #[cfg(feature = "recorder")]
     fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
@@ -193,7 +200,8 @@ mod tests {
         assert_eq!(file.stats().undo_writes - before.undo_writes, 1, "there is space");
     }
 
-    /// Of two that write blocks of one region one has its word, and the other goes by the pages' own.
+    /// Two writers write blocks of one region. One gets the region's word, and the other uses the
+    /// slice words of its pages.
     #[test]
     fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
         const BLOCK: usize = 2 * PAGE;
@@ -228,13 +236,14 @@ mod tests {
         assert_eq!(step(BLOCK, false, true), 0b0011, "its bit is none that has sent it away");
         assert_eq!(step(2 * BLOCK, false, false), 0b11_0011);
         assert_eq!(step(2 * BLOCK, false, true), 0b00_0011);
-        // What comes next stands on what was stored.
+        // Opening relies on the words that were stored.
         drop(file);
         let file = AtomicMappedFile::open(folder.path().join("state.dat")).expect("open");
         assert!(is_whole(&file, &expected));
     }
 
-    /// One region, and what its bytes are after writes of so many pages, each with its number.
+    /// Returns a file of one region after page-aligned writes of `(first page, page count)`, and
+    /// its expected bytes.
     fn region_after(writes: &[(usize, usize)]) -> (AtomicMappedFile, Vec<u8>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let options = AtomicMappedFile::options().create(true).len(1 << 18).medium(Medium::Ram);
@@ -270,7 +279,7 @@ mod tests {
         file.deploy(0..REGION as u64).expect("a deployment");
         file.write_at(&vec![20; REGION], 0).expect("a write");
         assert!(is_whole(&file, &[20; REGION]));
-        // What is on both sides, and what is cut off.
+        // Fragmented pages, and truncated ones.
         file.write_at(&[21; PAGE], 8192).expect("a write");
         file.set_len(PAGE as u64).expect("shorter");
         file.set_len(REGION as u64).expect("longer");
@@ -281,7 +290,8 @@ mod tests {
         assert!(is_whole(&file, &[22; REGION]));
     }
 
-    /// All pages can be on one side by words that differ: some by their own, some by the region's.
+    /// All pages can be valid on one side by words that differ: some by their slice words, some by
+    /// the region word.
     #[test]
     fn pages_on_one_side_are_not_alike_for_that() {
         let (file, expected, _folder) = region_after(&[(0, 1), (1, 63), (0, 64), (1, 63), (0, 64)]);
