@@ -1,7 +1,7 @@
-//! A consistent copy of an open file.
+//! Writes a consistent copy of an open file.
 //!
-//! Owns: the file that is written: under a name of its own until it is whole and durable. May import the
-//! engine and the platform.
+//! The copy has a temporary name until it is complete and durable. May import the engine and the
+//! platform.
 
 use crate::engine::Engine;
 use crate::engine::session::remove_if_is;
@@ -11,10 +11,10 @@ use crate::units::PAGE;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// What the name of a copy begins with that is not whole yet.
+/// Prefix of the name of an unfinished copy.
 const UNFINISHED: &str = ".atomic-mmap-copy-";
 
-/// Writes one state of the file to a new file at `path`: plain, complete and durable.
+/// Writes one state of the file to a new plain file at `path`, and makes it durable.
 pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     let platform = &engine.platform;
     let name = platform.name(path).map_err(|e| Error::io("look up", path, e))?;
@@ -36,7 +36,7 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
             .stat(engine.home.file())
             .map_err(|e| Error::io("look up", engine.home.path(), e))?;
         platform.own(&file, engine.home.file(), &home).map_err(io("set the owner of"))?;
-        // Whole and durable before it has its name.
+        // The copy is complete and durable before it gets its final name.
         platform.sync_all(&file, FileId::Home).map_err(no_space(&new, len))?;
         platform.rename(&new, &name).map_err(io("rename"))?;
         let folder = name.folder();
@@ -47,7 +47,7 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     })
 }
 
-/// Writes the pages that are not zero: the copy has holes where the file has.
+/// Writes the pages of `bytes` that are not all zero, and leaves the others as holes.
 fn write_pages(
     engine: &Engine,
     file: &crate::platform::File,

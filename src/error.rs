@@ -1,16 +1,16 @@
-//! What went wrong, where, and what can the caller do? Every error of the crate.
+//! Every error of the crate. Each message says what failed, where, and what the caller can do.
 //!
-//! May import nothing from the crate but its limits.
+//! May import nothing from the crate except its limits.
 
 use crate::mutant::planted;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Result of this crate's functions.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. Whatever is returned, nothing was changed by the call that returned it, unless
-/// the variant says otherwise.
+/// An error of this crate. The call that returned it has changed nothing, unless the variant says
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,11 +23,11 @@ pub enum Error {
     OutOfRange {
         /// The home file.
         path: PathBuf,
-        /// Offset that was asked for.
+        /// The requested offset, in bytes.
         offset: u64,
-        /// Bytes that were asked for.
+        /// The requested length, in bytes.
         len: u64,
-        /// The file's logical length.
+        /// The file's length, in bytes.
         file_len: u64,
     },
 
@@ -36,27 +36,27 @@ pub enum Error {
     Reversed {
         /// The home file.
         path: PathBuf,
-        /// Where the range begins, in bytes.
+        /// The start of the range, in bytes.
         start: u64,
-        /// Where it ends, in bytes.
+        /// The end of the range, in bytes.
         end: u64,
     },
 
-    /// Offset, count and size multiply or add up to more than a `u64` holds. Nothing was written.
+    /// `offset + count * size` exceeds `u64::MAX`. Nothing was written.
     #[error("{}: {count} elements of {size} bytes at offset {offset} overflow", path.display())]
     Overflow {
         /// The home file.
         path: PathBuf,
-        /// Offset that was asked for.
+        /// The requested offset, in bytes.
         offset: u64,
-        /// Number of elements.
+        /// The number of elements.
         count: u64,
-        /// Bytes of one element.
+        /// The size of one element, in bytes.
         size: u64,
     },
 
-    /// The range does not lie within the array or view that was asked for it, though it may lie
-    /// within the file. Nothing was written.
+    /// The range does not lie within the array or view, though it may lie within the file. Nothing
+    /// was written.
     #[error(
         "{}: {what} up to {found} were asked for, at offset {offset}, and there are {expected}",
         path.display()
@@ -64,36 +64,37 @@ pub enum Error {
     Misfit {
         /// The home file.
         path: PathBuf,
-        /// What is counted: elements of an array, bytes of a view.
+        /// The unit of `found` and `expected`: elements of an array, or bytes of a view.
         what: &'static str,
-        /// Where the array or view begins in the file, in bytes.
+        /// The start of the array or view in the file, in bytes.
         offset: u64,
-        /// End of what was asked for, counted in `what`.
+        /// The end of the requested range.
         found: u64,
-        /// How many there are.
+        /// The length of the array or view.
         expected: u64,
     },
 
-    /// The file system is full. Nothing was changed; free space and call again. (From a `sync` that was to
-    /// make the journal longer: the durable point was not made. Where that `sync` was part of a write, under
-    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite), the write is there and not yet durable.)
+    /// The file system is full. Nothing was changed. Free some space and call again.
     ///
-    /// A quota that is used up, and the process's limit on the length of files (`ulimit -f`), count as a
-    /// full file system; `source` tells which it was.
+    /// An exhausted quota, and the process's limit on file lengths (`ulimit -f`), count as a full
+    /// file system; `source` tells which it was. A `sync` that cannot extend the journal makes no
+    /// durable point. If that `sync` was part of a write, under
+    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite), the write has happened but is not
+    /// yet durable.
     #[error("{}: {}", path.display(), no_space_message(*offset, *len, source))]
     NoSpace {
         /// The file that could not be extended: home file, reflection file or journal.
         path: PathBuf,
-        /// Offset in that file, in bytes. 0 where the call has none.
+        /// The offset in that file, in bytes. 0 if the call has none.
         offset: u64,
-        /// Bytes that were to be allocated. 0 where the call has no range: a name, an attribute, a length.
+        /// The number of bytes to allocate. 0 if the call has no range.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The transaction or write needs more log than there is, or the durable point a longer journal than
-    /// there may be. Nothing was changed.
+    /// The write or transaction needs more log space than exists, or the durable point a longer
+    /// journal than allowed. Nothing was changed.
     #[error(
         "{}: the operation needs {needed} bytes of log, {limit} is the most; split it",
         path.display()
@@ -101,13 +102,13 @@ pub enum Error {
     TooLarge {
         /// The home file, or the journal.
         path: PathBuf,
-        /// Bytes of log that it needs.
+        /// The log space needed, in bytes.
         needed: u64,
-        /// The most there is.
+        /// The largest log space, in bytes.
         limit: u64,
     },
 
-    /// The file may not grow to this length while it is open. Nothing was changed.
+    /// The length exceeds the address space reserved at open. Nothing was changed.
     #[error(
         "{}: {len} bytes is more than the {max_len} bytes that this handle has reserved address \
          space for; open the file with a larger Options::max_len (at most {})",
@@ -116,23 +117,25 @@ pub enum Error {
     TooLong {
         /// The home file.
         path: PathBuf,
-        /// Length that was asked for.
+        /// The requested length, in bytes.
         len: u64,
-        /// The most that this handle allows.
+        /// The largest length that this handle allows, in bytes.
         max_len: u64,
     },
 
-    /// Somebody else changed what the transaction has read. Nothing was changed; `transact`
-    /// retries by itself.
+    /// Another operation has changed what the transaction has read. The transaction has written
+    /// nothing. `transact` retries by itself.
     #[error("{}: another operation changed what this transaction has read; retry", path.display())]
     Conflict {
         /// The home file.
         path: PathBuf,
     },
 
-    /// The closure of `transact` or `update` has changed what its own transaction had read, by another operation on the
-    /// same file: each repetition would meet the same conflict. Nothing of the transaction was written; what the other
-    /// operation wrote has happened, once. Write through the transaction instead.
+    /// The closure of `transact` or `update` has changed what its own transaction has read, by
+    /// another operation on the file. Every repetition would meet the same conflict.
+    ///
+    /// The transaction has written nothing. The other operation has taken effect. Write through
+    /// the transaction instead.
     #[error(
         "{}: a closure changed what its own transaction has read, by another operation on the same \
          file; read and write through the transaction inside the closure",
@@ -143,16 +146,16 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A `View` pins bytes that `set_len` would cut off. Nothing was changed; drop the view first.
+    /// A `View` pins bytes that `set_len` would remove. Nothing was changed. Drop the view first.
     #[error("{}: a view pins bytes past the new length {len}; drop it first", path.display())]
     Pinned {
         /// The home file.
         path: PathBuf,
-        /// Length that was asked for.
+        /// The requested length, in bytes.
         len: u64,
     },
 
-    /// The file is open already, in this process or in another one.
+    /// The file is already open, in this process or in another one.
     #[error(
         "{}: already open in {}",
         path.display(),
@@ -166,11 +169,11 @@ pub enum Error {
     Busy {
         /// The home file.
         path: PathBuf,
-        /// Whether this process has it open.
+        /// `true` if this process has it open, `false` if another one has.
         in_this_process: bool,
     },
 
-    /// The handle came into this process by `fork`. Open the file anew, after the parent closed it.
+    /// The handle was inherited by `fork`. Open the file again after the parent has closed it.
     #[error(
         "{}: this handle belongs to the parent process; a child opens the file anew",
         path.display()
@@ -180,8 +183,9 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// An earlier failure left the handle in doubt, for good: on page cache, one in making a durable point or
-    /// a checkpoint, or a panic in the middle of it. Close it and open the file again: opening recovers.
+    /// An earlier failure has made the handle permanently unusable: a durable point or checkpoint
+    /// that failed or panicked, or a failed sync of a new length on `Medium::Dax`. Drop every
+    /// handle and open the file again: opening recovers.
     #[error(
         "{}: unusable since {cause}{ADVICE}",
         path.display()
@@ -189,14 +193,16 @@ pub enum Error {
     Poisoned {
         /// The home file.
         path: PathBuf,
-        /// The failure.
+        /// The message of the earlier failure.
         cause: String,
     },
 
-    /// The durable points of [`Options::sync_every`](crate::Options::sync_every) fail: the last one that was due was not made,
-    /// and none since. Nothing was written. What had returned before is in memory and survives the death of the process,
-    /// unless [`Durability::AllOrNothing`](crate::Durability::AllOrNothing) was chosen. Writes go on after the next durable
-    /// point, which comes with the next interval or by a call of `sync`.
+    /// A durable point of [`Options::sync_every`](crate::Options::sync_every) has failed, and none
+    /// was made since. Nothing was written.
+    ///
+    /// Earlier operations are in memory and survive a process crash, unless
+    /// [`Durability::AllOrNothing`](crate::Durability::AllOrNothing) was chosen. Writes succeed
+    /// again after the next durable point, made at the next interval or by a call of `sync`.
     #[error(
         "{}: nothing was written, since the durable point of sync_every is overdue ({cause}); remove the cause and \
          call sync",
@@ -205,12 +211,12 @@ pub enum Error {
     Overdue {
         /// The home file.
         path: PathBuf,
-        /// Why the last point failed.
+        /// The message of the failure of the last durable point.
         cause: String,
     },
 
-    /// No thread could be started that makes the durable points of
-    /// [`Options::sync_every`](crate::Options::sync_every). The file was not opened.
+    /// The thread for [`Options::sync_every`](crate::Options::sync_every) could not be started. The
+    /// file was not opened.
     #[error(
         "{}: no thread could be started for Options::sync_every: {source}; raise the limit of threads (ulimit -u, \
          pids.max of the control group), or leave the option out and call sync",
@@ -219,14 +225,14 @@ pub enum Error {
     NoThread {
         /// The home file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The system has no address space for the file's mappings. Neither file was changed.
+    /// The system has no address space for the file's mappings. Nothing was changed.
     ///
-    /// The limit is the process's (`ulimit -v`, and `ulimit -l` after `mlockall`), the kernel's
-    /// count of mappings (`vm.max_map_count`), or the processor's range of addresses.
+    /// The limit may be the process's (`ulimit -v`, or `ulimit -l` after `mlockall`), the kernel's
+    /// number of mappings (`vm.max_map_count`), or the processor's address range.
     #[error(
         "{}: no address space for a mapping of {bytes} bytes ({source}); the file was opened for \
          up to {max_len} bytes, so open it with a smaller Options::max_len, {}",
@@ -235,17 +241,17 @@ pub enum Error {
     NoAddressSpace {
         /// The file that could not be mapped: home file or reflection file.
         path: PathBuf,
-        /// Bytes of address space that were asked for.
+        /// The requested address space, in bytes.
         bytes: u64,
-        /// The length that the reservation was for: [`Options::max_len`](crate::Options::max_len),
-        /// or the default.
+        /// The file length to reserve, in bytes: [`Options::max_len`](crate::Options::max_len), or
+        /// its default.
         max_len: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The home file may not be opened for reading and writing, or not be created. There is no
-    /// read-only mode. Nothing was changed.
+    /// The process may not open the home file for reading and writing, or may not create it. There
+    /// is no read-only mode. Nothing was changed.
     #[error(
         "{}: cannot be opened for reading and writing: {source}; the file and its folder need \
          write permission, and the file system must not be mounted read-only",
@@ -254,12 +260,12 @@ pub enum Error {
     NotWritable {
         /// The home file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The folder takes no new file, so no reflection file or journal can be made in it. Nothing
-    /// was changed.
+    /// The process may not create the reflection file or journal in the folder. Nothing was
+    /// changed.
     #[error(
         "{}: its reflection file and journal cannot be made in the folder {}: {source}; make that \
          folder writable, or choose another one on the same file system with \
@@ -271,11 +277,11 @@ pub enum Error {
         home: PathBuf,
         /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The path is a symbolic link, and nothing is where it points. Nothing was changed.
+    /// The path is a symbolic link to a file that does not exist. Nothing was changed.
     #[error(
         "{}: is a link to {}, which does not exist; create that file first, or remove the link",
         path.display(), target.display()
@@ -283,18 +289,18 @@ pub enum Error {
     DanglingLink {
         /// The link.
         path: PathBuf,
-        /// Where it points.
+        /// The link's target.
         target: PathBuf,
     },
 
-    /// Not a regular file.
+    /// The path is not a regular file. Nothing was changed.
     #[error("{}: not a regular file; only regular files can be mapped atomically", path.display())]
     NotRegular {
-        /// What was to be opened.
+        /// The path that was opened.
         path: PathBuf,
     },
 
-    /// The file system is one on which the promises do not hold.
+    /// The promises do not hold on this file system. Nothing was changed.
     #[error(
         "{}: lies on {file_system}, where a mapping is not backed as the promises need; move the \
          file to a local file system, or accept process-death promises that nobody has tested \
@@ -302,37 +308,38 @@ pub enum Error {
         path.display()
     )]
     UnsupportedFileSystem {
-        /// What was to be opened.
+        /// The home file.
         path: PathBuf,
-        /// What it lies on.
+        /// The name of the file system.
         file_system: String,
     },
 
-    /// The medium that was forced is not one that this build can serve.
+    /// The forced medium is not available on this system or in this build. Nothing was changed.
     #[error("{}: medium {medium} cannot be served here: {why}", path.display())]
     UnsupportedMedium {
-        /// What was to be opened.
+        /// The home file.
         path: PathBuf,
-        /// What was asked for.
+        /// The forced medium.
         medium: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
 
-    /// A file lies where a companion of the home file is to be, and must not be used: it may be a trap.
+    /// A file with the name of a companion is not safe to use: it may be another user's trap.
     /// Nothing was written to it.
     #[error("{}: {} must not be used for its companion: {why}", home.display(), path.display())]
     Untrusted {
         /// The home file.
         home: PathBuf,
-        /// The file in the companion's place.
+        /// The file with the companion's name.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: Distrust,
     },
 
-    /// The home file is mounted by itself, into a folder of another file system (`docker run -v` of one
-    /// file). Its companions would lie elsewhere, and be lost without it. Nothing was touched.
+    /// The home file is mounted by itself into a folder of another file system, as `docker run -v`
+    /// does with one file. Its companions would lie on that file system and be lost with it.
+    /// Nothing was changed.
     #[error(
         "{}: is mounted by itself into a folder that does not belong to it; mount the folder that \
          holds the file, or name a folder on the file's own volume with Options::reflection_dir",
@@ -343,119 +350,125 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// The home file and its reflection file do not go together. Nothing was touched.
+    /// The home file and its reflection file do not match. Nothing was changed.
     #[error("{}", mismatch_message(home, reflection, why))]
     Mismatch {
         /// The home file.
         home: PathBuf,
         /// The reflection file.
         reflection: PathBuf,
-        /// In which way.
+        /// The kind of mismatch.
         why: Mismatch,
     },
 
-    /// A system call failed. If it was to make a durable point (in `sync`, or under
-    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) in a write), what was written is in memory,
-    /// nobody knows whether it is durable, and the handle is poisoned: open the file again.
+    /// A system call failed.
+    ///
+    /// If the call was part of a durable point, the writes are in memory, and it is unknown whether
+    /// they are durable. The handle is then poisoned: open the file again. `sync` makes a durable
+    /// point. So does each write under [`Durability::EveryWrite`](crate::Durability::EveryWrite).
     #[error(
         "{}: {call} failed{}: {source}{}",
         path.display(), at(offset), advice_after(call, source)
     )]
     Io {
-        /// What was being done.
+        /// The name of the failed step.
         call: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Offset in it, where there is one.
+        /// The offset in the file, in bytes, if the call has one.
         offset: Option<u64>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a file must not be used for a companion.
+/// The reason why a file is not safe to use as a companion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// It is a symbolic link, which may lead to any file.
+    /// The file is a symbolic link, which may point to any file.
     #[error(
         "it is a symbolic link, and none is followed; remove it, or name the folder that it leads to \
          with Options::reflection_dir"
     )]
     IsLink,
-    /// It has further names, so another file may be changed by writing to it.
+    /// The file has several hard links, so a write to it may change another file.
     #[error("it has {0} hard links, and may be another file as well; remove its other names")]
     HasLinks(u64),
-    /// It belongs to a user who neither owns the home file nor is this process's.
+    /// The file's owner is neither the home file's owner nor the user of this process.
     #[error(
         "user {owner} owns it, and the home file is user {home_owner}'s; if it is right, give it to \
          that user with chown, else move it away"
     )]
     IsOwnedBy {
-        /// The user number of its owner.
+        /// The user id of the file's owner.
         owner: u32,
-        /// The user number of the home file's owner.
+        /// The user id of the home file's owner.
         home_owner: u32,
     },
-    /// It is mounted by itself into the folder: another file is hidden by it.
+    /// The file is mounted by itself into the folder, and hides another file.
     #[error("it is mounted by itself and hides the file of the folder; unmount it")]
     IsMountedAlone,
-    /// It is a journal that another pair has written, or a file that is no journal.
+    /// The file is the journal of another pair, or not a journal.
     #[error(
         "it does not belong to the pair; if the right journal exists, put it back, else move this away"
     )]
     IsOfAnotherPair,
-    /// It is not a regular file.
+    /// The file is not a regular file.
     #[error("it is not a regular file; move it away")]
     IsIrregular,
 }
 
-/// In which way a home file and a reflection file do not go together.
+/// The way in which a home file and a reflection file do not match.
+///
+/// `docs/recovery.md` says for each what happened and what to do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// The home file says that a reflection file belongs to it, and there is none.
+    /// The home file's attribute names a reflection file, which does not exist.
     ReflectionGone,
     /// The reflection file belongs to another home file.
     Swapped,
-    /// Another file took the place of the home file that a reflection file was made for.
+    /// Another file has replaced the home file of the existing reflection file.
     HomeReplaced,
-    /// The home file is a copy of one that had a reflection file; the copy may lack what was there.
+    /// The home file is a copy of one that had a reflection file. The copy may lack the bytes of
+    /// that reflection file.
     HomeIsCopy,
-    /// The file in the reflection file's place is nothing of ours.
+    /// The file with the reflection file's name is not a reflection file.
     Foreign,
-    /// The reflection file is of a newer version of this crate.
+    /// A newer version of this crate has written the reflection file.
     Newer {
-        /// Its format version.
+        /// The reflection file's format version.
         version: u32,
     },
-    /// The reflection file is damaged: neither superblock is whole, or its log entries say what
-    /// cannot have been written.
+    /// The reflection file is damaged: neither superblock is whole, or the log has entries that no
+    /// version of this crate writes.
     Corrupt,
-    /// The reflection file is shorter than what it describes.
+    /// The reflection file is shorter than its superblock requires.
     ReflectionTruncated,
-    /// The home file is shorter than what the reflection file describes.
+    /// The home file is shorter than the reflection file requires.
     HomeTruncated,
-    /// The home file was changed since it was closed.
+    /// The home file has changed since it was closed.
     HomeChanged,
-    /// The machine was restarted while the file was in use without durable points, on a medium that promised
-    /// to survive the death of the process only. Or the process died, and nothing tells that the page cache is
-    /// still there.
+    /// The machine was restarted while the file was in use without durable points, on a medium that
+    /// only survives process crashes. Or the process crashed, and the system cannot tell that the
+    /// page cache is still the one it wrote to.
     Restarted,
-    /// The file was in use when the process died or the machine was restarted, and the journal of its
-    /// durable points is gone.
+    /// The file was in use when the process crashed or the machine was restarted, and its journal
+    /// is missing.
     JournalGone,
-    /// The same, and the journal in its place is that of another pair, or of another time of this one.
+    /// The file was in use when the process crashed or the machine was restarted. The journal with
+    /// its name belongs to another pair, or to another time of this pair.
     JournalSwapped,
-    /// The reflection file is the home file's, and was written when the home file had its attribute, which
-    /// is gone. A program has removed it, or an earlier state of the home file was restored in its place.
+    /// The reflection file belongs to the home file, but the home file's attribute is missing. A
+    /// program has removed the attribute, or an earlier state of the home file was restored.
     MarkGone,
-    /// The pair was last opened on another device and by another path, while its companions lie on a third
-    /// one. Either the volume is mounted elsewhere now, or this is a snapshot of it, and the reflection
-    /// file is the original's.
+    /// The home file was last opened on another device and by another path, and its companions lie
+    /// on another volume. Either its volume is mounted elsewhere now, or this is a snapshot of the
+    /// volume, and the reflection file belongs to the original.
     MayBeSnapshot,
-    /// The home file and the reflection file lie on different volumes, and are of different times: one of
-    /// the volumes was rolled back.
+    /// The home file and the reflection file lie on different volumes and are of different times,
+    /// because one of the volumes was rolled back.
     RolledBack,
 }
 
@@ -539,8 +552,8 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
     }
 }
 
-/// The calls whose failure leaves the handle in doubt. Their message says what to do, as that of
-/// [`Error::Poisoned`] does from then on.
+/// The steps that poison the handle if they fail. The message of their error tells the caller to
+/// open the file again. Later calls return [`Error::Poisoned`] with that advice.
 pub(crate) const SYNC_FOR_A_POINT: &str = "sync for a durable point";
 pub(crate) const WRITE_A_POINT: &str = "write of a durable point";
 pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
@@ -572,7 +585,8 @@ fn is_out_of_descriptors(_source: &io::Error) -> bool {
     false
 }
 
-/// Names the limit that the call has met. After `mlockall` the kernel says EAGAIN, not ENOMEM.
+/// Returns advice that names the exceeded limit. After `mlockall` the kernel returns EAGAIN, not
+/// ENOMEM.
 fn address_space_advice(source: &io::Error) -> &'static str {
     if source.kind() == io::ErrorKind::WouldBlock {
         "or raise the limit of locked memory (ulimit -l), which counts every mapping of a process \
@@ -602,7 +616,7 @@ fn no_space_message(offset: u64, len: u64, source: &io::Error) -> String {
     }
 }
 
-/// Whether a call failed for want of space: on the file system, within a quota or a limit.
+/// Returns `true` if a call failed because the file system, a quota or a length limit is full.
 fn is_no_space(source: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
@@ -613,17 +627,17 @@ fn at(offset: &Option<u64>) -> String {
 }
 
 impl Error {
-    /// An I/O error of a call that has no offset.
+    /// Returns the error of a failed call that has no offset.
     pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
         Self::of_call(call, path, None, 0, source)
     }
 
-    /// An I/O error of a call at an offset of the file.
+    /// Returns the error of a failed call at `offset` of the file.
     pub(crate) fn io_at(call: &'static str, path: &Path, offset: u64, source: io::Error) -> Self {
         Self::of_call(call, path, Some(offset), 0, source)
     }
 
-    /// What a call that needs storage for `len` bytes could not do.
+    /// Returns the error of a failed call that needs storage for `len` bytes at `offset`.
     pub(crate) fn io_of_range(
         call: &'static str,
         path: &Path,
@@ -634,8 +648,8 @@ impl Error {
         Self::of_call(call, path, Some(offset), len, source)
     }
 
-    /// The one place that tells want of space from all other failures. A call that leaves the handle in
-    /// doubt stays [`Error::Io`]: [`Error::NoSpace`] promises that nothing was changed.
+    /// Returns [`Error::NoSpace`] for a lack of space, and [`Error::Io`] otherwise. A call that
+    /// poisons the handle always gets `Io`, because `NoSpace` promises that nothing was changed.
     fn of_call(
         call: &'static str,
         path: &Path,
@@ -652,7 +666,7 @@ impl Error {
         Error::Io { call, path, offset, source }
     }
 
-    /// What is kept of an error as the cause of later ones, which say by themselves what to do.
+    /// Returns the message for the cause of later errors, without the advice: they add their own.
     pub(crate) fn as_cause(&self) -> String {
         let mut said = self.to_string();
         if let Some(without) = said.strip_suffix(ADVICE) {
@@ -661,10 +675,10 @@ impl Error {
         said
     }
 
-    /// The error of a mapping that was refused. `max_len` is the length that it was made for.
+    /// Returns the error of a failed `mmap` call. `max_len` is the file length to reserve.
     pub(crate) fn of_mapping(path: &Path, bytes: u64, max_len: u64, source: io::Error) -> Self {
         match source.kind() {
-            // WouldBlock is EAGAIN: the limit of locked memory.
+            // WouldBlock is EAGAIN: the limit of locked memory is exceeded.
             io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
                 Error::NoAddressSpace { path: path.to_owned(), bytes, max_len, source }
             }
@@ -672,7 +686,7 @@ impl Error {
         }
     }
 
-    /// The error of a home file that was not opened.
+    /// Returns the error of a home file that could not be opened.
     pub(crate) fn of_opening(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -686,7 +700,7 @@ impl Error {
         }
     }
 
-    /// The error of a companion of `home` that was not made.
+    /// Returns the error of a companion of `home` that could not be created.
     pub(crate) fn of_companion(
         home: &Path,
         companion: &Path,
@@ -703,7 +717,7 @@ impl Error {
         }
     }
 
-    /// Whether repeating the transaction may succeed.
+    /// Returns `true` for [`Error::Conflict`]: repeating the transaction may succeed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Conflict { .. })
     }

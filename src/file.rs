@@ -1,6 +1,6 @@
-//! What can a caller do with an open file? The handle.
+//! The handle to an open file.
 //!
-//! A thin layer: checks that are about the API are here, everything else is the engine's.
+//! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
 use crate::engine::Engine;
 use crate::engine::stats::Stats;
@@ -18,18 +18,20 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A memory-mapped file in which every operation is all or nothing.
+/// A memory-mapped file in which every operation is atomic.
 ///
 /// A write of any size at any offset is one operation, and so is a transaction over any number of
-/// ranges. A crash at any instruction leaves each operation whole or absent; readers never see a
-/// part of one; operations are linearizable. What a completed operation survives depends on the
-/// medium, which the handle reports: [`medium`](Self::medium), [`survives`](Self::survives).
+/// ranges. A crash at any instruction leaves each operation whole or absent. Readers never see
+/// part of an operation. Operations are linearizable. What a completed operation survives depends
+/// on the medium, which the handle reports: [`medium`](Self::medium),
+/// [`survives`](Self::survives).
 ///
 /// The handle is [`UnwindSafe`]: a panic in a closure of [`transact`](Self::transact) rolls that
-/// transaction back, and the handle goes on to be usable.
+/// transaction back, and the handle stays usable.
 ///
-/// All methods take `&self`, from any number of threads. [`try_clone`](Self::try_clone) gives more
-/// handles to the same mapping; the file is closed with the last one.
+/// All methods take `&self` and may be called from any number of threads.
+/// [`try_clone`](Self::try_clone) returns further handles to the same mapping. The file closes
+/// with its last handle.
 ///
 /// ```
 /// # let dir = atomic_mmap::doctest_dir();
@@ -43,12 +45,12 @@ use std::sync::Arc;
 /// # Ok::<(), atomic_mmap::Error>(())
 /// ```
 pub struct AtomicMappedFile {
-    /// The one of `shared`, at hand: every operation begins here.
+    /// A copy of `shared.engine`, which saves every operation one load.
     engine: Arc<Engine>,
     shared: Arc<Shared>,
 }
 
-/// What the handles of one open file have in common. Dropped with the last handle.
+/// State that all handles of one open file share. Dropped with the last handle.
 struct Shared {
     engine: Arc<Engine>,
     close_mode: Mutex<CloseMode>,
@@ -56,19 +58,19 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error: the files are then as a crash would leave them, and
-        // the next open recovers.
+        // A drop cannot report an error. It leaves the files as a crash would, and the next open
+        // recovers.
         let _recovered_by_the_next_open = self.engine.close_dropped(*self.close_mode.get_mut());
     }
 }
 
 impl AtomicMappedFile {
-    /// Options for opening: creation, length, medium and more.
+    /// Returns the default options for opening a file: see [`Options`].
     pub fn options() -> Options {
         Options::default()
     }
 
-    /// Opens an existing file. Same as `options().open(path)`.
+    /// Opens an existing file. Short for `options().open(path)`.
     ///
     /// # Errors
     /// See [`Options::open`].
@@ -76,8 +78,9 @@ impl AtomicMappedFile {
         Self::options().open(path)
     }
 
-    /// Opens a file, and makes it with `len` zero bytes if it does not exist or is empty. Same as
-    /// `options().create(true).len(len).open(path)`.
+    /// Opens a file. Creates it with `len` zero bytes if it does not exist or is empty.
+    ///
+    /// Short for `options().create(true).len(len).open(path)`.
     ///
     /// # Errors
     /// See [`Options::open`].
@@ -97,58 +100,63 @@ impl AtomicMappedFile {
         &self.engine
     }
 
-    /// Writes all of `buf` at `offset`, in bytes. One atomic operation, whatever its size.
+    /// Writes all of `buf` at byte `offset`, as one atomic operation of any size.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
-    /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. Nothing was written then. With
-    /// [`Durability::EveryWrite`] also what [`sync`](Self::sync) returns: the write is in memory then, and
-    /// nobody knows whether it is durable.
+    /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. An error
+    /// means that nothing was written.
+    ///
+    /// With [`Durability::EveryWrite`] the errors of [`sync`](Self::sync) as well. The write is
+    /// then in memory, and it is unknown whether it is durable.
     #[inline]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.engine().write(buf, offset)
     }
 
-    /// Writes to several places in one atomic operation. Of each part: its offset, in bytes, and what is written there.
-    /// They may come in any order, and where they overlap the later one counts.
+    /// Writes to several places in one atomic operation. Each part is a byte offset and the bytes
+    /// to write there. Parts may come in any order. Where parts overlap, the later one wins.
     ///
-    /// What a [`transaction`](Self::begin) does that reads nothing, without its copy of what it is to write. (If some
-    /// overlap, or touch within a page, all are copied.)
+    /// Equivalent to a [`transaction`](Self::begin) that only writes, but without its copy of the
+    /// bytes. If parts overlap, or touch within a page, all parts are copied once.
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
     /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
     /// let (page, head) = ([7; 4096], 1_u64.to_le_bytes());
-    /// f.write_many(&[(8192, &page), (0, &head)])?; // the page and who points to it: both or none
+    /// f.write_many(&[(8192, &page), (0, &head)])?; // the page and its pointer: both or none
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the file's end.
+    /// Those of [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the
+    /// file's end.
     pub fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         crate::transaction::write_many(self, parts)
     }
 
-    /// Fills `buf` from `offset`, in bytes, with one state: never a part of an operation.
+    /// Fills `buf` with the bytes at byte `offset`. All of them belong to one state of the file.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end (then `buf` is as it was), [`Error::Poisoned`],
-    /// [`Error::Forked`], or what the system says.
+    /// [`Error::OutOfRange`] past the file's end, which leaves `buf` unchanged.
+    /// [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     #[inline]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.engine().read(buf, offset)
     }
 
     /// Begins a transaction: any number of reads and writes that happen together or not at all.
-    /// Dropped without [`commit`](Transaction::commit), it is rolled back.
+    /// A transaction that is dropped without [`commit`](Transaction::commit) is rolled back.
     pub fn begin(&self) -> Transaction<'_> {
         Transaction::new(self)
     }
 
-    /// Runs `body` in a transaction and commits it, again and again until nobody else has changed
-    /// what it read. `body` may run several times: it should do nothing but read and write through
-    /// the transaction. If it returns an error that is not [`Error::Conflict`], the transaction is
-    /// rolled back and the error returned.
+    /// Runs `body` in a transaction and commits it. Repeats both until no other operation has
+    /// changed what `body` read.
+    ///
+    /// `body` may run several times, so it should only read and write through the transaction. If
+    /// it returns an error other than [`Error::Conflict`], the transaction is rolled back and the
+    /// error returned.
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
@@ -164,14 +172,18 @@ impl AtomicMappedFile {
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
-    /// `body` may use the file by other operations as well: those happen each time it runs, and stay. If one of them
-    /// changes what the transaction has read, every run would meet a conflict, so that is an error. A transaction on
-    /// another file, or on other pages of this one, is none.
+    /// `body` may also call other operations on the file. They take effect each time it runs, and
+    /// a rollback does not undo them. If one of them changes what the transaction has read, every
+    /// repetition would conflict, so `transact` returns an error. Operations on another file, or
+    /// on other pages of this file, cause no error.
     ///
     /// # Errors
-    /// Those of `body`, and those of [`Transaction::commit`] but for the conflict. [`Error::SelfConflict`] if `body` has
-    /// changed, by another operation of the same thread, what the transaction has read: a page, or the length. A region
-    /// of 64 pages counts as a page for operations that change 8 of its pages or more, and for a shrink that ends in it.
+    /// Those of `body`, and those of [`Transaction::commit`] except the conflict.
+    ///
+    /// [`Error::SelfConflict`] if another operation in `body`, by the same thread, has changed a
+    /// page or the length that the transaction has read. An operation that changes at least 8
+    /// pages of an aligned 256 KiB region counts as a change of the whole region. A shrink counts
+    /// as a change of the region in which it ends.
     pub fn transact<R, E: From<Error>>(
         &self,
         mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
@@ -179,27 +191,30 @@ impl AtomicMappedFile {
         crate::transaction::transact(self, &mut body)
     }
 
-    /// Pins `range` (in bytes) and gives access to it without copying. The bytes of a view stay as
-    /// they are while it lives; writers go on meanwhile, and later readers see what they write. On
-    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it is a private copy.
+    /// Pins the bytes of `range` and returns a view that reads them without copying.
+    ///
+    /// The bytes of a view do not change while it lives. Writers are not blocked, and other
+    /// readers see what they write. On [`Medium::PageCache`], and with
+    /// [`Durability::AllOrNothing`], a view is a private copy.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`], or what
-    /// the system says.
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
+    /// [`Error::Io`].
     #[inline]
     pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
         View::new(self, range)
     }
 
-    /// Brings all slices of the pages of `range` (in bytes) home into the user's file, and gives
-    /// the reflection file's space behind them back to the file system, in chunks of 2 MiB. Pages
-    /// that a view pins are left. Returns the number of pages that were brought home. On
-    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`], it makes two durable points: one before,
-    /// one after.
+    /// Deploys the pages of `range`, in bytes: copies their current bytes from the reflection file
+    /// into the user's file. Returns the number of pages deployed.
+    ///
+    /// Frees the space of the reflection file behind `range`, in chunks of 2 MiB. Skips pages that
+    /// a view pins. On [`Medium::PageCache`], and with [`Durability::AllOrNothing`], makes two
+    /// durable points: one before and one after.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::NoSpace`] (what was brought home stays
-    /// so), [`Error::Poisoned`], [`Error::Forked`], or what the system says. Those of
+    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
+    /// [`Error::Io`]. [`Error::NoSpace`]; pages deployed before it stay deployed. Those of
     /// [`sync`](Self::sync) where it makes durable points.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
@@ -210,16 +225,17 @@ impl AtomicMappedFile {
         Ok(pages)
     }
 
-    /// Makes a durable point: everything that had returned when this was called, by any thread, is
-    /// one state that survives what [`survives_after_sync`](Self::survives_after_sync) says. A loss of
-    /// power goes back to exactly this state (`docs/design.md`, "Durable points"). Returns at once on
-    /// [`Medium::Dax`] and [`Medium::Ram`], unless [`Durability::AllOrNothing`] was chosen, and where nothing
-    /// has changed since the last one.
+    /// Makes a durable point: a state of the file that a power loss goes back to exactly.
     ///
-    /// Readers go on meanwhile, and so do writers to pages that have not changed since the last durable
-    /// point. Calls of several threads at the same time share one barrier. A change of up to a quarter of
-    /// the journal ([`Options::journal_len`]; 2 MiB unless chosen) costs one write and one barrier, a larger
-    /// one a sync of both files and a short record with a barrier of its own.
+    /// The point contains every operation, by any thread, that had returned before this call.
+    /// [`survives_after_sync`](Self::survives_after_sync) tells what it survives. Returns at once
+    /// if nothing has changed since the last durable point. Also returns at once on
+    /// [`Medium::Dax`] and [`Medium::Ram`], unless [`Durability::AllOrNothing`] was chosen.
+    ///
+    /// Does not block readers, nor writers to pages that have not changed since the last durable
+    /// point. Concurrent calls share one barrier. A change of up to a quarter of the journal, at
+    /// most 4 MiB, costs one write and one barrier ([`Options::journal_len`]; by default 2 MiB). A
+    /// larger change costs a sync of both files and one more barrier.
     ///
     /// ```
     /// use atomic_mmap::{AtomicMappedFile, Survives};
@@ -233,27 +249,32 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`] if the system could not write, and from then on [`Error::Poisoned`] from every
-    /// call, for good: nobody knows then which durable point a loss of power goes back to. Opening the
-    /// file again finds everything that had returned (with [`Durability::AllOrNothing`]: everything up to
-    /// the last durable point, or up to the one that was being made). [`Error::NoSpace`] and
-    /// [`Error::TooLarge`] if very many pages have changed and the journal cannot grow for their words: the
-    /// last durable point stands, and nothing is lost. [`Error::Forked`].
+    /// [`Error::Io`] if the system could not write. It is then unknown which durable point a power
+    /// loss goes back to, and every later call returns [`Error::Poisoned`]. Reopening the file
+    /// recovers every operation that had returned. With [`Durability::AllOrNothing`] it recovers
+    /// the last durable point, or the one being made.
+    ///
+    /// [`Error::NoSpace`] or [`Error::TooLarge`] if very many pages have changed and the journal
+    /// cannot grow to record them. The last durable point then stands, and nothing is lost.
+    ///
+    /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn sync(&self) -> Result<()> {
         self.engine().sync()
     }
 
-    /// Writes a consistent copy of the file to a new file at `path`, while this one is open and in use: one
-    /// state, in which every operation is whole or absent. The copy is a plain file without companions, has
-    /// the owner and permissions of the home file where the process may give them, and is durable when this
-    /// returns. What was written before the call is in it, synced or not.
+    /// Writes a consistent copy of the open file to a new file at `path`.
     ///
-    /// Writers and `set_len` wait until it returns, readers go on. It takes the time that copying the bytes
-    /// takes, and DRAM of 1 % of them. A crash leaves no file at `path`, and perhaps an unfinished one
-    /// beside it whose name begins with `.atomic-mmap-copy-`.
+    /// The copy is one state, in which every operation is whole or absent. It contains everything
+    /// written before the call, synced or not. It is a plain file without companions, and durable
+    /// when this returns. It gets the owner and permissions of the home file, as far as the
+    /// process may set them.
     ///
-    /// A file that is open must not be copied by other means (`cp`): a part of its bytes is in the reflection
-    /// file.
+    /// Blocks writers and `set_len` until it returns, but not readers. Takes the time of copying
+    /// the bytes, and memory of 1 % of their size. A crash leaves no file at `path`. It may leave
+    /// an unfinished file in the same folder, with a name that begins `.atomic-mmap-copy-`.
+    ///
+    /// Never copy an open file by other means, like `cp`: some of its bytes are in the
+    /// reflection file.
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
@@ -265,56 +286,78 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`] of kind `AlreadyExists` if something is at `path`, which stays; [`Error::NoSpace`],
-    /// [`Error::Poisoned`], [`Error::Forked`], or what the system says. Nothing is left at `path` then.
+    /// [`Error::Io`] of kind `AlreadyExists` if `path` exists; the existing file stays unchanged.
+    /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Forked`], or another [`Error::Io`].
+    /// These leave nothing at `path`.
     pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<()> {
         crate::copy::copy_to(self.engine(), path.as_ref())
     }
 
-    /// Changes the file's length in bytes, in use and without moving the mapping: the length is
-    /// part of the atomic state. New bytes are zero; bytes past the new end are gone for good. Where durable
-    /// points are kept, making the file shorter makes one; and the one after that, or after the first growth since
-    /// then or since opening, syncs both files, however little has changed.
+    /// Changes the file's length, in bytes. The file may be in use, and the mapping does not move.
+    ///
+    /// The length is part of the atomic state. New bytes are zero; bytes past the new end are lost
+    /// for good.
+    ///
+    /// Where durable points are kept, a shrink makes one. The durable point after a shrink syncs
+    /// both files, even if few bytes have changed. So does the one after the first growth since
+    /// that shrink or since opening.
     ///
     /// # Errors
-    /// [`Error::TooLong`] past [`Options::max_len`], [`Error::Pinned`] if a view pins what would be
-    /// cut off, [`Error::Overdue`] of a longer length, [`Error::Poisoned`], [`Error::Forked`], or what the system says. On [`Medium::Dax`] a
-    /// failed sync of the new lengths poisons the handle, as in [`sync`](Self::sync); a shrink has
-    /// succeeded nevertheless. So has one whose durable point failed.
+    /// [`Error::TooLong`] past [`max_len`](Self::max_len), [`Error::Pinned`] if a view pins bytes
+    /// past the new end, [`Error::Overdue`] for a growth, [`Error::NoSpace`],
+    /// [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
+    ///
+    /// On [`Medium::Dax`] a failed sync of the new length poisons the handle, as in
+    /// [`sync`](Self::sync). A shrink has taken effect even if that sync, or its durable point,
+    /// fails.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.engine().set_len(len)
     }
 
-    /// The file's logical length in bytes.
+    /// Returns the file's length in bytes.
     pub fn len(&self) -> u64 {
         self.engine().len_now()
     }
 
-    /// Whether the file has no bytes.
+    /// Returns `true` if the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most that [`set_len`](Self::set_len) may grow the file to.
+    /// Returns the largest length that [`set_len`](Self::set_len) accepts, in bytes.
     pub fn max_len(&self) -> u64 {
         self.engine().max_len
     }
 
-    /// What the file was found to lie on, or was forced to be treated as.
+    /// Returns the medium that was detected, or forced by [`Options::medium`].
     pub fn medium(&self) -> Medium {
         self.engine().medium
     }
 
-    /// When what has returned is durable, as it was chosen.
+    /// Returns the choice of [`Options::durability`].
     pub fn durability(&self) -> Durability {
         self.engine().durability
     }
 
-    /// What an operation survives once it has returned.
+    /// Returns what an operation survives once it has returned.
     ///
-    /// [`Survives::Nothing`] on [`Medium::PageCache`] where the system does not tell whether the page cache is
-    /// still the one that was stored to (no `/proc` or `/sys`, a boot id of a container's own), unless every
-    /// write is durable: after any end but a closing the file goes back to the last durable point.
+    /// [`Survives::Nothing`] on [`Medium::PageCache`] where the system cannot identify the page
+    /// cache: without `/proc` or `/sys`, or in a container with a boot id of its own. There even a
+    /// process crash goes back to the last durable point. With [`Durability::EveryWrite`] each
+    /// write is durable, so this does not apply.
+    ///
+    /// ```
+    /// use atomic_mmap::{AtomicMappedFile, Medium, Survives};
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("state.dat");
+    ///
+    /// let f = AtomicMappedFile::create(&path, 1 << 20)?;
+    /// match f.medium() {
+    ///     Medium::Dax => assert_eq!(f.survives(), Survives::PowerLoss),
+    ///     _ => assert_eq!(f.survives(), Survives::ProcessDeath),
+    /// }
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
     pub fn survives(&self) -> Survives {
         match self.medium().after_write(self.durability()) {
             Survives::ProcessDeath if self.engine().goes_back_after_death() => Survives::Nothing,
@@ -322,37 +365,38 @@ impl AtomicMappedFile {
         }
     }
 
-    /// What every operation before it survives, as one state, once [`sync`](Self::sync) has returned.
+    /// Returns what the operations before a call of [`sync`](Self::sync) survive, as one state,
+    /// once that call has returned.
     pub fn survives_after_sync(&self) -> Survives {
         self.medium().after_sync()
     }
 
-    /// The home file's absolute path when it was opened, with every link followed.
+    /// Returns the home file's absolute path at the time of opening, with every link followed.
     pub fn path(&self) -> &Path {
         self.engine().home.path()
     }
 
-    /// The reflection file's path.
+    /// Returns the reflection file's path.
     pub fn reflection_path(&self) -> &Path {
         self.engine().reflection.path()
     }
 
-    /// What all handles of this file did since it was opened.
+    /// Returns what all handles of this file have done since it was opened.
     pub fn stats(&self) -> Stats {
         self.engine().stats()
     }
 
-    /// Returns an error if the next write would fail whatever it writes: [`Error::Overdue`] if the durable points of
-    /// [`Options::sync_every`] fail, [`Error::Poisoned`], [`Error::Forked`]. For a program that writes seldom and wants to
-    /// hear of it. Touches no file.
+    /// Returns an error if every write would fail now. Accesses no file. Lets a program that
+    /// writes rarely notice a failure early.
     ///
     /// # Errors
-    /// As said.
+    /// [`Error::Overdue`] if the durable points of [`Options::sync_every`] fail,
+    /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn health(&self) -> Result<()> {
         self.engine().health()
     }
 
-    /// Another handle to the same open file.
+    /// Returns another handle to the same open file.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Forked`].
@@ -361,24 +405,26 @@ impl AtomicMappedFile {
         Ok(AtomicMappedFile { engine: Arc::clone(&self.engine), shared: Arc::clone(&self.shared) })
     }
 
-    /// Closes this handle. With the last handle the file is closed, in the mode that was asked for last.
+    /// Closes this handle. The last handle closes the file, in the mode given to the latest
+    /// `close` of any handle.
     ///
-    /// Dropping the last handle does the same, in the mode that another handle's `close` asked for last, or with
-    /// [`Options::close_on_drop`], and hears of no error. With [`Durability::AllOrNothing`] a drop never makes a durable
-    /// point: if something has changed since the last one, it closes with [`CloseMode::Unsynced`], and the next open
-    /// takes that back.
+    /// [`CloseMode::Spatial`] and [`CloseMode::Fast`] make a durable point of everything that has
+    /// returned. With [`Durability::AllOrNothing`] they make it at once, even if other handles are
+    /// left. [`CloseMode::Unsynced`] makes no durable point.
     ///
-    /// [`CloseMode::Spatial`] and [`CloseMode::Fast`] make a durable point of everything that has returned. With
-    /// [`Durability::AllOrNothing`] they do so at once, also if other handles are left. [`CloseMode::Unsynced`] makes
-    /// none.
+    /// Dropping the last handle also closes the file, but reports no error. It uses the mode of
+    /// the latest `close`, or of [`Options::close_on_drop`] if `close` was never called. With
+    /// [`Durability::AllOrNothing`] a drop never makes a durable point. If the file has changed
+    /// since the last one, the drop uses [`CloseMode::Unsynced`], and the next open takes the
+    /// changes back.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the home file had holes that cannot be filled, or what the system
-    /// says. The files are then as a crash would leave them, nothing is lost, and opening the file
-    /// again recovers. [`Error::Forked`], [`Error::Poisoned`].
+    /// [`Error::NoSpace`] if holes in the home file cannot be filled. [`Error::Forked`],
+    /// [`Error::Poisoned`], [`Error::Io`]. An error leaves the files as a crash would: nothing is
+    /// lost, and the next open recovers.
     pub fn close(self, mode: CloseMode) -> Result<()> {
         if self.engine().is_forked() {
-            // Another thread of the parent may have held the lock below for ever.
+            // The lock below may be locked for ever, by a thread of the parent process.
             return Err(Error::Forked { path: self.engine().path() });
         }
         *self.shared.close_mode.lock() = mode;
@@ -388,21 +434,21 @@ impl AtomicMappedFile {
             && self.durability() == Durability::AllOrNothing
             && !planted!(EarlierCloseNoPoint)
         {
-            // The last handle may be dropped, which makes no durable point.
+            // The last handle may be dropped instead of closed. A drop makes no durable point.
             self.engine().sync()?;
         }
         match Arc::into_inner(self.shared) {
-            // The drop that follows finds the engine closed.
+            // The drop of `last` then finds the engine closed.
             Some(last) => last.engine.close(mode),
             None => Ok(()),
         }
     }
 }
 
-// A panic that is caught leaves no operation in the middle. Code of the caller runs within a call
-// in `transact` and `update` only, where no page is locked and nothing is stored: the transaction is
-// dropped, which rolls it back. A panic in the middle of a durable point poisons the handle, so
-// that every later call is an error. Nothing else in the engine panics after its first store.
+// A caught panic leaves no operation half done. Caller code runs inside a call only in `transact`
+// and `update`. There no page is locked and nothing is stored, and dropping the transaction rolls
+// it back. A panic in the middle of a durable point poisons the handle, so every later call
+// returns an error. Nothing else in the engine panics after its first store.
 impl UnwindSafe for AtomicMappedFile {}
 impl RefUnwindSafe for AtomicMappedFile {}
 

@@ -1,8 +1,8 @@
-//! Do `docs/format.md`, the layout constants and the encoders say the same?
+//! Tests that `docs/format.md`, the layout constants and the encoders agree.
 //!
-//! The document holds two blocks that a machine can read: `layout` (name = number) and `golden`
-//! (name = bytes in hex). A change of one of the three without the others fails here; a change of
-//! all three needs a new format version.
+//! The document has two machine-readable blocks: `layout` (name = number) and `golden` (name =
+//! bytes in hex). A change to only one of the three fails here. A change to all three needs a new
+//! format version.
 
 use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 const DOCUMENT: &str = include_str!("../docs/format.md");
 
-/// The lines `name = value` of the fenced block `kind`.
+/// Returns the lines `name = value` of the fenced block `kind`.
 fn block(kind: &str) -> BTreeMap<&'static str, &'static str> {
     let fence = format!("```{kind}\n");
     let (_, rest) = DOCUMENT.split_once(&fence).expect("the block is in the document");

@@ -39,12 +39,12 @@ pub use typed::{Array, Integer, Readable, Record, Slot, Writable};
 pub use view::View;
 pub use zerocopy;
 
-/// The bare mapping, for who measures.
+/// Unprotected access to the mapping, for benchmarks.
 #[cfg(feature = "raw")]
 #[doc(hidden)]
 pub use raw::Raw;
 
-/// What tests need and nobody else: the recording platform and the layout.
+/// Internals that tests use: the recording platform and the layout.
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod testing {
@@ -55,15 +55,15 @@ pub mod testing {
     };
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
-    /// The bugs that can be planted, see `src/mutant.rs`.
+    /// The deliberate bugs of mutation tests, see `src/mutant.rs`.
     #[cfg(feature = "mutants")]
     pub mod mutants {
         pub use crate::mutant::{ALL, Mutant, VARIABLE, by_name, set};
     }
 }
 
-/// A scratch folder for examples in the documentation, on a file system that is supported
-/// everywhere where one is found.
+/// Creates a scratch folder for the documentation's examples. It lies in `/dev/shm` if that
+/// exists, else in the system's temporary folder.
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub fn doctest_dir() -> DoctestDir {
@@ -74,7 +74,7 @@ pub fn doctest_dir() -> DoctestDir {
     DoctestDir(path)
 }
 
-/// See [`doctest_dir`].
+/// A scratch folder made by [`doctest_dir`], removed on drop.
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub struct DoctestDir(std::path::PathBuf);
 
 #[cfg(feature = "recorder")]
 impl DoctestDir {
-    /// The folder.
+    /// Returns the folder's path.
     pub fn path(&self) -> &std::path::Path {
         &self.0
     }

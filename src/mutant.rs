@@ -1,24 +1,24 @@
-//! Which bug is planted? One at a time, by tests that ask whether anybody would notice.
+//! Deliberate bugs for mutation tests, which check that the tests notice each bug.
 //!
-//! A place where a bug can be planted names it: `unless!(Bug, step)` is the step, and nothing while the
-//! bug is planted; `planted!(Bug)` is false, and true while it is. Without the feature `mutants` both
-//! are constants that the compiler folds: not a byte of this is in the build. With it, each place is
+//! At most one bug is planted at a time. `unless!(Bug, step)` runs `step`, except while `Bug` is
+//! planted. `planted!(Bug)` is `true` while `Bug` is planted, and otherwise `false`. Without the
+//! feature `mutants` both are constants, and the compiler removes all of this. With it, each use is
 //! one relaxed load.
 //!
-//! A planted bug is noticed by the lab's part `mutants`, which says for each what notices it. May import
-//! nothing from the crate.
+//! The part `mutants` of the lab lists for each bug the test that notices it. May import nothing
+//! from the crate.
 
 #[cfg(feature = "mutants")]
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-/// Whether the bug is planted.
+/// Evaluates to `true` while the bug is planted.
 macro_rules! planted {
     ($mutant:ident) => {
         $crate::mutant::is_on($crate::mutant::Mutant::$mutant)
     };
 }
 
-/// A step of a protocol: it is done unless the bug is planted that leaves it out.
+/// Runs a step of a protocol, except while the bug that omits it is planted.
 macro_rules! unless {
     ($mutant:ident, $step:expr) => {
         if !$crate::mutant::is_on($crate::mutant::Mutant::$mutant) {
@@ -31,7 +31,7 @@ pub(crate) use {planted, unless};
 
 macro_rules! mutants {
     ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
-        /// A bug that can be planted.
+        /// A deliberate bug.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[cfg_attr(
             not(all(target_os = "linux", not(atomic_mmap_portable))),
@@ -42,23 +42,23 @@ macro_rules! mutants {
             $($(#[doc = $breaks] $mutant,)*)*
         }
 
-        /// All of them.
+        /// All bugs, in the order of their numbers.
         #[cfg(feature = "mutants")]
         pub const ALL: &[Mutant] = &[$($(Mutant::$mutant,)*)*];
 
         #[cfg(feature = "mutants")]
         impl Mutant {
-            /// What it is called.
+            /// Returns the bug's name.
             pub fn name(self) -> &'static str {
                 match self { $($(Mutant::$mutant => $name,)*)* }
             }
 
-            /// Where it is planted, below `src`.
+            /// Returns the file with the bug, relative to `src`.
             pub fn file(self) -> &'static str {
                 match self { $($(Mutant::$mutant => $file,)*)* }
             }
 
-            /// What it breaks.
+            /// Returns a description of what the bug breaks.
             pub fn breaks(self) -> &'static str {
                 match self { $($(Mutant::$mutant => $breaks,)*)* }
             }
@@ -552,27 +552,27 @@ mutants! {
     }
 }
 
-/// Whether this bug is planted.
+/// Returns `false`: without the feature `mutants` no bug is planted.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_on(_: Mutant) -> bool {
     false
 }
 
-/// Environment variable that plants the bug of this name, from the beginning of the process.
+/// Environment variable with the name of the bug to plant for the whole process.
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "ATOMIC_MMAP_MUTANT";
 
-/// The number of the bug that is planted.
+/// The number of the planted bug, [`NONE`], or [`UNKNOWN`].
 #[cfg(feature = "mutants")]
 static ON: AtomicU16 = AtomicU16::new(UNKNOWN);
 #[cfg(feature = "mutants")]
 const NONE: u16 = u16::MAX;
-/// The environment was not asked yet.
+/// The environment variable has not been read yet.
 #[cfg(feature = "mutants")]
 const UNKNOWN: u16 = u16::MAX - 1;
 
-/// Whether this bug is planted.
+/// Returns `true` if `mutant` is planted.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_on(mutant: Mutant) -> bool {
@@ -583,7 +583,7 @@ pub(crate) fn is_on(mutant: Mutant) -> bool {
     }
 }
 
-/// Asks the environment.
+/// Reads the environment variable, and returns the number of the planted bug.
 #[cfg(feature = "mutants")]
 #[cold]
 fn ask() -> u16 {
@@ -591,15 +591,15 @@ fn ask() -> u16 {
         Ok(name) => by_name(&name).unwrap_or_else(|| panic!("{VARIABLE}={name}: no such")) as u16,
         Err(_) => NONE,
     };
-    // Fails where somebody has planted one meanwhile.
+    // Fails if another thread has planted a bug meanwhile.
     match ON.compare_exchange(UNKNOWN, on, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => on,
         Err(planted) => planted,
     }
 }
 
-/// Now and then waits a little, where the bug is: a thread may be stopped there, and what a missing lock
-/// or look lets through is seen in a second instead of in a day.
+/// Sometimes delays the thread at the bug. This widens the window of a race, so that tests notice a
+/// missing lock or check within seconds.
 #[cfg(feature = "mutants")]
 #[cold]
 fn dawdle() {
@@ -611,13 +611,13 @@ fn dawdle() {
     }
 }
 
-/// Plants this bug in the whole process, and takes away what was planted before.
+/// Plants `mutant` in the whole process, in place of the bug planted before.
 #[cfg(feature = "mutants")]
 pub fn set(mutant: Option<Mutant>) {
     ON.store(mutant.map_or(NONE, |mutant| mutant as u16), Ordering::Relaxed);
 }
 
-/// The bug of this name.
+/// Returns the bug with this name.
 #[cfg(feature = "mutants")]
 pub fn by_name(name: &str) -> Option<Mutant> {
     ALL.iter().copied().find(|mutant| mutant.name() == name)
@@ -635,7 +635,7 @@ mod tests {
         }
     }
 
-    /// What is listed is planted where the list says, and nothing else is.
+    /// Checks that each listed bug is planted in the file that the list names.
     #[test]
     fn every_one_is_planted_where_it_says() {
         for mutant in ALL {

@@ -1,7 +1,6 @@
-//! How is a file opened? Options.
+//! The options for opening a file.
 //!
-//! Owns: what a caller can ask for. The steps that lead from a path to an open pair of files are
-//! `recovery`'s.
+//! Module `recovery` performs the steps from a path to an open pair of files.
 
 use crate::engine::journal::JOURNAL_LEN;
 use crate::error::Result;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Environment variable that forces the medium of every file: `dax`, `page-cache` or `ram`.
-/// [`Options::medium`] goes before it.
+/// [`Options::medium`] takes precedence.
 pub const MEDIUM_VARIABLE: &str = "ATOMIC_MMAP_MEDIUM";
 
 /// Options for opening a file. See [`AtomicMappedFile::options`].
@@ -53,123 +52,152 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Creates the file if it does not exist. Default: no.
+    /// Creates the file if it does not exist. Default: `false`.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Length in bytes of a file that is created, or that is empty. A file that has bytes keeps
-    /// its length. Default: 0.
+    /// Sets the length, in bytes, of a file that is created or is empty. A file that has bytes
+    /// keeps its length. Default: 0.
     pub fn len(mut self, len: u64) -> Self {
         self.len = len;
         self
     }
 
-    /// The most that `set_len` may grow the file to while it is open: so much address space is
-    /// reserved (twice: home and reflection file), and no memory. At most
+    /// Sets the largest length, in bytes, that `set_len` may grow the open file to. At most
     /// [`MAX_LEN`](crate::MAX_LEN).
     ///
-    /// Default: 64 GiB, or twice the length where that is more. It is less where the process has
-    /// less than 64 TiB of address space left in one piece: 8 GiB, below 16 TiB 1 GiB, below 32 GiB
-    /// a 32nd of the piece (under `ulimit -v`), and never less than the length.
-    /// [`AtomicMappedFile::max_len`] tells what it is. What was chosen here is reserved or refused
-    /// ([`Error::NoAddressSpace`](crate::Error::NoAddressSpace)).
+    /// Opening reserves twice this much address space, for home and reflection file, but no
+    /// memory. If it cannot, opening fails with
+    /// [`Error::NoAddressSpace`](crate::Error::NoAddressSpace).
+    ///
+    /// The default depends on the largest free piece of address space:
+    ///
+    /// | largest free piece | default |
+    /// |---|---|
+    /// | at least 64 TiB | 64 GiB |
+    /// | at least 16 TiB | 8 GiB |
+    /// | at least 32 GiB | 1 GiB |
+    /// | less, as under `ulimit -v` | a 32nd of the piece |
+    ///
+    /// It is twice the file's length if that is more and fits an eighth of the piece. It is never
+    /// less than the length.
+    ///
+    /// [`AtomicMappedFile::max_len`] returns the value in use.
     pub fn max_len(mut self, max_len: u64) -> Self {
         self.max_len = Some(max_len);
         self
     }
 
-    /// Forces the medium, for emulation and tests: tmpfs treated as pmem, as PMDK's
-    /// `PMEM_IS_PMEM_FORCE` does. Promises that the hardware does not keep are then the caller's.
+    /// Forces the medium, for emulation and tests. Example: treat tmpfs as persistent memory, as
+    /// PMDK's `PMEM_IS_PMEM_FORCE` does. The caller is responsible for promises that the hardware
+    /// does not keep. Default: detect the medium.
     pub fn medium(mut self, medium: Medium) -> Self {
         self.medium = Some(medium);
         self
     }
 
-    /// Opens the file even if it lies on a network, FUSE, overlay or hugetlbfs file system, where
-    /// nobody has tested what a mapping promises. It counts as page cache. The same for a btrfs with mixed
-    /// block groups (`mkfs.btrfs -M`) and a subvolume of one under a quota, where a store to a full disk
-    /// ends in SIGBUS.
+    /// Opens the file even if its file system is not supported, and treats it as page cache.
+    /// Default: `false`.
+    ///
+    /// Unsupported are network, FUSE, overlay and hugetlbfs file systems, where the promises of a
+    /// mapping are untested. Also unsupported are btrfs with mixed block groups
+    /// (`mkfs.btrfs -M`), and a btrfs subvolume under a quota. There a store to a full disk raises
+    /// SIGBUS.
     pub fn allow_any_file_system(mut self, allow: bool) -> Self {
         self.any_file_system = allow;
         self
     }
 
-    /// The folder for the reflection file and the journal. Default: the home file's own. One folder serves the
-    /// files of several volumes. It must not lie in memory (tmpfs) unless the home file does.
+    /// Sets the folder for the reflection file and the journal. Default: the home file's folder.
+    ///
+    /// One folder may serve files of several volumes. It must not lie in memory (tmpfs) unless the
+    /// home file does.
     pub fn reflection_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.reflection_dir = Some(dir.into());
         self
     }
 
-    /// When slices are brought home.
+    /// Sets when pages are deployed into the user's file. Default: [`DeployPolicy::Lazy`].
     pub fn deploy(mut self, policy: DeployPolicy) -> Self {
         self.deploy = policy;
         self
     }
 
-    /// What to do if the files do not go together.
+    /// Sets what to do if the files do not match. Default: [`OnMismatch::Refuse`].
     pub fn on_mismatch(mut self, choice: OnMismatch) -> Self {
         self.on_mismatch = choice;
         self
     }
 
-    /// How dropping the last handle closes the file. Default: [`CloseMode::Spatial`].
+    /// Sets how dropping the last handle closes the file. Default: [`CloseMode::Spatial`].
     ///
-    /// With [`Durability::AllOrNothing`] this is for a file in which nothing has changed since the last durable point.
-    /// Otherwise dropping closes with [`CloseMode::Unsynced`], whatever is chosen here: a handle that an early return or
-    /// a panic drops makes no half of a save durable. Call `sync`, or `close`, when it is whole.
+    /// With [`Durability::AllOrNothing`] it applies only if nothing has changed since the last
+    /// durable point. Otherwise a drop closes with [`CloseMode::Unsynced`], so that an early return
+    /// or a panic cannot make half a save durable. Call `sync` or `close` when a save is complete.
     pub fn close_on_drop(mut self, mode: CloseMode) -> Self {
         self.close_on_drop = mode;
         self
     }
 
-    /// When what has returned is durable. Default: by `sync`.
+    /// Sets when operations become durable. Default: [`Durability::BySync`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Calls `sync` in the background, again and again after so long, where durable points are kept: on
-    /// [`Medium::PageCache`], and with [`Durability::AllOrNothing`] everywhere. (Elsewhere `sync` has nothing
-    /// to do.) Default: no.
+    /// Calls `sync` in the background after each `interval`. Default: never.
     ///
-    /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if no thread can be started for it. A point that
-    /// fails poisons the handle, as any `sync` that fails does; or, where it failed before anything was done (no space
-    /// for a longer journal), every write fails with [`Error::Overdue`](crate::Error::Overdue) until a point is made.
-    /// [`health`](AtomicMappedFile::health) asks, and [`Stats::failed_points`](crate::Stats::failed_points) counts.
+    /// It applies where durable points are kept: on [`Medium::PageCache`], and on every medium with
+    /// [`Durability::AllOrNothing`]. Elsewhere `sync` has nothing to do.
+    ///
+    /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if the background thread
+    /// cannot be started. A failed sync poisons the handle. If it fails before it writes anything,
+    /// for want of space for a longer journal, it does not poison. Every write then fails with
+    /// [`Error::Overdue`](crate::Error::Overdue) until a durable point is made.
+    /// [`health`](AtomicMappedFile::health) reports these errors, and
+    /// [`Stats::failed_points`](crate::Stats::failed_points) counts them.
     pub fn sync_every(mut self, interval: Duration) -> Self {
         self.sync_every = Some(interval);
         self
     }
 
-    /// Bytes of the journal of durable points, when it is made: from 64 KiB to 1 GiB, in steps of 4 KiB.
-    /// (One that is there already does not get longer, but it is cut to this length.) A longer one makes
-    /// fewer checkpoints, and a change of up to a quarter of it (4 MiB at most) is made durable by a `sync`
-    /// that need not wait for both files. Default: 8 MiB. It is made on page cache, and with
-    /// [`Durability::AllOrNothing`].
+    /// Sets the length of the journal of durable points, in bytes: 64 KiB to 1 GiB, in steps of
+    /// 4 KiB. Default: 8 MiB.
+    ///
+    /// The journal exists on [`Medium::PageCache`], and on every medium with
+    /// [`Durability::AllOrNothing`]. An existing journal is cut to this length, but never extended.
+    /// A longer journal needs fewer checkpoints. A change of up to a quarter of the journal, at
+    /// most 4 MiB, is synced without a sync of both files.
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = len;
         self
     }
 
-    /// Opens the file.
+    /// Opens the file, and recovers it if the last process crashed.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if it is open already,
-    /// [`Error::Mismatch`](crate::Error::Mismatch) if the two files do not go together,
-    /// [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
-    /// [`Error::NotWritable`](crate::Error::NotWritable),
-    /// [`Error::FolderNotWritable`](crate::Error::FolderNotWritable),
-    /// [`Error::NoAddressSpace`](crate::Error::NoAddressSpace),
-    /// [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace),
-    /// [`Error::NoThread`](crate::Error::NoThread), or what the system says. Neither file was changed
-    /// then, but for what
-    /// [`OnMismatch::Discard`] has removed and what recovery has finished: both are final.
-    /// [`Error::Untrusted`](crate::Error::Untrusted) if another user's file or a link lies where a companion
-    /// is to be, [`Error::MountedAlone`](crate::Error::MountedAlone) for a single file that is mounted into
-    /// another file system's folder.
+    /// - [`Error::Busy`](crate::Error::Busy) if the file is already open.
+    /// - [`Error::Mismatch`](crate::Error::Mismatch) if the home file and its companions do not
+    ///   match.
+    /// - [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
+    ///   [`Error::UnsupportedMedium`](crate::Error::UnsupportedMedium),
+    ///   [`Error::NotRegular`](crate::Error::NotRegular),
+    ///   [`Error::DanglingLink`](crate::Error::DanglingLink).
+    /// - [`Error::NotWritable`](crate::Error::NotWritable),
+    ///   [`Error::FolderNotWritable`](crate::Error::FolderNotWritable).
+    /// - [`Error::NoAddressSpace`](crate::Error::NoAddressSpace),
+    ///   [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace),
+    ///   [`Error::NoThread`](crate::Error::NoThread).
+    /// - [`Error::Untrusted`](crate::Error::Untrusted) if a link, or another user's file, has the
+    ///   name of a companion.
+    /// - [`Error::MountedAlone`](crate::Error::MountedAlone) if the file is mounted by itself into
+    ///   a folder of another file system.
+    /// - [`Error::Io`](crate::Error::Io) if a system call fails.
+    ///
+    /// An error leaves the files unchanged, with two exceptions, which are final: what
+    /// [`OnMismatch::Discard`] has removed, and what recovery has completed.
     pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
         AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
     }

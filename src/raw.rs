@@ -1,45 +1,45 @@
-//! What could the hardware do at best, and what would other ways of being atomic cost? The bare mapping.
+//! Unprotected access to the mapping, for benchmarks (feature `raw`).
 //!
-//! For benchmarks (feature `raw`): the stores, flushes and drains that the engine is made of, on the home
-//! file's own mapping. So who is measured against the engine has the same instructions, the same bounds
-//! checks and the same pages. These stores go past every protocol and are not atomic; a file that was
-//! stored to in this way is good for nothing else.
+//! It offers the stores, flushes and drains that the engine consists of, on the home file's own
+//! mapping. So a baseline uses the engine's instructions, bounds checks and pages. These stores
+//! bypass every protocol and are not atomic. They make the file useless for anything else.
 
 use crate::file::AtomicMappedFile;
 use crate::format::layout;
 use crate::platform::Copying;
 use crate::units::{CHUNK, PageIndex};
 
-/// Bare access to an open file's mapping. Every method panics where the range is not within the file.
+/// Unprotected access to an open file's mapping. Methods panic on a range outside the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'a>(pub &'a AtomicMappedFile);
 
 impl Raw<'_> {
-    /// Copies into the home file. Durable after the next [`drain`](Self::drain) of the same thread.
+    /// Copies `data` into the home file. It is durable after this thread's next
+    /// [`drain`](Self::drain).
     #[inline]
     pub fn copy_in(&self, data: &[u8], offset: u64) {
         self.0.engine().home.copy_in(offset, data, Copying::BySize);
     }
 
-    /// Copies into the home file through the cache, and flushes nothing.
+    /// Copies `data` into the home file through the cache, without a flush.
     #[inline]
     pub fn copy_in_cached(&self, data: &[u8], offset: u64) {
         self.0.engine().home.copy_in(offset, data, Copying::Cached);
     }
 
-    /// Starts the way of the range's cache lines to durability.
+    /// Starts writing the range's cache lines back to the medium.
     #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         self.0.engine().home.flush(offset, len);
     }
 
-    /// Waits until what this thread has copied and flushed is durable.
+    /// Waits until this thread's copies and flushes are durable.
     #[inline]
     pub fn drain(&self) {
         self.0.engine().platform.drain();
     }
 
-    /// Stores an aligned word. Durable after the next drain.
+    /// Stores an aligned word. It is durable after this thread's next drain.
     #[inline]
     pub fn store_word(&self, offset: u64, value: u64) {
         self.0.engine().home.store_word_through(offset, value);
@@ -51,15 +51,15 @@ impl Raw<'_> {
         self.0.engine().home.load_word(offset)
     }
 
-    /// Copies into the home slots and makes the bytes durable: one drain.
+    /// Copies `data` into the home file and makes it durable with one drain.
     #[inline]
     pub fn copy_one_drain(&self, data: &[u8], offset: u64) {
         self.copy_in(data, offset);
         self.drain();
     }
 
-    /// The same, and then stores one word and makes it durable: two drains, the least for data and
-    /// a word that makes it count.
+    /// Copies `data` into the home file, drains, stores one word of the reflection file and drains
+    /// again. This is the minimum for data and a commit word.
     #[inline]
     pub fn copy_two_drains(&self, data: &[u8], offset: u64) {
         self.copy_one_drain(data, offset);
@@ -69,16 +69,16 @@ impl Raw<'_> {
         engine.platform.drain();
     }
 
-    /// Copies out of the home slots.
+    /// Copies bytes of the home file into `to`.
     #[inline]
     pub fn copy_out(&self, to: &mut [u8], offset: u64) {
         self.0.engine().home.copy_out(to, offset);
     }
 
-    /// Allocates the home file and the words, so that the copies touch no hole.
+    /// Allocates the home file and the slice words, so that later copies meet no hole.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system calls.
     pub fn allocate(&self) -> std::io::Result<()> {
         let engine = self.0.engine();
         let mut chunks = (0..self.0.len()).step_by(CHUNK);

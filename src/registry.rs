@@ -1,10 +1,10 @@
-//! Is this file open in this process already? By device and inode, not by name.
+//! The set of files that this process has open, by device and inode.
 
-// Not `primitive`'s: the set is the process's, and nobody waits while holding it.
+// Not from `primitive`: the set belongs to the process, and no thread blocks while it holds it.
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// A file of a process: a child of `fork` has none of its parent's.
+/// An open file of one process. A child of `fork` has another generation than its parent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     fork_generation: u64,
@@ -14,23 +14,23 @@ struct Key {
 
 static OPEN: Mutex<BTreeSet<Key>> = Mutex::new(BTreeSet::new());
 
-/// The file is registered while this lives.
+/// A file's entry in the set. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct Registration(Key);
 
 impl Registration {
-    /// Registers a file, or finds that it is open.
+    /// Registers a file. Returns `None` if it is already registered.
     pub fn new(device: u64, inode: u64) -> Option<Self> {
         let key = Key { fork_generation: crate::platform::fork::generation(), device, inode };
-        // Not `then_some`: a registration that is made and dropped would lock again.
+        // Not `then_some`, which would build a registration and drop it. The drop would lock again.
         OPEN.lock().insert(key).then(|| Registration(key))
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // In a child of `fork` another thread of the parent may have held the lock for ever, and
-        // the parent's files are not registered there.
+        // In a child of `fork` the lock may be locked for ever, by a thread of the parent. The
+        // child has no entry to remove.
         if self.0.fork_generation == crate::platform::fork::generation() {
             OPEN.lock().remove(&self.0);
         }
@@ -41,8 +41,7 @@ impl Drop for Registration {
 mod tests {
     use super::*;
 
-    /// The first version dropped the second registration while it held the lock of the set, and
-    /// hung.
+    /// Also checks that a refused registration does not deadlock on the lock of the set.
     #[test]
     fn a_second_registration_is_refused_and_the_first_one_stays() {
         let first = Registration::new(u64::MAX, 1).expect("nobody else");

@@ -1,17 +1,22 @@
-//! How is a checksum taken? CRC-32C, as everywhere in the format.
+//! CRC-32C checksums, which the whole format uses.
 //!
-//! By crates, but for the sums of a write with one drain, whose time is the write's own: what is in registers is summed
-//! up there, a word an instruction, and what is copied is summed up on the way (`platform/x86/summed`). Longer bytes go to `crc-fast` where it has loops of its own for the processor: for a
-//! KiB it takes half the time of `crc32c`. It has no way to go on from another sum; that, and other processors,
-//! `crc32c` does. Invariant: the same sums. May import of this crate the proof that there is such an instruction.
+//! Three implementations return equal sums:
+//! - `Crc` sums a few words with the processor's instruction, a word at a time. Sums of a write
+//!   with one drain use it, because they count towards the time of that write.
+//! - `crc-fast` sums longer bytes where it has loops for the processor. It takes half the time of
+//!   `crc32c` for 1 KiB, but cannot continue an earlier sum.
+//! - `crc32c` continues an earlier sum, and serves other processors.
+//!
+//! Bytes that are copied are summed during the copy, in `platform/x86/summed`. Of the crate, this
+//! module may import `Crc`, the proof that the processor has the instruction.
 
 pub use crate::platform::Crc;
 pub use ::crc32c::crc32c_append;
 
-/// So many bytes at most are summed up a word at a time: each waits for the one before.
+/// The most bytes to sum a word at a time, which is slow for more: each word waits for the last.
 const FEW: usize = 128;
 
-/// The sum of bytes.
+/// Returns the sum of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable)))]
@@ -20,7 +25,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     return ::crc32c::crc32c(bytes);
 }
 
-/// The sum of words, least significant byte first.
+/// Returns the sum of `words`, each with its least significant byte first.
 #[inline(always)]
 pub fn of_words<const N: usize>(crc: Option<Crc>, words: [u64; N]) -> u32 {
     match crc {
@@ -29,7 +34,7 @@ pub fn of_words<const N: usize>(crc: Option<Crc>, words: [u64; N]) -> u32 {
     }
 }
 
-/// The sum of bytes, by words if they are a few whole ones.
+/// Returns the sum of `bytes`. Sums by words if they are at most 128 bytes of whole words.
 #[inline(always)]
 pub fn of_few(crc: Option<Crc>, bytes: &[u8]) -> u32 {
     match (crc, bytes.as_chunks::<8>()) {
@@ -40,7 +45,7 @@ pub fn of_few(crc: Option<Crc>, bytes: &[u8]) -> u32 {
     }
 }
 
-/// The sum of what has the sum `sum`, followed by words, least significant byte first.
+/// Continues `sum` with `words`, each with its least significant byte first. Returns the new sum.
 #[inline(always)]
 pub fn append_words(crc: Option<Crc>, sum: u32, words: &[u64]) -> u32 {
     match crc {
@@ -49,11 +54,12 @@ pub fn append_words(crc: Option<Crc>, sum: u32, words: &[u64]) -> u32 {
     }
 }
 
-/// What a sum that begins with `seed` differs by from one that begins with nothing, if `LEN` bytes follow:
-/// always by the same bits, whatever the bytes are. For who sums up the same number of bytes again and again.
+/// Returns the XOR difference between two sums of `LEN` bytes: one that continues `seed`, and one
+/// that starts anew. The difference does not depend on the bytes. So a caller that sums many
+/// messages of one length computes it once.
 ///
-/// Of three messages of one length, the exclusive or of their sums is the sum of their exclusive or: that is what
-/// a CRC is. Here two of them are zeros.
+/// This holds because a CRC is linear: for three messages of one length, the XOR of their sums is
+/// the sum of their XOR. Here two of the messages are zeros.
 pub fn difference<const LEN: usize>(seed: u32) -> u32 {
     crc32c_append(seed, &[0; LEN]) ^ crc32c(&[0; LEN])
 }

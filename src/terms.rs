@@ -1,21 +1,21 @@
-//! What can be promised, and what can be chosen? The words that options, engine and recovery share.
+//! The public types for promises and choices, which options, engine and recovery share.
 //!
 //! May import nothing from the crate.
 
 use std::fmt;
 
-/// What a file lies on, and so what its promises are. Found at open, never downgraded in silence.
+/// The kind of storage under a file. It is detected at open and determines the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Medium {
-    /// Persistent memory mapped with `MAP_SYNC` (pmem, CXL, NVDIMM): what has returned survives
-    /// the loss of power.
+    /// Persistent memory mapped with `MAP_SYNC` (pmem, CXL, NVDIMM). A completed operation survives
+    /// power loss.
     Dax,
-    /// A file system with a page cache on a disk or SSD: what has returned survives the death of
-    /// the process; a loss of power goes back to the last `sync`, exactly. See [`Durability`].
+    /// A file system with a page cache, on a disk or SSD. A completed operation survives a process
+    /// crash. A power loss goes back to exactly the state of the last `sync`. See [`Durability`].
     PageCache,
-    /// A file system in RAM (tmpfs): what has returned survives the death of the process, and
-    /// nothing survives the machine.
+    /// A file system in RAM (tmpfs). A completed operation survives a process crash. Nothing
+    /// survives a restart of the machine.
     Ram,
 }
 
@@ -42,7 +42,7 @@ impl std::str::FromStr for Medium {
     }
 }
 
-/// A name that is no medium's.
+/// The error for a name that is not the name of a medium.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is no medium: dax, page-cache and ram are")]
 pub struct UnknownMedium(String);
@@ -51,11 +51,11 @@ pub struct UnknownMedium(String);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Survives {
-    /// Nothing: until the next `sync` it is taken back by every end but a call of `close`.
+    /// Nothing: only `sync` and `close` keep it. Any other end of the process takes it back.
     Nothing,
-    /// The death of the process: kill, panic, abort.
+    /// A crash of the process: kill, panic, abort.
     ProcessDeath,
-    /// The loss of power.
+    /// A power loss, or any other crash of the machine.
     PowerLoss,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Survives {
 }
 
 impl Medium {
-    /// What an operation survives once `write_at` or `commit` has returned.
+    /// Returns what an operation survives once `write_at` or `commit` has returned.
     pub fn after_write(self, durability: Durability) -> Survives {
         match (self, durability) {
             (_, Durability::AllOrNothing) => Survives::Nothing,
@@ -79,7 +79,7 @@ impl Medium {
         }
     }
 
-    /// What every operation before it survives, as one state, once `sync` has returned.
+    /// Returns what all operations before a `sync` survive, as one state, once it has returned.
     pub fn after_sync(self) -> Survives {
         match self {
             Medium::Dax | Medium::PageCache => Survives::PowerLoss,
@@ -88,83 +88,98 @@ impl Medium {
     }
 }
 
-/// When is what has returned durable, where the medium does not make it so at once?
+/// When operations become durable, on a medium that does not make each of them durable at once.
 ///
-/// A *durable point* is a state that a loss of power goes back to. [`sync`](crate::AtomicMappedFile::sync)
-/// makes one; so do opening and closing (but for [`CloseMode::Unsynced`]),
-/// [`deploy`](crate::AtomicMappedFile::deploy), making the file shorter,
-/// and, but for [`AllOrNothing`](Self::AllOrNothing), a write that would otherwise overflow the log (more than
-/// 256 MiB written again since the last one).
+/// A *durable point* is a state of the file that a power loss goes back to (also called a
+/// consistency point). These make one:
+/// - [`sync`](crate::AtomicMappedFile::sync), opening and closing, except
+///   [`CloseMode::Unsynced`];
+/// - [`deploy`](crate::AtomicMappedFile::deploy), and a `set_len` that shrinks the file;
+/// - a write that would overflow the log, except with [`AllOrNothing`](Self::AllOrNothing). The
+///   log holds 256 MiB of bytes rewritten since the last durable point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// When `sync` has returned. What has returned since survives the death of the process, and is
-    /// taken back, whole, by a loss of power.
+    /// `sync` makes all operations before it durable. Later operations survive a process crash. A
+    /// power loss takes back all of them, and nothing older.
     #[default]
     BySync,
-    /// When the write has returned. Writes of several threads share one barrier. (A reader may see
-    /// a write in the moment before it is durable. Who answers by what it has read, and not by what it has
-    /// written, calls `sync` before.) On `Medium::Ram` the same as `BySync`.
+    /// Each write is durable when it returns. Writes of concurrent threads share one barrier.
+    ///
+    /// A reader may see a write shortly before it is durable. A thread that acts on what it has
+    /// read, and not on what it has written, must call `sync` first. On [`Medium::Ram`] this equals
+    /// [`BySync`](Self::BySync).
     EveryWrite,
-    /// When `sync` has returned, and until then not at all: what has returned since the last durable point
-    /// is taken back, whole, by the death of the process as well (the atomic msync of Libnvmmio). On every
-    /// medium. Dropping the last handle makes no durable point: what an early return or a panic has left half done is
-    /// taken back by the next open.
+    /// `sync` makes all operations before it durable. Any crash, even of the process only, takes
+    /// back all operations since the last durable point. This holds on every medium.
+    ///
+    /// Dropping the last handle makes no durable point. So the next open takes back what an early
+    /// return or a panic has left incomplete. This is the atomic `msync` of Libnvmmio.
     AllOrNothing,
 }
 
-/// When slices are brought home into the user's file.
+/// When pages are deployed: when their bytes are copied from the reflection file to the home file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum DeployPolicy {
-    /// When reads have lost about as much time as it takes (Acumen's lazy deployment, IV-C, with thresholds: see
-    /// `docs/decisions/deploy-on-read.md`): a page after some 30 reads (8, if they are of more than a page) that did not
-    /// find it at home, with no write of the page in between, by threads that as a rule write nothing meanwhile (and
-    /// with it those beside it in its 64 KiB, if they lie in the reflection file as a whole); what a read of 64 KiB or more
-    /// has found in too many pieces, at once; pages in pieces that a write of several covers from end to end, about as
-    /// many as were read in pieces lately (at most 16 of a region); and what is viewed. Other reads take their bytes from
-    /// where they lie, and so do all where durable points are kept. A short read takes no space: nothing comes home to a
-    /// hole. To a transaction that has read a page, its coming home is a change (and that of 32 KiB and more one of the
-    /// 256 KiB around them, as a write of so many is): it may end in [`Error::Conflict`](crate::Error::Conflict) for that.
+    /// Deploys a page once reads have cost about as much as deploying it would. Also deploys what a
+    /// view reads. This is Acumen's lazy deployment (section IV-C), with thresholds.
+    ///
+    /// A short read never fills a hole of the home file. Where durable points are kept, neither
+    /// reads nor writes deploy. A deployment counts as a change of the page, so it may
+    /// end a transaction that has read the page in [`Error::Conflict`](crate::Error::Conflict). See
+    /// "Deployment" in `docs/design.md`.
     #[default]
     Lazy,
-    /// After every write: reads never wait for a deployment (Acumen's flag for tail latency, IV-F).
+    /// Deploys after every write, so that reads never do. This is Acumen's option for low tail
+    /// latency (section IV-F).
     Eager,
-    /// For views, `deploy` and a spatial close only.
+    /// Deploys only for views, `deploy` and a spatial close.
     Manual,
 }
 
 /// How a file is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum CloseMode {
-    /// Everything is brought home: the home file is complete and plain, exactly as long as its
-    /// logical length, and the reflection file is removed. Takes time in proportion to what lies
-    /// in the reflection file. Acumen's spatial mode.
+    /// Deploys everything and removes the companions. The home file is then a complete, plain file
+    /// of exactly its logical length. Takes time in proportion to the bytes in the reflection
+    /// file. This is Acumen's spatial mode.
     #[default]
     Spatial,
-    /// Both files stay; the next open goes on with them. Takes constant time, but for a sync of
-    /// what the kernel has not written. Acumen's fast mode. Until then nobody else may read or
-    /// change the home file.
+    /// Keeps both files, and the next open continues with them. Takes constant time, plus a sync of
+    /// what the kernel has not yet written. Until the next open no other program may read or
+    /// change the home file. This is Acumen's fast mode.
     Fast,
-    /// No durable point is made: both files stay as the death of the process would leave them, and the next open
-    /// recovers. With [`Durability::AllOrNothing`] it takes back what was written since the last durable point.
-    /// Otherwise it finds everything that had returned; a loss of power before that goes back to the last durable
-    /// point. Writes nothing. Until then no other program may read or change the home file.
+    /// Makes no durable point and writes nothing. Both files stay as a process crash would leave
+    /// them, and the next open recovers. Until then no other program may read or change the home
+    /// file.
+    ///
+    /// With [`Durability::AllOrNothing`] the next open takes back everything since the last durable
+    /// point. Otherwise it recovers every operation that had returned, unless a power loss goes
+    /// back to the last durable point first.
     Unsynced,
 }
 
-/// What to do if the home file and the reflection file do not go together.
+/// What to do if the home file and the reflection file do not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum OnMismatch {
-    /// Return [`Error::Mismatch`](crate::Error::Mismatch) and touch nothing.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) and changes nothing.
     #[default]
     Refuse,
-    /// Take the home file's bytes as they are. The reflection file is removed, whatever is in it, if it is
-    /// certainly this home file's; one that may be another's stays, and so does a file that is not ours.
-    /// Refused where a mark tells of a reflection file and another file has its name, or one of a newer
-    /// version.
+    /// Takes the home file's bytes as they are. Removes the reflection file if it certainly belongs
+    /// to this home file. Keeps a reflection file that may belong to another home file, and any
+    /// file that this crate did not make.
+    ///
+    /// Refused as [`Mismatch::Foreign`](crate::Mismatch::Foreign) if the home file has a reflection
+    /// file and a foreign file has its name. Refused as
+    /// [`Mismatch::Newer`](crate::Mismatch::Newer) if the reflection file is of a newer version.
     Discard,
-    /// Use the reflection file although the home file was changed since it was closed, or the
-    /// machine was restarted while it was in use. Other mismatches are refused.
+    /// Uses the reflection file despite one of these:
+    /// - the home file was changed since it was closed;
+    /// - the machine was restarted while the file was in use;
+    /// - the home file has lost its attribute;
+    /// - the volume may be a snapshot, or mounted elsewhere.
+    ///
+    /// Other mismatches are refused.
     Trust,
 }

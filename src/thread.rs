@@ -1,22 +1,22 @@
-//! What does a thread remember from one operation to the next?
+//! What each thread remembers between operations: its last file, its lane there, and two flags.
 //!
-//! Owns: one word a thread, and a lane: which file it worked on last and which lane it has there, and
-//! whether it has published something since everybody was known to see all of its stores. File and mark
-//! are one word ([`Tag`]), so that who wants to know that nothing at all is in the way makes one comparison.
+//! The first flag says that the thread has published something since its last full fence. The
+//! second says that the thread is inside the closure of a transaction. File and flags are one word
+//! ([`Tag`]), so a fast path checks all of them by one comparison.
 //!
-//! Invariant: no file is remembered that came here by `fork`: the child's only thread forgets
-//! ([`forget`]), and remembers a file again only after a look at whether it may be used.
+//! Invariant: no thread remembers a file across `fork`. The child's only thread calls [`forget`],
+//! and remembers a file again only after a check that it may use it.
 //!
 //! May import `primitive` and `units`.
 
 use crate::primitive;
 use crate::units::LaneIndex;
 use std::cell::Cell;
-// Of one thread alone, and no model's object.
+// Not from `primitive`: the word belongs to one thread, and no model checks it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file's number, and in the lowest bits whether the thread has published something, and whether it is inside the
-/// closure of a transaction.
+/// A file's number and, in the lowest two bits, the thread's flags: it has published something, and
+/// it is inside the closure of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag(u64);
 
@@ -25,27 +25,27 @@ const WATCHED: u64 = 2;
 const NOTES: u64 = PUBLISHED | WATCHED;
 
 impl Tag {
-    /// No file.
+    /// The tag of a thread that remembers no file.
     const NONE: Tag = Tag(1 << 63);
-    /// What no thread remembers.
+    /// A tag that equals no thread's tag.
     pub const NEVER: Tag = Tag(!NOTES);
 
-    /// Of a thread that worked on `file` last and has published nothing since.
+    /// Returns the tag of a thread that worked on `file` last and has no flag set.
     pub const fn of(file: u64) -> Tag {
         Tag(file << 2)
     }
 
-    /// The same of a thread that has published something since.
+    /// Returns this tag with the flag set that the thread has published something.
     pub const fn having_published(self) -> Tag {
         Tag(self.0 | PUBLISHED)
     }
 
-    /// For who keeps it in an atomic.
+    /// Returns the tag as bits, to be kept in an atomic.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Of such bits.
+    /// Returns the tag that [`bits`](Self::bits) returned as `bits`.
     pub const fn from_bits(bits: u64) -> Tag {
         Tag(bits)
     }
@@ -56,9 +56,9 @@ impl Tag {
 }
 
 struct Last {
-    // An atomic for one reason: it is stored as it is loaded, all eight bytes. Of a cell the compiler sets the lowest
-    // bit by a store of one byte; who loads the word next has to wait until that has left the processor, behind the
-    // drain of the operation.
+    // An atomic, so that the compiler always stores all eight bytes. In a `Cell` it sets the lowest
+    // bit by a store of one byte. The next load of the word would then wait until that store has
+    // left the processor, behind the operation's drain.
     tag: AtomicU64,
     lane: Cell<LaneIndex>,
 }
@@ -79,47 +79,47 @@ primitive::local! {
     static LAST: Last = Last { tag: AtomicU64::new(Tag::NONE.0), lane: Cell::new(LaneIndex(0)) };
 }
 
-// A thread that is ending remembers nothing, and each of these says so.
+// On a thread that is ending, each of these functions acts as if it remembered nothing.
 
-/// The thread's lane of the file that it worked on last, if `tag` gives what it remembers: it has published
-/// nothing, either.
+/// Returns the thread's lane if its tag equals `tag`, flags included.
 #[inline(always)]
 pub fn lane_by_tag(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
     LAST.try_with(|last| (last.tag() == tag().0).then(|| last.lane.get())).ok()?
 }
 
-/// The same, whether or not it has published something.
+/// Returns the thread's lane if its tag equals `tag`, apart from the flag of publication.
 #[inline(always)]
 pub fn lane_by_file_of(tag: impl FnOnce() -> Tag) -> Option<LaneIndex> {
     LAST.try_with(|last| (last.tag() & !PUBLISHED == tag().0).then(|| last.lane.get())).ok()?
 }
 
-/// The thread's lane of `file`, if that is the file that it worked on last.
+/// Returns the thread's lane of `file` if it worked on `file` last.
 #[inline]
 pub fn lane_of(file: u64) -> Option<LaneIndex> {
     LAST.try_with(|last| Tag(last.tag()).is_of(file).then(|| last.lane.get())).ok()?
 }
 
-/// The same, unless the thread is inside the closure of a transaction.
+/// Returns the thread's lane of `file` if it worked on `file` last and is not inside the closure of
+/// a transaction.
 #[inline]
 pub fn lane_unwatched_of(file: u64) -> Option<LaneIndex> {
     let is_of = |last: &Last| last.tag() & !PUBLISHED == Tag::of(file).0;
     LAST.try_with(|last| is_of(last).then(|| last.lane.get())).ok()?
 }
 
-/// Notes whether the thread is inside the closure of a transaction, of any file.
+/// Records whether the thread is inside the closure of a transaction, on any file.
 pub fn set_watched(watched: bool) {
     let note = if watched { WATCHED } else { 0 };
     let _not_at_its_end = LAST.try_with(|last| last.set_tag(last.tag() & !WATCHED | note));
 }
 
-/// Returns whether the thread is inside the closure of a transaction.
+/// Returns `true` if the thread is inside the closure of a transaction.
 #[inline]
 pub fn is_watched() -> bool {
     LAST.try_with(|last| last.tag() & WATCHED != 0).unwrap_or(false)
 }
 
-/// From now on the thread works on `file`, where it has that lane.
+/// Records that the thread works on `file`, where it has `lane`.
 pub fn remember(file: u64, lane: LaneIndex) {
     let _not_at_its_end = LAST.try_with(|last| {
         last.set_tag(Tag::of(file).0 | last.tag() & NOTES);
@@ -127,18 +127,19 @@ pub fn remember(file: u64, lane: LaneIndex) {
     });
 }
 
-/// The thread's lane may be another's soon, or the process is another one: it has none.
+/// Forgets the thread's file and lane. Called when another thread may get the lane, and in a child
+/// of `fork`.
 pub fn forget() {
     let _not_at_its_end = LAST.try_with(|last| last.set_tag(Tag::NONE.0 | last.tag() & NOTES));
 }
 
-/// Notes that the thread has published something by a plain store.
+/// Records that the thread has published something by a plain store.
 #[inline]
 pub fn note_published() {
     let _not_at_its_end = LAST.try_with(|last| last.set_tag(last.tag() | PUBLISHED));
 }
 
-/// Whether the thread has published something since this was asked last, or may have.
+/// Clears the flag of publication. Returns `true` if it was set, or on a thread that is ending.
 #[inline]
 pub fn take_published() -> bool {
     LAST.try_with(|last| {

@@ -1,8 +1,9 @@
-//! How do several reads and writes happen together? Optimistic transactions.
+//! Optimistic transactions over several reads and writes, after Silo.
 //!
-//! Writes are kept in memory until the commit; reads see them. What is read is noted with its version, and what is told
-//! about the length with it. Every further read and the commit check that all of it still holds (Silo's rules), so
-//! a transaction never sees a state that did not exist, and commits are serializable.
+//! Writes stay in memory until the commit, and the transaction's reads see them. The read set holds
+//! the version of each page read, and what calls have told about the length. Every further read
+//! and the commit validate the read set. So a transaction never sees a state that did not exist,
+//! and commits are serializable.
 
 use crate::engine::commit::Part;
 use crate::engine::own_changes::Closure;
@@ -16,27 +17,31 @@ use crate::writes::Writes;
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Attempts before a transaction waits for its turn among those that lose too often.
+/// Attempts before a transaction takes the lock that repeatedly failing transactions share.
 const ATTEMPTS_BEFORE_TURN: u32 = 8;
 
 /// Any number of reads and writes that happen together or not at all.
 ///
-/// Dropped without [`commit`](Self::commit), nothing of it has happened.
+/// A transaction that is dropped without [`commit`](Self::commit) changes nothing.
 ///
-/// All reads see one state of the file, and the length is part of it. Each call checks that what the calls before it
-/// were told still holds: the bytes that were read, that the file reaches as far as was read, and the length that an
-/// [`Error::OutOfRange`] named. The commit checks it once more, also if nothing was written. A call that finds it
-/// changed returns [`Error::Conflict`] and no bytes, and so does every call after it.
+/// All reads see one state of the file, including its length. Each call checks that the results of
+/// all earlier calls still hold:
+/// - the bytes that were read;
+/// - that the file still contains every range that was read or written;
+/// - the length that an [`Error::OutOfRange`] reported.
 ///
-/// What the same thread writes to the file beside its transaction counts as any other thread's write: if it changes
-/// what was read, the commit fails with [`Error::Conflict`].
+/// The commit checks them once more, even if the transaction has written nothing. A call that
+/// finds a change returns [`Error::Conflict`] and no bytes, and so does every later call.
+///
+/// A write by the same thread outside its transaction counts as another thread's write. If it
+/// changes what the transaction has read, the commit fails with [`Error::Conflict`].
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     writes: Writes,
     marks: ReadMarks,
-    /// A read has returned a conflict: nothing that this has read is to be believed.
+    /// `true` after a conflict: what this transaction has read is no longer valid.
     is_void: bool,
-    /// The closure that it is made for.
+    /// Nesting depth of the closure that runs this transaction, if one does.
     closure: Option<usize>,
 }
 
@@ -51,11 +56,12 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Writes all of `buf` at `offset`, in bytes, when the transaction commits.
+    /// Writes all of `buf` at byte `offset` when the transaction commits.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end: nothing is written then, and the length that the error names has been
-    /// read. [`Error::Conflict`] if what was read before has changed meanwhile.
+    /// [`Error::OutOfRange`] past the file's end. Nothing is then written, and the length in the
+    /// error counts as read. [`Error::Conflict`] if an earlier read no longer holds.
+    /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
@@ -68,26 +74,28 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Fills `buf` from `offset`, in bytes: what this transaction has written, and one state of
-    /// the file for the rest, the same for all its reads.
+    /// Fills `buf` with the bytes at byte `offset`, including this transaction's own writes. All
+    /// reads of a transaction see one state of the file.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if what was read before has changed meanwhile; the transaction cannot
-    /// be committed any more then. [`Error::OutOfRange`], by which the length has been read, or what the system says.
+    /// [`Error::Conflict`] if an earlier read no longer holds; the transaction can then not commit
+    /// any more. [`Error::OutOfRange`] past the file's end; the length in the error counts as
+    /// read. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         let holds =
             if self.is_void { Ok(false) } else { engine.read_marked(buf, offset, &mut self.marks) };
         self.go_on(holds)?;
         if self.closure.is_some() {
-            // All that was read holds: what this thread has changed up to here is not what a later conflict is about.
+            // The whole read set holds. So the changes of this thread up to here cannot cause a
+            // later conflict.
             Closure::forget(self.closure);
         }
         self.writes.put_over(buf, &(offset..offset + buf.len() as u64));
         Ok(())
     }
 
-    /// Goes on if everything that was read still holds, or says what went wrong.
+    /// Returns `Ok` if the read set still holds, or the error of the check. Records a conflict.
     #[inline]
     fn go_on(&mut self, holds: Result<bool>) -> Result<()> {
         match holds {
@@ -100,16 +108,20 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Makes all writes happen, in one atomic operation.
+    /// Applies all writes in one atomic operation. A commit without writes validates the reads.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if another operation changed what was read, or the length that was told, or if a page that was
-    /// read was brought home meanwhile ([`DeployPolicy`](crate::DeployPolicy)): begin again, or use
-    /// [`AtomicMappedFile::transact`]. Also of a transaction that has written nothing. [`Error::TooLarge`], [`Error::NoSpace`],
-    /// [`Error::OutOfRange`] if the file became shorter meanwhile. Nothing was written then. With
-    /// [`Durability::EveryWrite`](crate::Durability::EveryWrite) also what
-    /// [`AtomicMappedFile::sync`] returns: the writes are in memory then, and nobody knows whether they are
-    /// durable.
+    /// [`Error::Conflict`] if another operation has changed what was read, or the length. Also if
+    /// a page that was read has been deployed meanwhile ([`DeployPolicy`](crate::DeployPolicy)).
+    /// Begin again then, or use [`AtomicMappedFile::transact`].
+    ///
+    /// [`Error::OutOfRange`] if the file has become too short. [`Error::TooLarge`],
+    /// [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`],
+    /// [`Error::Io`]. An error means that nothing was written.
+    ///
+    /// With [`Durability::EveryWrite`](crate::Durability::EveryWrite) the errors of
+    /// [`AtomicMappedFile::sync`] as well. The writes are then in memory, and it is unknown whether
+    /// they are durable.
     pub fn commit(self) -> Result<()> {
         self.try_commit()
     }
@@ -123,7 +135,7 @@ impl<'a> Transaction<'a> {
         self.file.engine().commit_transaction(&parts, &self.marks, self.closure)
     }
 
-    /// Drops the transaction: nothing of it happens.
+    /// Discards the transaction and all its writes.
     pub fn rollback(self) {}
 }
 
@@ -136,7 +148,7 @@ impl fmt::Debug for Transaction<'_> {
     }
 }
 
-/// Runs and commits `body` until nobody has interfered.
+/// Runs `body` and commits it, until no other operation has interfered.
 pub(crate) fn transact<R, E: From<Error>>(
     file: &AtomicMappedFile,
     body: &mut dyn FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
@@ -146,8 +158,8 @@ pub(crate) fn transact<R, E: From<Error>>(
     let mut attempts = 0;
     loop {
         if turn.is_none() && attempts >= ATTEMPTS_BEFORE_TURN {
-            // Those who lose too often go one by one: each then competes with newcomers only.
-            // Not a wait for the turn: a body may run transactions of its own.
+            // Transactions that fail often run one at a time, so each competes with new ones only.
+            // `try_lock` and not `lock`, because `body` may run transactions of its own.
             turn = file.engine().turns.try_lock();
         }
         attempts += 1;
@@ -156,7 +168,7 @@ pub(crate) fn transact<R, E: From<Error>>(
         match body(&mut tx) {
             Ok(result) => match tx.try_commit() {
                 Ok(()) => return Ok(result),
-                // A write was accepted, and the file has become shorter since.
+                // `OutOfRange` here: the file has become shorter since a write was accepted.
                 Err(error) if error.is_conflict() || matches!(error, Error::OutOfRange { .. }) => {
                     if tx.is_own_conflict(&closure)? {
                         return Err(Error::SelfConflict { path: file.engine().path() }.into());
@@ -164,10 +176,10 @@ pub(crate) fn transact<R, E: From<Error>>(
                 }
                 Err(error) => return Err(error.into()),
             },
-            // Whatever the body says, it says it of a state that is no more.
+            // The body's error is about a state that no longer exists, so the body runs again.
             Err(error) if !tx.is_current()? => {
                 if tx.is_own_conflict(&closure)? {
-                    // If the body has seen no conflict it has its own reason.
+                    // Without a conflict in the transaction, the error is the body's own.
                     let said = Error::SelfConflict { path: file.engine().path() };
                     return Err(if tx.is_void { said.into() } else { error });
                 }
@@ -179,7 +191,7 @@ pub(crate) fn transact<R, E: From<Error>>(
     }
 }
 
-/// Writes all parts, of which later ones count where they overlap.
+/// Writes all `parts` in one atomic operation. Where parts overlap, the later one wins.
 pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Result<()> {
     let engine = file.engine();
     engine.check_usable()?;
@@ -193,7 +205,8 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
     if !sorted.is_sorted_by_key(|part| part.offset) {
         sorted.sort_unstable_by_key(|part| part.offset);
     }
-    // Parts that touch within a page are better one: it may be written whole. Between two pages it makes no difference.
+    // Parts that touch within a page are merged, so that the page may be written whole. Parts that
+    // touch at a page boundary stay apart, since merging them gains nothing.
     let stand_apart = |a: &Part<'_>, b: &Part<'_>| {
         let end = a.range().end;
         end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
@@ -211,12 +224,13 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
 }
 
 impl Transaction<'_> {
-    /// Returns whether everything that was read still holds.
+    /// Returns `true` if the read set still holds.
     fn is_current(&self) -> Result<bool> {
         Ok(!self.is_void && self.file.engine().marks_hold(&self.marks)?)
     }
 
-    /// Returns whether the closure has changed, by other operations, what this transaction has read in it.
+    /// Returns `true` if other operations of the closure have changed what this transaction has
+    /// read.
     fn is_own_conflict(&self, closure: &Closure) -> Result<bool> {
         if planted!(OwnConflictRepeated) {
             return Ok(false);

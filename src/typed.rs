@@ -1,8 +1,8 @@
-//! How are values read and written? Typed access, atomic per call.
+//! Typed access to values. Each call is one atomic operation.
 //!
-//! Types are plain bytes by zerocopy's traits: derive `FromBytes`, `IntoBytes` and `Immutable`.
-//! Integers are stored in the machine's byte order; a file that moves between machines uses
-//! `zerocopy::little_endian` types.
+//! Types are plain bytes in the sense of zerocopy: derive `FromBytes`, `IntoBytes` and `Immutable`.
+//! Integers are stored in the machine's byte order. Use the types of `zerocopy::little_endian` for
+//! a file that moves between machines.
 
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A type that can be read from a file: any bytes are a value of it, and it has no padding.
+/// A type that can be read from a file: any bytes are a valid value, and it has no padding.
 pub trait Readable: FromBytes + IntoBytes {}
 impl<T: FromBytes + IntoBytes> Readable for T {}
 
@@ -23,7 +23,7 @@ impl<T: IntoBytes + Immutable + ?Sized> Writable for T {}
 pub trait Record: Readable + Writable + Sized {}
 impl<T: Readable + Writable> Record for T {}
 
-/// A value whose bytes `read` fills.
+/// Returns a value after `read` has filled in its bytes.
 #[inline]
 pub(crate) fn load<T: Readable>(read: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<T> {
     let mut value = T::new_zeroed();
@@ -32,26 +32,26 @@ pub(crate) fn load<T: Readable>(read: impl FnOnce(&mut [u8]) -> Result<()>) -> R
 }
 
 impl AtomicMappedFile {
-    /// The value at `offset`, in bytes. Any alignment.
+    /// Returns the value at byte `offset`, which may have any alignment.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at).
     #[inline]
     pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
         load(|bytes| self.read_at(bytes, offset))
     }
 
-    /// Writes `value` at `offset`, in bytes. Any alignment.
+    /// Writes `value` at byte `offset`, which may have any alignment.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     #[inline]
     pub fn store<T: Writable + ?Sized>(&self, offset: u64, value: &T) -> Result<()> {
         self.write_at(value.as_bytes(), offset)
     }
 
-    /// Reads the value at `offset`, lets `change` change it, and writes it back: one operation.
-    /// If another operation comes in between, `change` runs again on the newer value.
+    /// Reads the value at byte `offset`, calls `change` on it and writes it back, as one operation.
+    /// If another operation changes the value in between, `change` runs again on the new value.
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
@@ -65,8 +65,8 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). [`Error::SelfConflict`] if `change` changes the value by another operation on the
-    /// file: see [`transact`](Self::transact).
+    /// Those of [`write_at`](Self::write_at). [`Error::SelfConflict`] if `change` changes the value
+    /// by another operation on the file: see [`transact`](Self::transact).
     pub fn update<T: Record, R>(
         &self,
         offset: u64,
@@ -80,20 +80,20 @@ impl AtomicMappedFile {
         })
     }
 
-    /// A handle to the value at `offset`, in bytes.
+    /// Returns a handle to the value at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if it does not lie within the file.
+    /// [`Error::OutOfRange`] if the value does not lie within the file.
     pub fn slot<T: Record>(&self, offset: u64) -> Result<Slot<'_, T>> {
         self.engine().check_range(offset, size_of::<T>() as u64)?;
         Ok(Slot { file: self, offset, value: PhantomData })
     }
 
-    /// A handle to `count` values that lie one behind the other from `offset` on, in bytes.
+    /// Returns a handle to `count` contiguous values that start at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they do not lie within the file, [`Error::Overflow`] if no file
-    /// could hold them.
+    /// [`Error::OutOfRange`] if the values do not lie within the file. [`Error::Overflow`] if their
+    /// end exceeds `u64::MAX`.
     pub fn array<T: Record>(&self, offset: u64, count: u64) -> Result<Array<'_, T>> {
         let size = size_of::<T>() as u64;
         let overflow = || Error::Overflow { path: self.engine().path(), offset, count, size };
@@ -104,7 +104,7 @@ impl AtomicMappedFile {
     }
 }
 
-/// One value of a file. Every method is one atomic operation.
+/// A handle to one value of a file. Every method is one atomic operation.
 pub struct Slot<'a, T> {
     file: &'a AtomicMappedFile,
     offset: u64,
@@ -112,15 +112,15 @@ pub struct Slot<'a, T> {
 }
 
 impl<T: Record> Slot<'_, T> {
-    /// Where it is, in bytes.
+    /// Returns the value's offset in the file, in bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::read_at`].
+    /// Those of [`AtomicMappedFile::read_at`].
     #[inline]
     pub fn load(&self) -> Result<T> {
         self.file.load(self.offset)
@@ -129,7 +129,7 @@ impl<T: Record> Slot<'_, T> {
     /// Replaces the value.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     #[inline]
     pub fn store(&self, value: &T) -> Result<()> {
         self.file.store(self.offset, value)
@@ -138,7 +138,7 @@ impl<T: Record> Slot<'_, T> {
     /// Replaces the value and returns the old one.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn swap(&self, value: &T) -> Result<T> {
         self.file.transact(|tx| {
             let old = tx.load(self.offset)?;
@@ -147,19 +147,19 @@ impl<T: Record> Slot<'_, T> {
         })
     }
 
-    /// Changes the value; see [`AtomicMappedFile::update`].
+    /// Changes the value by `change`, as [`AtomicMappedFile::update`] does.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn update<R>(&self, change: impl FnMut(&mut T) -> R) -> Result<R> {
         self.file.update(self.offset, change)
     }
 
-    /// Replaces the value by `new` if its bytes are those of `old`. Returns `Ok(Ok(()))` if it was
-    /// replaced, `Ok(Err(actual))` with what was found if not.
+    /// Replaces the value by `new` if its bytes equal those of `old`. Returns `Ok(Ok(()))` if it
+    /// replaced the value, and `Ok(Err(actual))` with the value found if not.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn compare_exchange(&self, old: &T, new: &T) -> Result<std::result::Result<(), T>> {
         self.file.transact(|tx| {
             let found: T = tx.load(self.offset)?;
@@ -173,28 +173,28 @@ impl<T: Record> Slot<'_, T> {
 }
 
 impl<T: Integer> Slot<'_, T> {
-    /// Replaces the value by the larger of it and `value`. Returns the old value. Writes nothing
-    /// if the old value is as large.
+    /// Replaces the value by the maximum of it and `value`. Returns the old value. Writes nothing
+    /// if the old value is at least `value`.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn fetch_max(&self, value: T) -> Result<T> {
         self.fetch(|old| (value > old).then_some(value))
     }
 
-    /// Replaces the value by the smaller of it and `value`. Returns the old value. Writes nothing
-    /// if the old value is as small.
+    /// Replaces the value by the minimum of it and `value`. Returns the old value. Writes nothing
+    /// if the old value is at most `value`.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn fetch_min(&self, value: T) -> Result<T> {
         self.fetch(|old| (value < old).then_some(value))
     }
 
-    /// Adds `value`, wrapping around at the type's bounds. Returns the old value.
+    /// Adds `value`, wrapping around at the type's limits. Returns the old value.
     ///
     /// # Errors
-    /// As [`AtomicMappedFile::write_at`].
+    /// Those of [`AtomicMappedFile::write_at`].
     pub fn fetch_add(&self, value: T) -> Result<T> {
         self.fetch(|old| Some(old.plus(value)))
     }
@@ -210,9 +210,9 @@ impl<T: Integer> Slot<'_, T> {
     }
 }
 
-/// The primitive integers.
+/// A primitive integer type. Implemented for all of them, and for no other type.
 pub trait Integer: Record + Ord + Copy + sealed::Sealed {
-    /// The wrapping sum.
+    /// Returns the wrapping sum.
     #[doc(hidden)]
     fn plus(self, other: Self) -> Self;
 }
@@ -233,7 +233,7 @@ macro_rules! integers {
 }
 integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
-/// Values of a file that lie one behind the other. Every method is one atomic operation.
+/// A handle to contiguous values of a file. Every method is one atomic operation.
 pub struct Array<'a, T> {
     file: &'a AtomicMappedFile,
     offset: u64,
@@ -242,17 +242,17 @@ pub struct Array<'a, T> {
 }
 
 impl<'a, T: Record> Array<'a, T> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the array has no values.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Where value `index` is in the file, in bytes: for use in a transaction.
+    /// Returns the offset of value `index` in the file, in bytes, for use in a transaction.
     ///
     /// # Errors
     /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
@@ -274,7 +274,7 @@ impl<'a, T: Record> Array<'a, T> {
         }
     }
 
-    /// Value `index`.
+    /// Returns value `index`.
     ///
     /// # Errors
     /// [`Error::Misfit`] if `index` is not below [`len`](Self::len), and those of
@@ -294,24 +294,24 @@ impl<'a, T: Record> Array<'a, T> {
         self.file.store(self.offset_of(index)?, value)
     }
 
-    /// Fills `to` with the values from `index` on: one state.
+    /// Fills `to` with the values from `index` on. All of them belong to one state of the file.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn get_many(&self, index: u64, to: &mut [T]) -> Result<()> {
         let offset = self.offsets(index, to.len() as u64)?;
         self.file.read_at(to.as_mut_bytes(), offset)
     }
 
-    /// Replaces the values from `index` on: one operation.
+    /// Replaces the values from `index` on by `values`, as one operation.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Those of [`set`](Self::set).
     pub fn set_many(&self, index: u64, values: &[T]) -> Result<()> {
         self.file.store(self.offsets(index, values.len() as u64)?, values)
     }
 
-    /// A handle to value `index`.
+    /// Returns a handle to value `index`.
     ///
     /// # Errors
     /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
@@ -319,38 +319,38 @@ impl<'a, T: Record> Array<'a, T> {
         Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
     }
 
-    /// Changes value `index`; see [`AtomicMappedFile::update`].
+    /// Changes value `index` by `change`, as [`AtomicMappedFile::update`] does.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Those of [`set`](Self::set).
     pub fn update<R>(&self, index: u64, change: impl FnMut(&mut T) -> R) -> Result<R> {
         self.file.update(self.offset_of(index)?, change)
     }
 }
 
 impl Transaction<'_> {
-    /// The value at `offset`, in bytes, as this transaction sees it.
+    /// Returns the value at byte `offset`, as this transaction sees it.
     ///
     /// # Errors
-    /// As [`Transaction::read_at`].
+    /// Those of [`Transaction::read_at`].
     #[inline]
     pub fn load<T: Readable>(&mut self, offset: u64) -> Result<T> {
         load(|bytes| self.read_at(bytes, offset))
     }
 
-    /// Writes `value` at `offset`, in bytes.
+    /// Writes `value` at byte `offset` when the transaction commits.
     ///
     /// # Errors
-    /// As [`Transaction::write_at`].
+    /// Those of [`Transaction::write_at`].
     #[inline]
     pub fn store<T: Writable + ?Sized>(&mut self, offset: u64, value: &T) -> Result<()> {
         self.write_at(value.as_bytes(), offset)
     }
 
-    /// Reads the value at `offset`, lets `change` change it, and writes it back.
+    /// Reads the value at byte `offset`, calls `change` on it and writes it back.
     ///
     /// # Errors
-    /// As [`Transaction::read_at`] and [`Transaction::write_at`].
+    /// Those of [`Transaction::read_at`] and [`Transaction::write_at`].
     pub fn update<T: Record, R>(
         &mut self,
         offset: u64,

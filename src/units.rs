@@ -1,25 +1,24 @@
-//! Which kind of number is this? Indices, counts and offsets as types of their own.
+//! The sizes of the geometry, and its index types with their conversions.
 //!
-//! Owns: the index types of the geometry and the moves between them. Invariants: an index of one
-//! kind never silently becomes one of another kind; every conversion is a named method. Imports
-//! nothing from the crate.
+//! Invariant: an index of one kind never silently becomes an index of another kind; every
+//! conversion is a named method. Imports nothing from the crate.
 //!
-//! Offsets and lengths that a caller gives stay `u64`/`usize`, as in `std::os::unix::fs::FileExt`;
-//! they become indices here, once.
+//! Offsets and lengths from a caller stay `u64` and `usize`, as in `std::os::unix::fs::FileExt`.
+//! They become indices here, once.
 
-/// Bytes in a word: aligned, a store writes all of them or none.
+/// Bytes in a word. A store to an aligned word writes all of them or none.
 pub const WORD: usize = 8;
-/// Bytes in a slice: one cache line, the unit whose validity a bit tracks.
+/// Bytes in a slice: one cache line. A bit tracks the validity of each slice.
 pub const SLICE: usize = 64;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
-/// Slices in a page, and so bits in a slice word.
+/// Slices in a page. Also the number of bits in a slice word.
 pub const SLICES_PER_PAGE: usize = PAGE / SLICE;
-/// Pages in a region, and so bits in a region word.
+/// Pages in a region. Also the number of bits in a region word.
 pub const PAGES_PER_REGION: usize = 64;
 /// Bytes in a region.
 pub const REGION: usize = PAGES_PER_REGION * PAGE;
-/// Bytes in a chunk: the unit of allocation, and what one page of slice words describes.
+/// Bytes in a chunk: the unit of allocation. One page of slice words describes one chunk.
 pub const CHUNK: usize = 2 << 20;
 /// Bytes of home file that one superchunk of the reflection file describes.
 pub const SUPERCHUNK: usize = 1 << 30;
@@ -33,11 +32,12 @@ pub const REGIONS_PER_CHUNK: usize = CHUNK / REGION;
 const _: () = assert!(SLICES_PER_PAGE == 64 && PAGES_PER_REGION == 64);
 const _: () = assert!(CHUNK / PAGE * 8 == PAGE, "one page of slice words describes one chunk");
 
-/// Whether the `len` bytes at `offset` lie in one page. Of no bytes that may be said or not: whoever asks
-/// does nothing to them either way.
+/// Returns `true` if the `len` bytes at `offset` lie in one page. The result is unspecified for
+/// `len` 0, for which callers do nothing.
 #[inline(always)]
 pub const fn is_in_page(offset: u64, len: usize) -> bool {
-    // One comparison, for the length of any slice: with those nothing wraps around but one byte less than none.
+    // One comparison is enough. A slice's length is at most `isize::MAX`, so only the subtraction
+    // can wrap, and only at a page's start with `len` 0.
     debug_assert!(len <= isize::MAX as usize);
     (offset as usize % PAGE).wrapping_add(len).wrapping_sub(1) < PAGE
 }
@@ -54,71 +54,72 @@ pub struct RegionIndex(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ChunkIndex(pub u64);
 
-/// A lane of the log.
+/// A lane of the log: 0 to 79.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct LaneIndex(pub u16);
 
 impl PageIndex {
-    /// The page that holds the byte at `offset`.
+    /// Returns the page that holds the byte at `offset`.
     pub const fn of(offset: u64) -> Self {
         PageIndex(offset / PAGE as u64)
     }
 
-    /// Offset of the page's first byte in the home file.
+    /// Returns the offset of the page's first byte in the home file.
     pub const fn start(self) -> u64 {
         self.0 * PAGE as u64
     }
 
-    /// The region that the page belongs to.
+    /// Returns the region that contains the page.
     pub const fn region(self) -> RegionIndex {
         RegionIndex(self.0 / PAGES_PER_REGION as u64)
     }
 
-    /// The page's bit in its region word, and its place in the region's tables: 0 to 63.
+    /// Returns the page's bit number in its region word, 0 to 63. Also its index in the region's
+    /// tables.
     pub const fn in_region(self) -> usize {
         (self.0 % PAGES_PER_REGION as u64) as usize
     }
 }
 
 impl RegionIndex {
-    /// The region that holds the byte at `offset`.
+    /// Returns the region that holds the byte at `offset`.
     pub const fn of(offset: u64) -> Self {
         RegionIndex(offset / REGION as u64)
     }
 
-    /// Offset of the region's first byte in the home file.
+    /// Returns the offset of the region's first byte in the home file.
     pub const fn start(self) -> u64 {
         self.0 * REGION as u64
     }
 
-    /// The page at place `n` (0 to 63) of the region.
+    /// Returns page `n` of the region, 0 to 63.
     pub const fn page(self, n: usize) -> PageIndex {
         PageIndex(self.0 * PAGES_PER_REGION as u64 + n as u64)
     }
 
-    /// The superchunk that describes the region.
+    /// Returns the superchunk that describes the region.
     pub const fn superchunk(self) -> usize {
         (self.0 / REGIONS_PER_SUPERCHUNK as u64) as usize
     }
 
-    /// The region's place in its superchunk.
+    /// Returns the region's index in its superchunk.
     pub const fn in_superchunk(self) -> usize {
         (self.0 % REGIONS_PER_SUPERCHUNK as u64) as usize
     }
 }
 
 impl ChunkIndex {
-    /// The chunk that holds the byte at `offset`.
+    /// Returns the chunk that holds the byte at `offset`.
     pub const fn of(offset: u64) -> Self {
         ChunkIndex(offset / CHUNK as u64)
     }
 
-    /// Offset of the chunk's first byte in the home file.
+    /// Returns the offset of the chunk's first byte in the home file.
     pub const fn start(self) -> u64 {
         self.0 * CHUNK as u64
     }
 
-    /// The first region of the chunk.
+    /// Returns the first region of the chunk.
     pub const fn first_region(self) -> RegionIndex {
         RegionIndex(self.0 * REGIONS_PER_CHUNK as u64)
     }

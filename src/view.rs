@@ -1,4 +1,4 @@
-//! How are bytes read without copying them? Views: pinned and deployed.
+//! Views: ranges that are read without copying.
 
 use crate::error::Result;
 use crate::file::AtomicMappedFile;
@@ -6,13 +6,18 @@ use crate::typed::Readable;
 use std::fmt;
 use std::ops::Range;
 
-/// A range of a file that stays as it is while this lives.
+/// A range of a file. Its bytes do not change while the view lives.
 ///
-/// The bytes are those of one state, at the time of [`AtomicMappedFile::view`]. Writers are not
-/// kept waiting: what they write goes to the other slots, and other readers see it. Where the
-/// range cannot be pinned at home (an older view pins it with older bytes, or a full file system
-/// leaves a hole in it), the view holds a private copy instead: [`is_mapped`](Self::is_mapped). So it always
-/// does on page cache, and with `Durability::AllOrNothing`.
+/// The bytes are those of one state, at the time of [`AtomicMappedFile::view`]. A view does not
+/// block writers: they write elsewhere, and other readers see the new bytes.
+///
+/// A view holds a private copy where the range cannot be pinned in the home file:
+/// - an older view pins it with older bytes;
+/// - a full file system leaves a hole in it;
+/// - always on [`Medium::PageCache`](crate::Medium::PageCache), and with
+///   [`Durability::AllOrNothing`](crate::Durability::AllOrNothing).
+///
+/// [`is_mapped`](Self::is_mapped) tells which of the two it is.
 pub struct View<'a> {
     file: &'a AtomicMappedFile,
     range: Range<u64>,
@@ -20,9 +25,9 @@ pub struct View<'a> {
 }
 
 enum Bytes {
-    /// In the home slots of `range`, pinned.
+    /// The bytes are in the pinned home slots of `range`.
     Mapped,
-    /// Gathered.
+    /// The bytes of `range`, copied when the view was made.
     Copied(Vec<u8>),
 }
 
@@ -35,14 +40,14 @@ impl<'a> View<'a> {
         Self::anyhow(file, range)
     }
 
-    /// The same, whatever the range is and whatever is found.
+    /// Makes a view of any range, as a pin or as a copy. The slow path of [`new`](Self::new).
     #[inline(never)]
     fn anyhow(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
         let engine = file.engine();
-        // Before the range is looked at: of a poisoned handle nothing is to be believed.
+        // Checked before the range: the length of a poisoned handle may be wrong.
         engine.check_usable()?;
         let range = engine.check_bounds(range)?;
-        // An empty view pins nothing, so the file may be cut off before it.
+        // An empty view pins nothing, so `set_len` may truncate the file below it.
         if !range.is_empty() && engine.pin(range.clone())? {
             return Ok(View { file, range, bytes: Bytes::Mapped });
         }
@@ -57,28 +62,28 @@ impl<'a> View<'a> {
         Ok(View { file, range, bytes: Bytes::Copied(copy) })
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the view has no bytes.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Where the view lies in the file, in bytes.
+    /// Returns the view's range in the file, in bytes.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Whether the bytes are the mapped file's own, and not a copy.
+    /// Returns `true` if the view reads the mapped file, and `false` if it holds a private copy.
     pub fn is_mapped(&self) -> bool {
         matches!(self.bytes, Bytes::Mapped)
     }
 
-    /// Fills `to` from `offset`, in bytes from the beginning of the view.
+    /// Fills `to` with the bytes at `offset`, counted from the beginning of the view.
     ///
     /// # Errors
     /// [`Error::Misfit`](crate::Error::Misfit) past the view's end,
@@ -111,29 +116,29 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The value at `offset`, in bytes from the beginning of the view.
+    /// Returns the value at byte `offset`, counted from the beginning of the view.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at).
     pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
         crate::typed::load(|bytes| self.read_at(bytes, offset))
     }
 
-    /// All bytes, copied.
+    /// Returns a copy of all bytes.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at).
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len()];
         self.read_at(&mut bytes, 0)?;
         Ok(bytes)
     }
 
-    /// The address of the first byte: valid for [`len`](Self::len) bytes while the view lives.
+    /// Returns the address of the first byte. It is valid for [`len`](Self::len) bytes while the
+    /// view lives.
     ///
-    /// To read through it as a slice (`std::slice::from_raw_parts(view.as_ptr(), view.len())`) is
-    /// `unsafe`, because nothing can keep other code from changing the file behind the mapping:
-    /// see [`as_slice`](Self::as_slice).
+    /// Reading through it as a slice is `unsafe`, because the crate cannot prevent other code from
+    /// changing the file behind the mapping. See [`as_slice`](Self::as_slice).
     pub fn as_ptr(&self) -> *const u8 {
         match &self.bytes {
             Bytes::Mapped => self.file.engine().home.address(self.range.start, self.len()),
@@ -141,21 +146,23 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The bytes, without copying them.
+    /// Returns the bytes without copying them.
     ///
     /// # Safety
-    /// - While the slice lives, nobody changes the home file but through this crate: not through a
-    ///   mapping or a write of another process or of other code in this one, not by truncating it
-    ///   (which would also mean SIGBUS), and not by an open handle in a `fork`ed parent or child.
+    /// While the slice lives, the home file must change only through this handle and its clones:
+    /// - no other code, in this process or another, may write to it or to a mapping of it;
+    /// - no process may truncate it, which would also raise SIGBUS;
+    /// - no handle in a `fork`ed parent or child may write to it.
     ///
-    /// The crate's own writers keep away from a view's bytes; that part needs no care.
+    /// Writes through this crate's handles never touch the bytes of a view.
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY:
-        // - the pointer is to `len` bytes that live as long as `self`: backed and mapped home slots,
-        //   whose pages are pinned, so that `set_len` does not cut them off, or a `Vec`;
-        // - nobody writes to them: this crate's writers do not store to pinned home slots, and
-        //   nobody else does by the caller's promise;
-        // - any bytes are a `[u8]`, and `len` fits an `isize`: it is part of one mapping or `Vec`.
+        // - The pointer is valid for `len` bytes while `self` lives. They are a `Vec`, or mapped
+        //   and allocated home slots. `set_len` does not truncate pinned home slots.
+        // - No thread writes to them. This crate's writers do not store to pinned home slots, and
+        //   the caller promises that no other code does.
+        // - Any bytes are a valid `[u8]`. `len` fits an `isize`, since the bytes are part of one
+        //   mapping or `Vec`.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 }
