@@ -23,8 +23,9 @@ impl Engine {
         self.close_as(|| mode)
     }
 
-    /// Closes the pair after its last handle was dropped. An early return or a panic may have dropped it half way through
-    /// what belongs together: where that is to be all or nothing, no durable point is made of it.
+    /// Closes the pair after its last handle was dropped. An early return or a panic may have
+    /// dropped it half way through what belongs together: where that is to be all or nothing, no
+    /// durable point is made of it.
     pub fn close_dropped(&self, mode: CloseMode) -> Result<()> {
         self.close_as(|| match self.durability {
             Durability::AllOrNothing if self.has_changed() && !planted!(DropMakesPoint) => {
@@ -67,7 +68,8 @@ impl Engine {
         }
         if let Some(durable) = &self.durable {
             if mode == CloseMode::Spatial && !planted!(DamagedWordsNotNoted) {
-                // Words of both kinds that differ although the pair was closed: somebody has damaged them.
+                // Words of both kinds that differ although the pair was closed: somebody has
+                // damaged them.
                 self.note_all_changed()?;
             }
             // Nothing has changed since then: everything may come home, and the words count.
@@ -180,7 +182,8 @@ impl Engine {
                 self.deploy_pages(region.start()..end, pins, Which::All)?;
             }
         }
-        // Words past the end are zero unless somebody has damaged them, and say nothing in any case.
+        // Words past the end are zero unless somebody has damaged them, and say nothing in any
+        // case.
         let is_home = |(index, region): (RegionIndex, &super::RegionState)| {
             (0..PAGES_PER_REGION)
                 .filter(|n| index.page(*n).start() < self.len())

@@ -43,8 +43,8 @@ const SUMMED: u64 = 1 << 20;
 /// Pages that are summed of a longer one: few, since they may have to be read from a disk.
 const SAMPLES: u64 = 32;
 
-/// A sum that tells most states of a home file apart: over all of a short file, else over pages at equal
-/// distances, the first and the last one among them.
+/// A sum that tells most states of a home file apart: over all of a short file, else over pages at
+/// equal distances, the first and the last one among them.
 pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Result<u32> {
     let mut sum = sum::crc32c(&len.to_le_bytes());
     let is_short = len <= SUMMED;
@@ -77,8 +77,8 @@ pub(crate) fn cache_parts(identity: &CacheIdentity) -> Cache {
     Cache { volume, uptime, started, devices_born }
 }
 
-/// Removes a name if it still is that of the open file. `false`: the name is another file's by now, which
-/// stays.
+/// Removes a name if it still is that of the open file. `false`: the name is another file's by now,
+/// which stays.
 pub(crate) fn remove_own(platform: &Platform, name: &Name, file: &File) -> io::Result<bool> {
     remove_if_is(platform, name, &platform.stat(file)?)
 }

@@ -7,8 +7,8 @@ use super::superblock::{Identity, Moment, SESSIONS};
 
 /// Name of the attribute.
 pub const NAME: &str = "user.atomic_mmap";
-/// Name of the attribute that lists the uuids of pairs that the user has discarded for this file, while
-/// their reflection files stayed: 16 bytes each.
+/// Name of the attribute that lists the uuids of pairs that the user has discarded for this file,
+/// while their reflection files stayed: 16 bytes each.
 pub const DISCARDED: &str = "user.atomic_mmap.discarded";
 
 /// Bytes that name an inode and its birth.
@@ -26,7 +26,8 @@ pub struct Marker {
     pub inode: u64,
     /// Birth time of the home file, where known.
     pub born: Option<Moment>,
-    /// What the companions are named after, unless they have one of the first two names of this inode.
+    /// What the companions are named after, unless they have one of the first two names of this
+    /// inode.
     pub named: Option<Key>,
     /// The session that the mark was written for, where the companions lie on another volume.
     pub sessions: Option<Sessions>,

@@ -1,8 +1,8 @@
 //! Where may the companions of a home file lie, and which are its own?
 //!
-//! Names are looked up, and a folder is listed only where a plain file may have lost its companions:
-//! then at most [`MOST_LISTED`] names are read and [`MOST_LOOKED_AT`] files opened, so that opening
-//! takes as long in a folder of a million files.
+//! Names are looked up, and a folder is listed only where a plain file may have lost its
+//! companions: then at most [`MOST_LISTED`] names are read and [`MOST_LOOKED_AT`] files opened, so
+//! that opening takes as long in a folder of a million files.
 //!
 //! | name | of |
 //! |---|---|
@@ -11,8 +11,9 @@
 //! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, where both were taken; its mark tells the index |
 //! | those of the inode that the mark names | a home file that was copied with its mark |
 //!
-//! A pair is known by its uuid, which the mark on the home file repeats. [`Opening::claim`] says what a
-//! whole superblock proves about this home file. May import `look`'s findings, `format`, and `platform`.
+//! A pair is known by its uuid, which the mark on the home file repeats. [`Opening::claim`] says
+//! what a whole superblock proves about this home file. May import `look`'s findings, `format`, and
+//! `platform`.
 
 use super::Opening;
 use super::look::Look;
@@ -41,15 +42,15 @@ const NAMES: u32 = 16;
 pub(super) enum Claim {
     /// It is this home file's.
     Ours,
-    /// It is this home file's by inode and birth, and was written when the home file had a mark. That mark
-    /// is gone.
+    /// It is this home file's by inode and birth, and was written when the home file had a mark.
+    /// That mark is gone.
     Unmarked,
     /// It is this home file's, or that of the original of which this one's volume is a snapshot.
     PerhapsOriginals,
     /// It is this home file's, and one of the two is of another time.
     RolledBack,
-    /// It is this home file's, and every file of the pair was copied or restored: no page cache holds
-    /// stores of it.
+    /// It is this home file's, and every file of the pair was copied or restored: no page cache
+    /// holds stores of it.
     Restored,
     /// It says that it is this home file's, and the mark says another one's.
     Contested,
@@ -88,8 +89,8 @@ impl Opening<'_> {
         Name::new(&self.dir, name)
     }
 
-    /// What a reflection file is named after, unless it has one of the first two names of the home file:
-    /// the mark tells the next opening where to look.
+    /// What a reflection file is named after, unless it has one of the first two names of the home
+    /// file: the mark tells the next opening where to look.
     pub(super) fn named(&self, name: &Name, home: &FileStat) -> Option<Key> {
         let own = key_of(&identity_of(home));
         if [0, 1].iter().any(|index| self.name_of(own, *index).name() == name.name()) {
@@ -156,8 +157,8 @@ impl Opening<'_> {
         !fits && !planted!(RollBackTaken)
     }
 
-    /// As `claim`, where names of the folder may have to be looked at: a copy of a companion is that of the
-    /// home file that it names, as long as that one lies beside.
+    /// As `claim`, where names of the folder may have to be looked at: a copy of a companion is
+    /// that of the home file that it names, as long as that one lies beside.
     pub(super) fn claim_beside_others(
         &self,
         superblock: &Superblock,
@@ -186,8 +187,8 @@ impl Opening<'_> {
                 && superblock.name[..superblock.name.len() - name.len()].ends_with(b"/")
     }
 
-    /// In a folder for several volumes: whether the superblock may be about a file of another volume,
-    /// with an inode and a birth like this one's. A snapshot of a volume has those.
+    /// In a folder for several volumes: whether the superblock may be about a file of another
+    /// volume, with an inode and a birth like this one's. A snapshot of a volume has those.
     fn may_be_anothers(&self, superblock: &Superblock, file: &FileStat, home: &FileStat) -> bool {
         // On one volume with its companion it has been copied or mounted together with that.
         self.options.reflection_dir.is_some()
@@ -196,15 +197,15 @@ impl Opening<'_> {
             && superblock.name != self.home_name()
     }
 
-    /// Whether an inode number alone connects the two, of a file system that keeps marks: the number may
-    /// have been given to another file since.
+    /// Whether an inode number alone connects the two, of a file system that keeps marks: the
+    /// number may have been given to another file since.
     fn lacks_its_mark(&self, superblock: &Superblock, home: &FileStat) -> bool {
         !is_born(superblock, home) && self.home_keeps_marks.get() && !planted!(InodeAloneBelieved)
     }
 
-    /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its place.
-    /// They may have been restored under another number, without attributes. Or the file took the place
-    /// of one whose companion is still there.
+    /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its
+    /// place. They may have been restored under another number, without attributes. Or the file
+    /// took the place of one whose companion is still there.
     pub(super) fn search(&self, file: &File, home: &FileStat, look: &mut Look) -> Result<()> {
         let listed = match self.platform.list_dir(&self.dir, MOST_LISTED) {
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
@@ -249,7 +250,8 @@ impl Opening<'_> {
         Ok(value.as_chunks().0.to_vec())
     }
 
-    /// As `open_trusted`, for a file that need not be ours: what may not be opened is another user's.
+    /// As `open_trusted`, for a file that need not be ours: what may not be opened is another
+    /// user's.
     fn open_trusted_if_open_to_us(&self, name: &Name, home: &FileStat) -> Result<Named> {
         match self.open_trusted(name, home) {
             Err(e) if is_denied(&e) => Ok(Named::Irregular),
@@ -257,8 +259,9 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether the home file of a reflection file lies in the folder under another name: it was renamed,
-    /// and is no business of ours. `listed`: names of the folder, as far as they were read.
+    /// Whether the home file of a reflection file lies in the folder under another name: it was
+    /// renamed, and is no business of ours. `listed`: names of the folder, as far as they were
+    /// read.
     fn lies_here(&self, superblock: &Superblock, listed: &[OsString]) -> Result<bool> {
         if listed.len() == MOST_LISTED || self.options.reflection_dir.is_some() {
             let folder = self.home.folder();
@@ -288,7 +291,8 @@ impl Opening<'_> {
     }
 }
 
-/// Whether nothing that the file holds counts: the pair was being made, or its spatial close did not end.
+/// Whether nothing that the file holds counts: the pair was being made, or its spatial close did
+/// not end.
 pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
     superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
 }

@@ -6,8 +6,9 @@
 //! | the process died | the working words | the session is closed, as a fast close does it; then what was found is a durable point |
 //! | the machine was restarted, or the session was all or nothing | the durable words, and the journal over them | the records are replayed; the working words become what the durable words say |
 //!
-//! Idempotent: until the superblock of the new session is durable, records and durable words stay what they
-//! are, and what replaying stores is what it stores again. Rules: `docs/model/durable_points.py`.
+//! Idempotent: until the superblock of the new session is durable, records and durable words stay
+//! what they are, and what replaying stores is what it stores again. Rules:
+//! `docs/model/durable_points.py`.
 
 use super::Opening;
 use super::look::Lengths;
@@ -81,7 +82,8 @@ pub(super) struct OpenJournal {
     pub made: Option<FileStat>,
 }
 
-/// Bytes of slice words that one byte of a region's word is about: its eight pages have a word each.
+/// Bytes of slice words that one byte of a region's word is about: its eight pages have a word
+/// each.
 const PER_REGION_BYTE: usize = 8 * 8;
 
 impl Opening<'_> {
@@ -133,8 +135,9 @@ impl Opening<'_> {
         Ok(Floor::of_session(&superblock.uuid, superblock.session, places))
     }
 
-    /// The journal for a new session: made if there is none that fits. `is_known`: a durable superblock
-    /// says that it is there. `has_died`: the session before was not closed. `superblock` is the one that was found.
+    /// The journal for a new session: made if there is none that fits. `is_known`: a durable
+    /// superblock says that it is there. `has_died`: the session before was not closed.
+    /// `superblock` is the one that was found.
     pub(super) fn open_journal(
         &self,
         name: &Name,
@@ -165,12 +168,13 @@ impl Opening<'_> {
                 let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
                 journal.direct = self.if_same(direct, &journal.file, path)?;
             }
-            // A close has made a record, and its header before that. After every other end, that of an
-            // opening among them, the newest header may be in the page cache only.
+            // A close has made a record, and its header before that. After every other end, that of
+            // an opening among them, the newest header may be in the page cache only.
             let is_closed =
                 |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
             if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
-                // The next header goes over the one before, and a torn write of it must leave this one.
+                // The next header goes over the one before, and a torn write of it must leave this
+                // one.
                 let at = (block * BLOCK) as u64;
                 unless!(
                     HeaderNotMadeDurable,
@@ -278,9 +282,9 @@ impl Opening<'_> {
         Ok((file, len, there))
     }
 
-    /// How many of the `len` bytes of a journal have storage: all, or those before its first hole. A
-    /// growth that died half way, or an older version of this crate, may have left one; a record that
-    /// is written there on a full disk would fail when its time comes.
+    /// How many of the `len` bytes of a journal have storage: all, or those before its first hole.
+    /// A growth that died half way, or an older version of this crate, may have left one; a record
+    /// that is written there on a full disk would fail when its time comes.
     fn room_of_journal(&self, file: &File, path: &Path, len: u64) -> Result<u64> {
         let hole = self
             .platform
@@ -312,8 +316,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Makes the journal and its name durable. Orders both before the superblock that says that there is
-    /// one: without it a loss of power would leave a pair that is refused.
+    /// Makes the journal and its name durable. Orders both before the superblock that says that
+    /// there is one: without it a loss of power would leave a pair that is refused.
     fn sync_journal(&self, file: &File, name: &Name, medium: Medium) -> Result<()> {
         let (path, folder) = (name.path(), name.folder());
         if medium != Medium::Ram {
@@ -331,18 +335,19 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Closes the session of a process that died, once its lanes were recovered. The working words count from here
-    /// on, after every end: a caller reads what they say as soon as opening has returned, and may answer by it. So
-    /// it becomes a durable point first.
+    /// Closes the session of a process that died, once its lanes were recovered. The working words
+    /// count from here on, after every end: a caller reads what they say as soon as opening has
+    /// returned, and may answer by it. So it becomes a durable point first.
     ///
-    /// This is what a fast close does. No record is needed, so a full disk or a short journal does not stop it; and the
-    /// durable words, which follow, need not change at one blow. If opening fails or ends in the middle, the next one
-    /// finds a closed pair.
+    /// This is what a fast close does. No record is needed, so a full disk or a short journal does
+    /// not stop it; and the durable words, which follow, need not change at one blow. If opening
+    /// fails or ends in the middle, the next one finds a closed pair.
     pub(super) fn end_dead_session(&self, pair: &Pair<'_>, last: Superblock) -> Result<Superblock> {
         if planted!(OpeningIsNoPoint) {
             return Ok(last);
         }
-        // Orders everything that was recovered, the words and the bytes, before the superblock that makes them count.
+        // Orders everything that was recovered, the words and the bytes, before the superblock that
+        // makes them count.
         unless!(DeadSessionNotSynced, pair.sync_both()?);
         let closed = Superblock {
             session: last.session + 1,
@@ -375,8 +380,8 @@ impl Opening<'_> {
         Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Whether what lies in a journal's place may not be used for one, or is another pair's than that of
-    /// this uuid by its header.
+    /// Whether what lies in a journal's place may not be used for one, or is another pair's than
+    /// that of this uuid by its header.
     pub(super) fn is_anothers_journal(
         &self,
         name: &Name,
@@ -396,8 +401,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Removes the journal of a pair that has none from here on. Another pair's journal stays: its records
-    /// may be nowhere else.
+    /// Removes the journal of a pair that has none from here on. Another pair's journal stays: its
+    /// records may be nowhere else.
     pub(super) fn remove_journal(
         &self,
         name: &Name,
@@ -429,8 +434,8 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Writes the newest record again. It may be in the page cache only: if its process died between
-    /// writing and waiting for the disk, or the disk failed and the system goes on.
+    /// Writes the newest record again. It may be in the page cache only: if its process died
+    /// between writing and waiting for the disk, or the disk failed and the system goes on.
     fn make_newest_durable(&self, found: &Found) -> Result<()> {
         let (journal, path) = (&found.file, found.name.path());
         let Some((at, newest)) = found.run.last() else { return Ok(()) };
@@ -442,8 +447,8 @@ impl Pair<'_> {
 
     /// Goes back to the last durable point. The lengths of the file afterwards.
     pub fn go_back(&self, found: &Found) -> Result<Lengths> {
-        // What is replayed from it may be written back at once. If the power goes then, the next replay
-        // must not end before this record.
+        // What is replayed from it may be written back at once. If the power goes then, the next
+        // replay must not end before this record.
         unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
         let len = found.len();
         let longer = |file: &MappedFile, len: u64| {
@@ -461,8 +466,8 @@ impl Pair<'_> {
         // The superblock that follows voids the journal: what was replayed is durable before.
         unless!(ReplayNotSynced, self.sync_both()?);
         unless!(WorkingWordsKept, self.reset_working_words(len)?);
-        // Working words past the length are as the kernel happened to write them as well: there is always
-        // something to clean up.
+        // Working words past the length are as the kernel happened to write them as well: there is
+        // always something to clean up.
         let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
         let high_water = past.max(self.home.len());
         self.reflection.store_word_through(layout::LENGTH_WORD, len);
@@ -470,11 +475,11 @@ impl Pair<'_> {
         Ok(Lengths { len, high_water })
     }
 
-    /// Makes the superblock durable that was found, or written since. It may be in the page cache only: a process may have
-    /// died between writing it and its sync.
+    /// Makes the superblock durable that was found, or written since. It may be in the page cache
+    /// only: a process may have died between writing it and its sync.
     ///
-    /// Orders it before the durable words that change because it says that they do not count; and before the next
-    /// superblock, which goes over the other copy: a loss of power may tear both.
+    /// Orders it before the durable words that change because it says that they do not count; and
+    /// before the next superblock, which goes over the other copy: a loss of power may tear both.
     pub fn sync_superblock(&self) -> Result<()> {
         let file = self.reflection;
         if self.medium != Medium::Ram && !planted!(FoundSessionNotSynced) {
@@ -483,8 +488,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Makes the durable words say what the working words say, of a pair that had none, or whose durable words say
-    /// nothing any more. Only where one of them says something: reading all of a long file's words took seconds.
+    /// Makes the durable words say what the working words say, of a pair that had none, or whose
+    /// durable words say nothing any more. Only where one of them says something: reading all of a
+    /// long file's words took seconds.
     pub fn begin_durable_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
             let superchunk = (start / SUPERCHUNK as u64) as usize;
@@ -510,7 +516,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// The same for the words of `count` pages, which are of one superchunk, as its regions' words are.
+    /// The same for the words of `count` pages, which are of one superchunk, as its regions' words
+    /// are.
     fn begin_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
         let mut words = vec![0; count * 8];
         self.read(&mut words, layout::slice_word(first))?;
@@ -530,8 +537,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Where, from byte `from` of the words of a superchunk on, whose first page is `first`, the file has
-    /// data for durable or for working words. `words`, how many bytes there are of each: nowhere.
+    /// Where, from byte `from` of the words of a superchunk on, whose first page is `first`, the
+    /// file has data for durable or for working words. `words`, how many bytes there are of each:
+    /// nowhere.
     fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
         let next_of = |base: u64| -> Result<usize> {
             let at = base + from as u64;
@@ -547,7 +555,8 @@ impl Pair<'_> {
     fn replay(&self, record: &Record, len: u64) -> Result<()> {
         let mut slices = &record.slices[..];
         for change in &record.changes {
-            // Once for each of the page's two places: a call for each slice took most of recovery's time.
+            // Once for each of the page's two places: a call for each slice took most of recovery's
+            // time.
             let mut are_allocated = [false; 2];
             for n in crate::bitmap::Slices(change.slices.0).runs().flatten() {
                 let (slice, rest) = slices.split_at(SLICE);
@@ -616,7 +625,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Stores the words at `from` over those of `to`, which are not even read: anything may be there.
+    /// Stores the words at `from` over those of `to`, which are not even read: anything may be
+    /// there.
     fn copy_words(&self, from: u64, to: Range<u64>) -> Result<()> {
         let mut words = vec![0; (to.end - to.start) as usize];
         self.read(&mut words, from)?;
@@ -667,16 +677,16 @@ impl Pair<'_> {
     }
 }
 
-/// Where, within these bytes of the slice words of a superchunk, those of a region begin whose word says something. Where
-/// they end: nowhere. They begin at a page of words.
+/// Where, within these bytes of the slice words of a superchunk, those of a region begin whose word
+/// says something. Where they end: nowhere. They begin at a page of words.
 fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
     let ends = words.end.div_ceil(PER_REGION_BYTE);
     let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
     next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
 }
 
-/// Of the superchunk that begins at `start`: its first page, and how many bytes the words of its pages
-/// take, of either kind, in a file of `len` bytes, which reaches into it.
+/// Of the superchunk that begins at `start`: its first page, and how many bytes the words of its
+/// pages take, of either kind, in a file of `len` bytes, which reaches into it.
 fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
     let first = PageIndex::of(start);
     let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);

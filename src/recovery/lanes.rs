@@ -6,11 +6,12 @@
 //! a second recovery does the same again; with it, every entry is void, because the session number
 //! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:
 //! 1. words are taken back by undo entries (by masks, which commute);
-//! 2. slices move to where an entry says that vouches for it; each lane's entries in their order, the newest only
-//!    if the slots hold what its checksum says; a void entry voids older ones about its page
-//!    (`docs/model/vouched_flips.py`);
+//! 2. slices move to where an entry says that vouches for it; each lane's entries in their order,
+//!    the newest only if the slots hold what its checksum says; a void entry voids older ones about
+//!    its page (`docs/model/vouched_flips.py`);
 //! 3. logged data is stored into the reflection slots, and their words are set;
-//! 4. pages in place: slices into their valid slots, and slice bits (`docs/model/durable_points.py`).
+//! 4. pages in place: slices into their valid slots, and slice bits
+//!    (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
 use crate::engine::clean_up::read_word;
@@ -54,8 +55,8 @@ pub(crate) struct Findings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Vouched {
     pub vouch: Vouch,
-    /// It is the lane's newest entry, and may have arrived without the slices. Every other was acknowledged
-    /// before the next was written; its slots may have been written again.
+    /// It is the lane's newest entry, and may have arrived without the slices. Every other was
+    /// acknowledged before the next was written; its slots may have been written again.
     pub is_newest: bool,
 }
 
@@ -86,7 +87,8 @@ impl Log<'_> {
             .map_err(|e| Error::io_at("read the log", self.path, at, e))
     }
 
-    /// The lanes in which something is. A lane that was never used is a hole of the file, and is not read.
+    /// The lanes in which something is. A lane that was never used is a hole of the file, and is
+    /// not read.
     fn in_use(&self) -> impl Iterator<Item = Result<LaneIndex>> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -168,8 +170,9 @@ pub(crate) fn scan(
     Ok(Some(found))
 }
 
-/// What an undo entry says that it has spilled. It may say so of 256 MiB that nobody wrote, in a file
-/// that has holes there: what is read costs DRAM only as far as it turned out to be what was spilled.
+/// What an undo entry says that it has spilled. It may say so of 256 MiB that nobody wrote, in a
+/// file that has holes there: what is read costs DRAM only as far as it turned out to be what was
+/// spilled.
 struct Spilled<'a> {
     log: &'a Log<'a>,
     entry_seed: EntrySeed,
@@ -181,8 +184,8 @@ impl Spilled<'_> {
     /// Whole records, and so large a part that reading it costs less than what is in it.
     const PIECE: usize = (1 << 20) / RECORD * RECORD;
 
-    /// Hands over what was spilled, in pieces that all but the last have the same length, until it is
-    /// not wanted any more. Whether it was wanted to the end.
+    /// Hands over what was spilled, in pieces that all but the last have the same length, until it
+    /// is not wanted any more. Whether it was wanted to the end.
     fn each_piece(&self, mut take: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let mut bytes = vec![0; Self::PIECE.min(self.spill.len as usize)];
         let (mut at, mut left) = (layout::LOG_AREA + self.spill.offset, self.spill.len as usize);
@@ -254,8 +257,9 @@ pub(crate) fn decide(found: Findings) -> Actions {
     Actions { take_back, vouched: in_order(&found.ring), store_logged, store_pages }
 }
 
-/// The entries that still vouch for something, oldest first: those whose words were not durable when the lane's
-/// newest was begun, and that no newer void one of the lane voids, by being about the same page.
+/// The entries that still vouch for something, oldest first: those whose words were not durable
+/// when the lane's newest was begun, and that no newer void one of the lane voids, by being about
+/// the same page.
 fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     let is_before = |one: Sequence, other: Sequence| {
         one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)
@@ -363,7 +367,8 @@ impl Files<'_> {
         Ok(Validity::new(word, self.region_bit(page)?))
     }
 
-    /// Mostly nothing was ever written as a region: the words of a whole superchunk are a hole then.
+    /// Mostly nothing was ever written as a region: the words of a whole superchunk are a hole
+    /// then.
     fn region_bit(&self, page: PageIndex) -> Result<bool> {
         let (region, superchunk) = (page.region(), page.region().superchunk());
         let at = layout::region_word(region);
@@ -385,11 +390,12 @@ impl Files<'_> {
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
-    /// Moves the slices to where the entry says. Changes no slot, so that whatever a second recovery finds, it
-    /// decides the same. Whether a word was written.
+    /// Moves the slices to where the entry says. Changes no slot, so that whatever a second
+    /// recovery finds, it decides the same. Whether a word was written.
     ///
-    /// By system calls: the words lie far apart, and to map the page of each takes several times as long. A crash
-    /// may leave some bytes of the word: what else is in it stays as it is, so a second recovery mends that.
+    /// By system calls: the words lie far apart, and to map the page of each takes several times as
+    /// long. A crash may leave some bytes of the word: what else is in it stays as it is, so a
+    /// second recovery mends that.
     fn move_slices(&self, vouched: &Vouched) -> Result<bool> {
         let vouch = &vouched.vouch;
         let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
@@ -402,8 +408,8 @@ impl Files<'_> {
         let word = read_word(self.reflection, at)?;
         let valid = Validity::new(word, self.region_bit(vouch.page)?);
         let moved = vouch.slices & (valid.0 ^ vouch.sides);
-        // Also a word that is right already: after the death of a process it may be so in the cache only, and
-        // nothing vouches for it any more when the new session has begun.
+        // Also a word that is right already: after the death of a process it may be so in the cache
+        // only, and nothing vouches for it any more when the new session has begun.
         if moved == 0 && planted!(RightWordNotStored) {
             return Ok(false);
         }
@@ -509,8 +515,8 @@ mod tests {
         Vouch { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
     }
 
-    /// All combinations of what three places of a ring can hold, about two pages, and what counts then: also
-    /// where the numbers begin anew.
+    /// All combinations of what three places of a ring can hold, about two pages, and what counts
+    /// then: also where the numbers begin anew.
     #[test]
     fn every_combination_of_entries_has_one_outcome() {
         let kinds = |sequence: u64| {

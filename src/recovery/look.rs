@@ -67,8 +67,8 @@ impl Look {
         }
     }
 
-    /// Notes what lies under a candidate's name and is not certainly this home file's. What may be its own
-    /// comes before what is another's.
+    /// Notes what lies under a candidate's name and is not certainly this home file's. What may be
+    /// its own comes before what is another's.
     fn note(&mut self, found: Found, name: &Name, may_be_ours: bool) {
         let is_anothers = matches!(found, Found::Foreign | Found::OfAnotherFile);
         if self.found == Found::Nothing || may_be_ours && !is_anothers {
@@ -106,8 +106,9 @@ impl Opening<'_> {
         };
         let names = self.candidates(stat, marker.as_ref());
         let mut look = Look::nothing(mark, names[0].clone());
-        // A file without bytes and mark has nothing to lose. Where marks are kept, a file without one has no
-        // pair that was in use, unless all of it was restored. What lies in the way is left there.
+        // A file without bytes and mark has nothing to lose. Where marks are kept, a file without
+        // one has no pair that was in use, unless all of it was restored. What lies in the way is
+        // left there.
         let has_bytes = stat.len > 0 || marker.is_some();
         let keeps_marks = self.home_keeps_marks.get() && !planted!(UnmarkedMayHavePair);
         let may_have_pair = marker.is_some() || stat.len > 0 && !keeps_marks;
@@ -158,8 +159,8 @@ impl Opening<'_> {
                 }
             }
         }
-        // What may be this file's, and may not be looked at, is not taken for nothing. A link has been put
-        // there: that is said in any case.
+        // What may be this file's, and may not be looked at, is not taken for nothing. A link has
+        // been put there: that is said in any case.
         let is_trap = |why: &Distrust| matches!(why, Distrust::IsLink | Distrust::IsMountedAlone);
         if let Some((name, why)) = distrusted.filter(|(_, why)| may_have_pair || is_trap(why)) {
             return Err(self.distrusted(&name, why));
@@ -171,8 +172,8 @@ impl Opening<'_> {
         Ok(look)
     }
 
-    /// The first name that a new reflection file may have, of those that are left. Reports a link in the place of
-    /// what is to be made.
+    /// The first name that a new reflection file may have, of those that are left. Reports a link
+    /// in the place of what is to be made.
     pub(super) fn next_free(
         &self,
         names: &mut impl Iterator<Item = Name>,
@@ -186,8 +187,8 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    /// Whether a new reflection file may have the name: nothing lies there, and no journal beside it, which
-    /// would be another's.
+    /// Whether a new reflection file may have the name: nothing lies there, and no journal beside
+    /// it, which would be another's.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
         if self.platform.stat_name(name).map_err(self.io("look up", name.path()))?.is_some() {
             return Ok(false);
@@ -377,16 +378,16 @@ impl Opening<'_> {
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
     }
 
-    /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over a part of
-    /// them tells.
+    /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over
+    /// a part of them tells.
     fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
         let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
         let sum = sample(self.platform, (home, self.path), len)?;
         Ok(sum != closed)
     }
 
-    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the files lie
-    /// in memory, and are there: then it was not.
+    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the
+    /// files lie in memory, and are there: then it was not.
     fn survives_restart(&self, file: &File, path: &Path) -> Result<bool> {
         let in_memory = |file_system| matches!(file_system, FileSystem::Ram(_));
         match self.forced {
@@ -397,8 +398,9 @@ impl Opening<'_> {
     }
 }
 
-/// What a pair is if its process died: its last durable point has no bytes past those of the working
-/// state, since a shrink makes one before it cuts. Its words are stored where the working state has room.
+/// What a pair is if its process died: its last durable point has no bytes past those of the
+/// working state, since a shrink makes one before it cuts. Its words are stored where the working
+/// state has room.
 fn fits_working_state(
     journal: &durable::Found,
     lengths: &Lengths,

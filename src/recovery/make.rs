@@ -28,8 +28,8 @@ pub(super) struct Made {
 }
 
 impl Opening<'_> {
-    /// Makes the home file as long as it is to be, and a reflection file for it: under `first`, or under
-    /// the next free name, where other openings are faster.
+    /// Makes the home file as long as it is to be, and a reflection file for it: under `first`, or
+    /// under the next free name, where other openings are faster.
     pub(super) fn make_reflection(
         &self,
         home: &File,
@@ -52,8 +52,8 @@ impl Opening<'_> {
         Err(self.mismatch(first.path(), Mismatch::Foreign))
     }
 
-    /// Makes a reflection file of this name. Under another name first: under its own it is whole or not
-    /// there. `None`: another opening has the name.
+    /// Makes a reflection file of this name. Under another name first: under its own it is whole or
+    /// not there. `None`: another opening has the name.
     fn make_reflection_of(
         &self,
         home: &File,
@@ -74,7 +74,8 @@ impl Opening<'_> {
         };
         let there = self.stat_made(&new_name, &file)?;
         let mut unfinished = self.undo_making(&new_name, there);
-        // Held until the pair is closed: an opening of another home file takes the file for no leftover.
+        // Held until the pair is closed: an opening of another home file takes the file for no
+        // leftover.
         if !platform.try_lock(&file).map_err(self.io("lock", &new))? {
             // That opening took it for one between the two calls, and removes it.
             unfinished.keep();
@@ -94,8 +95,8 @@ impl Opening<'_> {
             durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
             is_marked: false,
         };
-        // While they are empty: later it does not count. Where it cannot be had, a full disk can be a
-        // SIGBUS, and nothing else changes.
+        // While they are empty: later it does not count. Where it cannot be had, a full disk can be
+        // a SIGBUS, and nothing else changes.
         self.write_in_place(&file, &new)?;
         if stat.len == 0 {
             self.write_in_place(home, self.path)?;
@@ -154,8 +155,8 @@ impl Opening<'_> {
         Ok(Some(Made { file, superblock, there }))
     }
 
-    /// Removes what an opening has left that died while it made a reflection file of this name. `false`:
-    /// another opening makes one just now, for another home file.
+    /// Removes what an opening has left that died while it made a reflection file of this name.
+    /// `false`: another opening makes one just now, for another home file.
     fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<bool> {
         let file = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(true),
@@ -171,7 +172,8 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Has a file that is new and empty written to in place, where the file system lets itself be told so.
+    /// Has a file that is new and empty written to in place, where the file system lets itself be
+    /// told so.
     pub(super) fn write_in_place(&self, file: &File, path: &Path) -> Result<()> {
         let _goes_on_copying = self
             .platform
@@ -205,8 +207,8 @@ impl Opening<'_> {
         };
         write_superblock(platform, reflection, &superblock)?;
         if medium != Medium::Ram {
-            // The new session is durable before its first operation: else the next recovery could take
-            // that operation's words back by an undo entry of the old one.
+            // The new session is durable before its first operation: else the next recovery could
+            // take that operation's words back by an undo entry of the old one.
             unless!(
                 SessionNotSynced,
                 reflection.sync_data().map_err(self.io("sync", reflection.path()))?
@@ -215,7 +217,8 @@ impl Opening<'_> {
         Ok(superblock)
     }
 
-    /// Puts the mark on the home file, durably but on RAM. `false`: the file system has no attributes.
+    /// Puts the mark on the home file, durably but on RAM. `false`: the file system has no
+    /// attributes.
     pub(super) fn set_marker(
         &self,
         home: &MappedFile,
@@ -252,8 +255,9 @@ impl Opening<'_> {
         Ok(marked)
     }
 
-    /// Removes what the caller does not want. First the reflection file says that nothing in it counts, then
-    /// the mark goes, and then both companions: so a crash in between leaves nothing that is refused.
+    /// Removes what the caller does not want. First the reflection file says that nothing in it
+    /// counts, then the mark goes, and then both companions: so a crash in between leaves nothing
+    /// that is refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)
@@ -264,7 +268,8 @@ impl Opening<'_> {
                 .sync_all(file, FileId::Reflection)
                 .map_err(self.io("sync", found.companions.reflection.path()))?;
         }
-        // What is not certainly this home file's may be another's, with bytes that are nowhere else.
+        // What is not certainly this home file's may be another's, with bytes that are nowhere
+        // else.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
         if let (true, Some(file), Some(last)) = (is_ours, &found.file, &found.superblock)

@@ -48,8 +48,8 @@ pub(crate) fn check_file_system(
     Err(Error::UnsupportedFileSystem { path: path.to_owned(), file_system })
 }
 
-/// Fails where the companions lie in memory and the home file does not: without them a restart of the machine
-/// would leave a home file of which a part is missing.
+/// Fails where the companions lie in memory and the home file does not: without them a restart of
+/// the machine would leave a home file of which a part is missing.
 pub(crate) fn check_pair(
     options: &Options,
     dir: &Path,

@@ -12,9 +12,9 @@
 //! | `durable` | which durable point does it go back to, and how? |
 //! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
 //!
-//! Invariant: until `pair::decide` has said what to do nothing is written to any file but a new home
-//! file, and what this open has made is removed again when opening fails. `docs/recovery.md` goes through
-//! all steps with their crash points. May import `engine` and below.
+//! Invariant: until `pair::decide` has said what to do nothing is written to any file but a new
+//! home file, and what this open has made is removed again when opening fails. `docs/recovery.md`
+//! goes through all steps with their crash points. May import `engine` and below.
 
 mod candidates;
 mod durable;
@@ -113,8 +113,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         found.lengths = Lengths { len, high_water: len };
     }
     let mut lengths = found.lengths;
-    // A file that is too long, or has no name for its companions, is refused before anything is removed
-    // for it.
+    // A file that is too long, or has no name for its companions, is refused before anything is
+    // removed for it.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
     let mut companions = opening.companions_of(&found, &stat, is_fresh)?;
     if decision == Decision::Discard {
@@ -123,8 +123,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if is_fresh {
         found.superblock = None;
     }
-    // Files that must not stay if anything from here on fails. The reflection file goes first: one that
-    // is in use and has no journal would be refused, a journal alone is nothing.
+    // Files that must not stay if anything from here on fails. The reflection file goes first: one
+    // that is in use and has no journal would be refused, a journal alone is nothing.
     let mut made_journal = None;
     let mut made = None;
     let mut marked = None;
@@ -163,8 +163,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let reaches =
         home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
     let max_len = if reaches { max_len } else { lengths.len };
-    // Where durable points are kept, stores have to survive the process only: what is to be durable is
-    // synced or written through.
+    // Where durable points are kept, stores have to survive the process only: what is to be durable
+    // is synced or written through.
     let keeps = opening.keeps_durable_points(medium);
     let persistence =
         if keeps { Persistence::Process } else { medium::persistence(&platform, medium) };
@@ -196,7 +196,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     {
         recover(&platform, &home_file, &reflection, lengths.len, entries)?;
     }
-    // Of a pair that is believed because the caller says so, words of both kinds may differ in any case.
+    // Of a pair that is believed because the caller says so, words of both kinds may differ in any
+    // case.
     let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
     let had_points = superblock.durable.base().is_some();
     let has_died = superblock.state == State::InUse && !is_fresh;
@@ -232,8 +233,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         made_journal = Some(opening.undo_making(&companions.journal, there));
     }
     if keeps && !is_fresh && superblock.durable.base().is_none() {
-        // Of a session that kept none, or whose durable points count no more: from here on what is there counts as
-        // the first one.
+        // Of a session that kept none, or whose durable points count no more: from here on what is
+        // there counts as the first one.
         pair.begin_durable_words(lengths.len)?;
     }
     let points = opening.durable_points(keeps, lengths.len);
@@ -247,8 +248,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         let name = &companions.reflection;
         opening.set_marker(&home_file, &stat, &reflection, of_pair, name, medium)
     };
-    // Before the superblock that says that the pair is in use: so a home file without a mark has no pair.
-    // The superblock of a restored one names another home file until then, and a mark would hide that.
+    // Before the superblock that says that the pair is in use: so a home file without a mark has no
+    // pair. The superblock of a restored one names another home file until then, and a mark would
+    // hide that.
     let mark_comes_last = found.is_restored || planted!(MarkLast);
     let mut is_marked = false;
     if !mark_comes_last && !planted!(OpenNotMarked) {
@@ -421,8 +423,8 @@ struct Opening<'a> {
     forced: Option<Medium>,
     home_lies_on: FileSystem,
     dir_lies_on: FileSystem,
-    /// The page cache that holds what is stored from here on. (Asked at each opening: a process may be
-    /// taken from one boot to the next.)
+    /// The page cache that holds what is stored from here on. (Asked at each opening: a process may
+    /// be taken from one boot to the next.)
     cache: CacheIdentity,
     /// Whether every mount of the file systems shares it.
     cache_is_shared: bool,
@@ -500,7 +502,8 @@ impl<'a> Opening<'a> {
         UndoUnlessKept::new(self.platform, Step::Made(name.clone(), there))
     }
 
-    /// What a file is that was just made under a name. The name goes again if that cannot be found out.
+    /// What a file is that was just made under a name. The name goes again if that cannot be found
+    /// out.
     fn stat_made(&self, name: &Name, file: &File) -> Result<FileStat> {
         self.stat(file, name.path()).inspect_err(|_| {
             let _best_effort = self.platform.remove(name);
@@ -614,7 +617,8 @@ impl<'a> Opening<'a> {
         };
         let mut name = name.into_encoded_bytes();
         if name.len() > 255 {
-            // The end of a long path tells more than its beginning; the sum tells paths of one end apart.
+            // The end of a long path tells more than its beginning; the sum tells paths of one end
+            // apart.
             let sum = format!("{:08x}", crate::sum::crc32c(&name)).into_bytes();
             name.splice(..name.len() + sum.len() - 255, sum);
         }

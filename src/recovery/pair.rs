@@ -16,8 +16,9 @@ pub(crate) enum Mark {
     OfAnotherFile,
     /// No attribute, and the reflection file of this very file says that there was one.
     Gone,
-    /// As `OfThisFile`, and the pair was last opened on another device and by another path, while its
-    /// companions lie on a third one: this may be a snapshot, and the companions the original's.
+    /// As `OfThisFile`, and the pair was last opened on another device and by another path, while
+    /// its companions lie on a third one: this may be a snapshot, and the companions the
+    /// original's.
     OfSnapshot,
 }
 
@@ -33,8 +34,8 @@ pub(crate) enum Found {
     Emptied,
     /// What is there is another home file's, or lies in the way of one that has no bytes yet.
     OfAnotherFile,
-    /// A whole reflection file that says that it is this home file's, and the mark or its own identity says
-    /// that it is not.
+    /// A whole reflection file that says that it is this home file's, and the mark or its own
+    /// identity says that it is not.
     Contested,
     /// A whole reflection file of this home file, of another time than the mark.
     RolledBack,

@@ -1,7 +1,7 @@
 //! May a companion file be used? Its kind, its links, its owner, and where it lies.
 //!
-//! In a folder that others may write to, a name proves nothing: another user may have put a link or a
-//! file of their own there. What is refused here is neither written to nor believed.
+//! In a folder that others may write to, a name proves nothing: another user may have put a link or
+//! a file of their own there. What is refused here is neither written to nor believed.
 //! `docs/soundness.md` has the table of threats. May import `platform` and below.
 
 use super::Opening;
