@@ -4,7 +4,7 @@
 //! the last durable point are valid now. Unless both files were synced before, it also holds the
 //! bytes of those slices. Records lie at multiples of [`BLOCK`] in a separate file that is written
 //! through. So a record costs one write and one barrier, and shares no block with another one. The
-//! checksum of a record is seeded with the pair's uuid and the session, so no record of another
+//! checksum of a record is seeded with the pair's uuid and the session. So no record of another
 //! session is taken for one of this session.
 //!
 //! Pure; nothing here panics, whatever the bytes.

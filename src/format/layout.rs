@@ -16,8 +16,8 @@
 //!          superchunk 1 ...
 //! ```
 //!
-//! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB, so that
-//! reflection pages are 2 MiB-aligned with the home file's and huge pages can map both.
+//! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB. Reflection
+//! pages are thus 2 MiB-aligned with the home file's, and huge pages can map both.
 
 use crate::units::{
     LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,

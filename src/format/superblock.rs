@@ -2,8 +2,8 @@
 //!
 //! Two copies are kept and written alternately: a torn write leaves the other one. Of the copies
 //! with a valid checksum, the one with the higher session number counts. The session number also
-//! seeds the checksum of every log record, so that a record of an earlier session can never be
-//! taken for one of this session.
+//! seeds the checksum of every log record. So a record of an earlier session can never be taken for
+//! one of this session.
 
 use super::layout;
 use crate::mutant::planted;
@@ -381,8 +381,8 @@ impl Superblock {
     }
 
     /// Returns the number of the session that begins after this one. `used` is the highest number
-    /// that the journal knows. If this superblock was restored from a backup, the numbers up to
-    /// `used` have been used before, and their records must not be taken for the new session's. The
+    /// that the journal knows. After a restore of this superblock from a backup, the numbers up to
+    /// `used` have been used before. Their records must not be taken for the new session's. The
     /// result's parity differs from this session's, so that the new superblock overwrites the older
     /// copy.
     pub fn next_session(&self, used: u64) -> u64 {

@@ -353,9 +353,9 @@ fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
 }
 
 /// Locks several pages of one region, ascending, and appends them to `held`. While another thread
-/// wants the whole region, this holds none of them. Else there would be a deadlock: a thread that
-/// held one page and waited for the next would keep the region's locker waiting, and that one keeps
-/// every other thread out.
+/// wants the whole region, this holds none of them. Otherwise there would be a deadlock: a thread
+/// that held one page and waited for the next would keep the region's locker waiting. The region's
+/// locker in turn keeps every other thread out.
 pub fn lock_pages<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord> + Clone,
@@ -580,8 +580,8 @@ mod tests {
         drop(lock_page(&r.word, &r.pages[1]));
     }
 
-    /// Locking the pages of an operation one by one, and waiting for the next page with one in
-    /// hand, would deadlock with writers of the whole region.
+    /// An operation that locked its pages one by one, and waited for the next with one in hand,
+    /// would deadlock with writers of the whole region.
     #[test]
     fn several_page_locks_and_region_locks_do_not_wait_for_each_other_for_ever() {
         let r = region();

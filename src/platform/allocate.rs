@@ -7,8 +7,8 @@
 //!   zeros may be a hole, and zeros are written to it.
 //! - Hence no thread may store to the range meanwhile: a store between the read and the write would
 //!   be lost. Callers allocate a range before its first use, which ensures this.
-//! - After success every block of the range has storage, as far as a file system without
-//!   `fallocate` can promise that at all, and the file reaches at least to the end of the range.
+//! - After success the file reaches at least to the end of the range. Every block of the range has
+//!   storage, as far as a file system without `fallocate` can promise that.
 //!
 //! May import: the calls of `os.rs`, and the planted bugs.
 

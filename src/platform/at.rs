@@ -153,8 +153,8 @@ mod by_folder {
         checked(unsafe { libc::unlinkat(from.0, from.1, 0) }).map(drop)
     }
 
-    /// Makes the folder's names durable. A folder without read permission cannot be synced by
-    /// itself. Then the file system of `file`, which lies in the folder, is synced as a whole.
+    /// Makes the folder's names durable. A folder without read permission cannot be synced alone.
+    /// Then the file system of `file`, which lies in the folder, is synced as a whole.
     pub fn sync(folder: &Folder, file: &File) -> io::Result<()> {
         match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
             Ok(open) => open.sync_all(),

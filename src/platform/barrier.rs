@@ -99,10 +99,10 @@ mod call {
     /// Runs the calling thread on every processor that the process may use, one after the other.
     /// Returns `false` if the system refuses that.
     ///
-    /// When this thread runs on a processor, any other thread that ran there has been switched out,
-    /// and the kernel executes a full fence at each switch. A thread that did not run, or moved on,
-    /// was switched, too. The processors are those of this thread's cpuset: a process that has
-    /// threads with different cpusets is not supported.
+    /// When this thread runs on a processor, any other thread that ran there has been switched out.
+    /// The kernel executes a full fence at each switch. A thread that did not run, or moved on, was
+    /// switched, too. The processors are those of this thread's cpuset: a process that has threads
+    /// with different cpusets is not supported.
     pub fn visit_every_processor() -> bool {
         // The kernel's own mask: up to 8192 processors.
         type Mask = [u64; 128];

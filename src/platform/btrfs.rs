@@ -48,7 +48,7 @@ fn has_mixed_groups(file: &File) -> bool {
     asked == 0 && (0..filled).any(|slot| told[2 + 3 * slot] & BOTH == BOTH)
 }
 
-/// Returns `true` if the file's subvolume has a limit, or any group of subvolumes has one: such a
+/// Returns `true` if the file's subvolume has a limit, or any group of subvolumes has one: that
 /// group may contain this subvolume.
 fn is_limited(file: &File) -> Option<bool> {
     let groups = folder(file)?.join("qgroups");

@@ -2,8 +2,8 @@
 //!
 //! Owns: [`CacheIdentity`], and the sources of its parts on Linux. Stores to a mapping outlive the
 //! process in the page cache of one mounted file system in one run of the kernel. Recovery may
-//! trust such stores only if the page cache is still that one.
-//! `docs/decisions/page-cache-identity.md` lists the alternatives.
+//! trust the stores only if that page cache still exists. `docs/decisions/page-cache-identity.md`
+//! lists the alternatives.
 //!
 //! Invariant: [`CacheIdentity::is_same_as`] says yes only where every part is known and fits.
 //!

@@ -13,8 +13,8 @@
 //!   out.
 //!
 //! May import: std, libc, memmap2, uuid, crc32c, and `primitive`. Nothing else of this crate: all
-//! of it lies above. (`primitive`: under a model checker every access to mapped bytes begins with a
-//! yield point, at which the scheduler may switch threads.)
+//! of it lies above. `primitive` provides the yield point with which every access to mapped bytes
+//! begins: under a model checker the scheduler may switch threads there.
 
 mod allocate;
 mod at;

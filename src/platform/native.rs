@@ -7,8 +7,8 @@
 //! - After `copy_in`, `copy_across` or `fill_zero` with [`Copying::BySize`], a drain by the same
 //!   thread is all that the bytes need to survive what [`Persistence`] names.
 //! - [`Native::plan`] is the only place that decides. The copies execute the plan and the recorder
-//!   notes it, so a trace always agrees with the machine. The exception are lines that go to two
-//!   sides. Here the machine decides by the length of all lines together, where a recorder or a
+//!   notes it, so a trace always agrees with the machine. Lines that go to two sides are the
+//!   exception: the machine decides by the length of all lines together, where a recorder or a
 //!   simulation copies and decides run by run. The difference never shows: where lines are flushed,
 //!   both stream all of them, and elsewhere a trace does not tell streamed from cached stores.
 //! - Under [`Persistence::Process`] no streamed store is left pending when a copy returns, because

@@ -800,7 +800,8 @@ impl Platform {
     }
 
     /// Returns the identity of the page cache that holds stores to the home file and to files in
-    /// the folder, and `true` if every mount of their file systems shares that cache.
+    /// the folder. The second value is `true` if every mount of their file systems shares that
+    /// cache.
     ///
     /// # Errors
     /// A temporary failure to read the identity is an error and does not count as unknown.

@@ -5,8 +5,8 @@
 //! here is covered by semantic versioning.
 //!
 //! Invariants:
-//! - Everything is also done for real, by the code that runs without a recorder. The exception are
-//!   lines that go to two sides: they are copied one run of neighbours after the other, so that
+//! - Everything is also done for real, by the code that runs without a recorder. Lines that go to
+//!   two sides are the exception: they are copied one run of neighbours after the other, so that
 //!   each run is noted.
 //! - The trace's order is the order in which things happened: the mutex is held while a thing is
 //!   done and noted. (Loads of words and copies out are not noted and do not wait.)

@@ -36,7 +36,7 @@ pub fn mode(home: u32, is_owner: bool, is_group: bool) -> u32 {
 
 /// Returns `true` if the home file's access control list may be copied. The list refers to the
 /// file's owner and group, so the companion must have the home file's group. If the companion has
-/// another owner, the home file's owner may be in any class of the list, and no class may get more
+/// another owner, the home file's owner may be in any class of the list. No class may then get more
 /// than the owner.
 pub fn may_copy_list(home: u32, is_owner: bool, is_group: bool) -> bool {
     is_group && (is_owner || (home >> 3 | home) & !(home >> 6) & 0o7 == 0)

@@ -172,7 +172,7 @@ unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// Measured on an EPYC Zen 4 with tmpfs, in ns, loop / `rep movsb`. Cold reads: 512 bytes 128/106,
 /// 1 KiB 285/163, 2 KiB 415/277. A cold store of 1 KiB: 194/154. Below 512 bytes its start-up costs
 /// more than it saves. From 4 KiB up it can be catastrophic where the two sides lie a few bytes
-/// apart modulo the page (4 KiB 547/1656, 64 KiB 4861/20864), so the loop takes over.
+/// apart modulo the page: 4 KiB 547/1656, 64 KiB 4861/20864. So the loop takes over.
 const STRING: std::ops::RangeInclusive<usize> = 512..=2048;
 
 /// # Safety
@@ -241,15 +241,15 @@ const AHEAD_FROM: usize = 2048;
 /// Prefetches the first lines of a copy's source, and returns how far ahead the copy has to
 /// prefetch the rest: `len`, where prefetching is not worth it.
 ///
-/// A copy has no more cache misses in flight than the processor's window has room for, and the
-/// hardware prefetcher stops at each page of 4 KiB.
+/// The processor's window limits the number of a copy's cache misses in flight. The hardware
+/// prefetcher stops at each page of 4 KiB.
 ///
-/// Measured on an EPYC Zen 5, random reads of 512 MiB, in ns, by loops like these, without
+/// Measured on an EPYC Zen 5: random reads of 512 MiB by loops like these. In ns, without
 /// prefetches / with prefetches of all lines but the first. Wide: 4 KiB 482/403 while other threads
 /// kept the memory busy, and no difference otherwise; 8 KiB 722/622; 64 KiB 3360/2490; 256 KiB
 /// 15300/9830. Narrow: 8 KiB 943/784, 64 KiB 3670/2670. With the source in the caches, wide: 4 KiB
-/// 22/26, 8 KiB 42/48. Prefetching the first lines as well changes the time of 8 KiB from 88 % to
-/// 84 % of `memcpy`, and that of 16 KiB from 88 % to 81 %.
+/// 22/26, 8 KiB 42/48. Prefetching the first lines as well changes the time from 88 % to 84 % of
+/// `memcpy` at 8 KiB, and from 88 % to 81 % at 16 KiB.
 #[inline(always)]
 fn ask_ahead(from: *const u8, len: usize) -> usize {
     if len <= AHEAD_FROM {
@@ -425,9 +425,9 @@ unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usi
     // SAFETY:
     // - `rep movsb` touches `len` bytes on both sides, which the caller guarantees;
     // - it counts upwards: the ABI promises a clear direction flag;
-    // - the block restores the registers that `rep movsb` demands. They are not operands, because a
-    //   caller that inlines this would then have to move its own values out of them for all other
-    //   lengths as well. Saving a register for that would cost a store in each read.
+    // - the block restores the registers that `rep movsb` demands. They are not operands: a caller
+    //   that inlines this would then have to move its own values out of them, for all other lengths
+    //   as well. Saving a register for that would cost a store in each read.
     unsafe {
         asm!(
             "movq {x}, rdi",

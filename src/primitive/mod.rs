@@ -4,7 +4,7 @@
 //! Owns: the names under which all shared state of threads is imported. In a normal build they are
 //! those of `std`, `parking_lot`, `crossbeam-utils` and `once_cell` and nothing else. Under `--cfg
 //! loom` and `--cfg shuttle` they are those of the model checkers, with the interfaces of the
-//! normal build, so that the schedules of the real code can be explored. (The idea is
+//! normal build. So the schedules of the real code can be explored. (The idea is
 //! crossbeam-epoch's.)
 //!
 //! Everything that a protocol depends on goes through here. Four kinds of state do not:

@@ -161,8 +161,9 @@ impl MappedFile {
         // - `to` begins `from.len()` mapped and backed bytes: they lie in one line, and what is
         //   backed ends with a page (`set_backed`);
         // - they lie in one line of the mapping as well: mappings begin at a page;
-        // - `from` is the caller's own memory, or a page that a view has pinned. A pinned page is
-        //   not this one: the holder of a page lock checks for pins before it stores to the page;
+        // - `from` is the caller's own memory, or a page that a view has pinned. A pinned page
+        //   cannot be the page of `to`: the holder of a page lock checks for pins before it stores
+        //   to the page;
         // - no other thread stores there: it would need the lock that the caller holds.
         unsafe { self.platform.store_in_line(how, to, from) }
     }
@@ -382,7 +383,7 @@ impl MappedFile {
         self.allocate_to_end(offset - offset % page, end)
     }
 
-    /// Allocates the pages from `old` to `end`, after the file has grown past its former end `old`.
+    /// Allocates the pages from `old` to `end`, after the file has grown. `old` was its end before.
     /// The page that contains `old` may be in use: bytes before `old` are left alone, even where
     /// the file system has no allocation call.
     pub fn allocate_growth(&self, old: u64, end: u64) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! branch. The bits are close to random in fragmented pages, so a branch would often be
 //! mispredicted, and each misprediction takes as long as copying ten lines. Measured for 4 KiB with
 //! its drains, from 2 to 32 fragments a page: 400 to 750 ns by runs of lines, 350 to 380 ns by
-//! selection. The latter equals the time without fragments.
+//! selection. Selection takes as long as a copy without fragments.
 //!
 //! Invariants: those of the parent. Lines are taken upwards, each once; at most 64, one for each
 //! bit of the word.

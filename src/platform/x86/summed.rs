@@ -5,10 +5,10 @@
 //! a page. Here the time is hidden, since the stores wait for each other anyway.
 //!
 //! A CRC is the remainder of a polynomial. So of two lines the first may be replaced by any value
-//! of equal remainder that is no longer than the second line, and added to that line. This is one
-//! step: two products for each 16 bytes. After all steps one line is left, with the remainder of
-//! all lines, and 8 ordinary CRC instructions compute it. (V. Gopal et al., "Fast CRC Computation
-//! for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
+//! of equal remainder that is no longer than the second line. The value is then added to that line.
+//! This is one step: two products for each 16 bytes. After all steps one line is left, with the
+//! remainder of all lines, and 8 ordinary CRC instructions compute it. (V. Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
 //!
 //! Invariants: those of the parent.
 
