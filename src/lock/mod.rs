@@ -169,8 +169,8 @@ pub type AllHeld<'a> = SmallVec<[Held<'a>; 8]>;
 pub struct Held<'a>(&'a LockWord);
 
 impl Held<'_> {
-    /// Promises that nothing will be changed under this word until the guard is dropped: only
-    /// writers have to wait, and optimistic reads stay valid.
+    /// Promises that nothing will be changed under this word until the guard is dropped. Only
+    /// writers have to wait, and what a transaction has read stays valid.
     pub fn stays_as_it_is(&self) {
         // Only the lock holder stores to a locked word.
         self.0.0.store(self.0.0.load(Ordering::Relaxed) | STILL, Ordering::Release);
@@ -270,8 +270,8 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
 }
 
 /// Locks a page if it is free, for a lock holder that will change nothing under it. The word
-/// carries `STILL` from the first moment on, as by [`Held::stays_as_it_is`], so no optimistic read
-/// fails because of this lock.
+/// carries `STILL` from the first moment on, as by [`Held::stays_as_it_is`]. So the lock never
+/// invalidates what a transaction has read.
 pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
     try_lock_page_as(region, page, HELD | STILL)
 }
