@@ -1,10 +1,12 @@
-//! Which slot is valid, and which slices does a write touch? Pure: the XOR algebra.
+//! The XOR algebra of slots: which slot is valid, and which slices a write touches. Pure.
 //!
-//! A slice is valid in its reflection slot where `bit(slice word) XOR bit(region word)` is 1, in
-//! its home slot where it is 0. So flipping a slice bit moves one slice, and flipping a region bit
-//! moves a whole page whatever its slice word holds: either way one 8-byte store commits. This is
-//! Acumen's validity bitmap (section IV-B) with one level added, as MGSP's several granularities
-//! (section III-B) ask for. May import `units` only.
+//! A slice is valid in its reflection slot where `bit(slice word) XOR bit(region word)` is 1, and
+//! in its home slot where it is 0. So flipping a slice bit moves one slice, and flipping a region
+//! bit moves a whole page whatever its slice word holds. Either way one 8-byte store commits. This
+//! is Acumen's validity bitmap (section IV-B) with one more level, for MGSP's several granularities
+//! (section III-B).
+//!
+//! May import `units` only.
 
 pub mod span;
 
@@ -21,7 +23,7 @@ impl Slices {
     /// All slices of the page.
     pub const ALL: Slices = Slices(!0);
 
-    /// The slices `first..end`.
+    /// Returns the slices `first..end`.
     pub const fn range(first: usize, end: usize) -> Self {
         debug_assert!(first <= end && end <= SLICES_PER_PAGE);
         if first == end {
@@ -30,14 +32,14 @@ impl Slices {
         Slices((!0 >> (SLICES_PER_PAGE - (end - first))) << first)
     }
 
-    /// The first `count` slices; all of them where it is zero.
+    /// Returns the first `count` slices, or all of them if `count` is zero.
     #[inline]
     pub const fn first(count: usize) -> Self {
         debug_assert!(count <= SLICES_PER_PAGE);
         Slices(!0 >> (SLICES_PER_PAGE.wrapping_sub(count) % SLICES_PER_PAGE))
     }
 
-    /// The slices that hold the bytes `start..end` of the page.
+    /// Returns the slices that hold the bytes `start..end` of the page.
     pub const fn of_bytes(start: usize, end: usize) -> Self {
         if start == end {
             return Slices::NONE;
@@ -45,61 +47,62 @@ impl Slices {
         Slices::range(start / SLICE, end.div_ceil(SLICE))
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// Returns the number of slices.
     pub const fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// In either.
+    /// Returns the slices in either set.
     pub const fn or(self, other: Self) -> Self {
         Slices(self.0 | other.0)
     }
 
-    /// In both.
+    /// Returns the slices in both sets.
     pub const fn and(self, other: Self) -> Self {
         Slices(self.0 & other.0)
     }
 
-    /// In this one and not in the other.
+    /// Returns the slices in this set and not in the other.
     pub const fn without(self, other: Self) -> Self {
         Slices(self.0 & !other.0)
     }
 
-    /// Whether they are all of `first`, which are the first ones of a page, or none, if they are among them. One
-    /// comparison, and not two of which no processor foresees the outcome.
+    /// Returns `true` if the set is empty or equal to `first`. `first` is the set of a page's first
+    /// few slices, or empty, and contains the set. This takes one comparison, where two would
+    /// include a branch that no processor predicts.
     #[inline]
     pub const fn is_all_or_none_of_first(self, first: Self) -> bool {
         debug_assert!(self.0 & !first.0 == 0 && first.0 & first.0.wrapping_add(1) == 0);
-        // One more than none is 1, one more than all is nothing that counts.
+        // The empty set plus one is 1; `first` plus one has no bit in `first`.
         self.0.wrapping_add(1) & first.0 <= 1
     }
 
-    /// Whether they are neighbours, all in one run.
+    /// Returns `true` if the slices are neighbours, all in one run.
     #[inline]
     pub const fn are_one_run(self) -> bool {
         // Without the lowest run nothing is left.
         self.0 & self.0.wrapping_add(self.0 & self.0.wrapping_neg()) == 0
     }
 
-    /// How many runs of neighbouring slices there are.
+    /// Returns the number of runs of neighbouring slices.
     #[inline]
     pub const fn run_count(self) -> usize {
-        // Each has one slice without a neighbour below.
+        // Each run has one slice without a neighbour below.
         (self.0 & !(self.0 << 1)).count_ones() as usize
     }
 
-    /// The runs of neighbouring slices, as `first..end`, lowest first.
+    /// Returns the runs of neighbouring slices, as `first..end`, lowest first.
     pub fn runs(self) -> Runs {
         Runs(self.0)
     }
 }
 
-/// Iterator over the runs of a set of slices.
+/// An iterator over the runs of a set of slices.
 pub struct Runs(u64);
 
 impl Iterator for Runs {
@@ -131,7 +134,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other one.
+    /// Returns the other side.
     #[inline]
     pub const fn other(self) -> Side {
         match self {
@@ -141,38 +144,39 @@ impl Side {
     }
 }
 
-/// Where the slices of one page are valid: bit = 1 where it is the reflection slot.
+/// The valid sides of the slices of one page: bit = 1 where the reflection slot is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validity(pub u64);
 
 impl Validity {
-    /// Of a page with this slice word, whose bit in the region word is `region_bit`.
+    /// Returns the validity of a page with this slice word and with the bit `region_bit` in the
+    /// region word.
     pub const fn new(slice_word: u64, region_bit: bool) -> Self {
         Validity(slice_word ^ spread(region_bit))
     }
 
-    /// The slot in which slice `n` is valid.
+    /// Returns the side on which slice `n` is valid.
     pub const fn side(self, n: usize) -> Side {
         if self.0 >> n & 1 == 1 { Side::Reflection } else { Side::Home }
     }
 
-    /// Whether the slices are all valid on one side.
+    /// Returns `true` if the slices are all valid on one side.
     #[inline]
     pub const fn are_on_one_side(self, slices: Slices) -> bool {
         self.0 & slices.0 == 0 || !self.0 & slices.0 == 0
     }
 
-    /// The slices of `slices` that are valid in their reflection slot.
+    /// Returns the slices of `slices` that are valid in their reflection slot.
     pub const fn in_reflection(self, slices: Slices) -> Slices {
         Slices(slices.0 & self.0)
     }
 
-    /// The slices of `slices` that are valid in their home slot.
+    /// Returns the slices of `slices` that are valid in their home slot.
     pub const fn at_home(self, slices: Slices) -> Slices {
         Slices(slices.0 & !self.0)
     }
 
-    /// The slices of `slices` that are valid on `side`.
+    /// Returns the slices of `slices` that are valid on `side`.
     pub const fn on(self, side: Side, slices: Slices) -> Slices {
         match side {
             Side::Home => self.at_home(slices),
@@ -180,17 +184,17 @@ impl Validity {
         }
     }
 
-    /// The bits from the slice on that the byte at `offset` of the file lies in.
+    /// Returns the bits, from the slice on that contains the byte at `offset` of the file.
     #[inline]
     pub const fn bits_from(self, offset: u64) -> u64 {
         self.0 >> (offset as usize % PAGE / SLICE)
     }
 
-    /// The side on which the `len` bytes from `offset` of the file on are valid, whole slices of the page and at least one, if
-    /// it is one.
+    /// Returns the side on which the `len` bytes at `offset` of the file are valid, or `None` if
+    /// they are on both. The bytes are whole slices of the page, at least one.
     #[inline(always)]
     pub const fn side_of(self, offset: u64, len: usize) -> Option<Side> {
-        // At the upper end of the word, with nothing below.
+        // Shifted to the upper end of the word, with zeros below.
         let others = SLICES_PER_PAGE - len / SLICE;
         let there = self.bits_from(offset) << others;
         if there == 0 {
@@ -202,12 +206,12 @@ impl Validity {
         }
     }
 
-    /// Where a flip writes: the slots that are not valid.
+    /// Returns the free slots, to which a flip writes: those that are not valid.
     pub const fn targets(self) -> Self {
         Validity(!self.0)
     }
 
-    /// The slice word that gives this validity under `region_bit`.
+    /// Returns the slice word that gives this validity under `region_bit`.
     pub const fn slice_word(self, region_bit: bool) -> u64 {
         self.0 ^ spread(region_bit)
     }

@@ -1,4 +1,4 @@
-//! Which pages does a byte range touch, and which part of each?
+//! Spans of byte ranges: the pages and regions that a range touches, and its part in each.
 
 use super::Slices;
 use crate::mutant::planted;
@@ -10,30 +10,30 @@ use std::ops::Range;
 pub struct PageSpan {
     /// The page.
     pub page: PageIndex,
-    /// First byte within the page.
+    /// The first byte within the page.
     pub start: usize,
-    /// End within the page, at most 4096.
+    /// The end within the page, at most 4096.
     pub end: usize,
 }
 
 impl PageSpan {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub const fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// The slices that are touched, in full or in part.
+    /// Returns the slices that are touched, in full or in part.
     pub const fn slices(&self) -> Slices {
         Slices::of_bytes(self.start, self.end)
     }
 
-    /// Offset of the first byte in the home file.
+    /// Returns the offset of the first byte in the home file.
     pub const fn offset(&self) -> u64 {
         self.page.start() + self.start as u64
     }
 }
 
-/// How many slices `len` bytes at `offset` touch, if they lie in one page.
+/// Returns the number of slices that `len` bytes at `offset` touch, if they lie in one page.
 #[inline]
 #[expect(
     clippy::manual_div_ceil,
@@ -43,7 +43,8 @@ pub const fn slices_of(offset: u64, len: usize) -> usize {
     (offset as usize % SLICE + len + SLICE - 1) / SLICE
 }
 
-/// What `len` bytes at `offset`, at least one, cover of their page. None: they are none, or lie in several.
+/// Returns the part of their page that `len` bytes at `offset` cover. Returns `None` if `len` is 0,
+/// or if they lie in several pages.
 #[inline]
 pub const fn in_page(offset: u64, len: usize) -> Option<PageSpan> {
     let start = offset as usize % PAGE;
@@ -53,12 +54,12 @@ pub const fn in_page(offset: u64, len: usize) -> Option<PageSpan> {
     Some(PageSpan { page: PageIndex::of(offset), start, end: start + len })
 }
 
-/// The pages that `range` touches, in order. `range` must not be inverted.
+/// Returns the pages that `range` touches, in order. `range` must not be inverted.
 pub fn pages(range: Range<u64>) -> impl Iterator<Item = PageSpan> + Clone {
     page_indices(&range).map(move |page| of_page(&range, page))
 }
 
-/// The first and the last page that `range` touches: one, if they are the same.
+/// Returns the first and the last page that `range` touches, only one if they coincide.
 pub fn ends(range: Range<u64>) -> impl Iterator<Item = PageSpan> {
     let pages = page_indices(&range);
     let last = pages.end.checked_sub(1).filter(|last| *last > pages.start);
@@ -85,12 +86,13 @@ fn of_page(range: &Range<u64>, page: u64) -> PageSpan {
 pub struct RegionSpan {
     /// The region.
     pub region: RegionIndex,
-    /// Places of the pages in the region.
+    /// The indices of the pages in the region.
     pub pages: Range<usize>,
 }
 
 impl RegionSpan {
-    /// The bytes of `range` that lie in these pages. `range` is the one that they were found by.
+    /// Returns the bytes of `range` that lie in these pages. `range` is the range that produced
+    /// this span.
     pub fn bytes_of(&self, range: &Range<u64>) -> Range<u64> {
         let start = self.region.page(self.pages.start).start();
         let end = start + (self.pages.len() * PAGE) as u64;
@@ -98,13 +100,13 @@ impl RegionSpan {
     }
 }
 
-/// Whether `range` begins and ends with pages.
+/// Returns `true` if `range` begins and ends at page boundaries.
 #[inline]
 pub fn is_whole_pages(range: &Range<u64>) -> bool {
     (range.start | range.end).is_multiple_of(PAGE as u64)
 }
 
-/// The regions that `range` touches, in order, and which of their pages.
+/// Returns the regions that `range` touches, in order, with the pages that it touches in each.
 pub fn regions(range: Range<u64>) -> impl Iterator<Item = RegionSpan> + Clone {
     let per_region = PAGES_PER_REGION as u64;
     let first = range.start / PAGE as u64;

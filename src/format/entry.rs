@@ -1,21 +1,26 @@
-//! What does a log entry say that is about any number of pages? Undo entries of words, spilled entries.
-//! (Entries of one line, which vouch for a flip, are in `vouch`.)
+//! Log records about any number of pages: undo records, and records that overflow to the log area.
+//! (Flip records, of one line, are in `vouch`.)
 //!
-//! Every entry begins with a header word that is stored and cleared as one atomic word (0 = no entry),
-//! and carries a CRC-32C over all that it says, seeded with the pair's uuid, the session number and the
-//! entry's place. So an entry that is torn, that belongs to an earlier session, or that was copied from
-//! elsewhere is never taken for a valid one. (Two seeds that differ give sums that differ over the same
-//! bytes: the checksum is a bijection of its seed.)
+//! Every log record begins with a header word that is stored and cleared as one atomic word (0 = no
+//! record). It carries a CRC-32C over its contents, seeded with the pair's uuid, the session number
+//! and the record's place. So a record that is torn, that belongs to an earlier session, or that
+//! was copied from another place is never taken for a valid one. The checksum is a bijection of its
+//! seed, so different seeds give different checksums of equal bytes.
 //!
 //! ```text
-//! undo entry, 16 bytes and the records, at most 2048:
-//!   0   header   sequence (40 bits) | kind (8) | count of records (16)
+//! undo record, 16 bytes and the items, at most 2048:
+//!   0   header   sequence (40 bits) | kind (8) | count (16)
 //!   8   checksum (32) | zero (32)
-//!   16  records  kind undo: (word, mask, old bits), 24 bytes each
-//!                kind spilled undo or spilled redo: one (offset in log area, bytes, checksum)
+//!   16  items    kind undo: (word, mask, old bits), 24 bytes each
+//!                kind in place: for each page as below; count is in units of 8 bytes
+//!                kind spilled undo, spilled redo or spilled in place:
+//!                  one (offset in log area, bytes, checksum)
 //!
 //! spilled undo: (word, mask, old bits), 24 bytes each
 //! spilled redo: for each page (page, mask of slices, the slices' 64 bytes each)
+//! in place, spilled or not: for each page
+//!               (page, slices that stay, bits that flip, those bits afterwards),
+//!               then 64 bytes for each slice that stays
 //! ```
 
 use super::layout::{BATCH, LOG_AREA_LEN, MAX_LEN, RING, UNDO_ENTRY_LEN};
@@ -24,72 +29,73 @@ use crate::sum;
 use crate::units::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE, WORD};
 use smallvec::SmallVec;
 
-/// Bytes before an undo entry's records.
+/// Bytes before an undo record's items.
 pub const UNDO_HEADER: usize = 16;
-/// Bytes of one record.
+/// Bytes of one item.
 pub const RECORD: usize = 24;
-/// Most words that an undo entry holds without spilling.
+/// The maximal number of words in an undo record that does not overflow.
 pub const UNDO_INLINE: usize = (UNDO_ENTRY_LEN - UNDO_HEADER) / RECORD;
-/// Bytes before the slices of one page in a spilled redo entry.
+/// Bytes before the slices of one page in a spilled redo record.
 pub const SPILLED_PAGE_HEADER: usize = 16;
-/// Most bytes of one page in a spilled redo entry.
+/// Maximal bytes of one page in a spilled redo record.
 pub const SPILLED_PAGE_MAX: usize = SPILLED_PAGE_HEADER + PAGE;
 
 const SEQUENCE_BITS: u32 = 40;
 const _: () = assert!((1u64 << SEQUENCE_BITS).is_multiple_of(RING as u64), "places stay in turn");
 const _: () = assert!(UNDO_INLINE < 1 << 16 && RECORD < UNDO_ENTRY_LEN);
 
-/// Number of an entry within its lane. Counts modulo 2^40.
+/// The number of a log record within its lane. Counts modulo 2^40.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The first of a session.
+    /// The first number of a session.
     pub const FIRST: Sequence = Sequence(1);
 
-    /// As a number below 2^40, to be kept in an atomic.
+    /// Returns the number, below 2^40, to be kept in an atomic.
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// From what `bits` gave.
+    /// Creates a sequence from the result of `bits`.
     pub fn from_bits(bits: u64) -> Self {
         debug_assert!(bits < 1 << SEQUENCE_BITS);
         Sequence(bits)
     }
 
-    /// The next one.
+    /// Returns the next number.
     #[inline]
     pub fn next(self) -> Self {
         Sequence((self.0 + 1) & ((1 << SEQUENCE_BITS) - 1))
     }
 
-    /// Which place of its lane's ring the entry of this number has.
+    /// Returns the place of this flip record in its lane's ring.
     #[inline]
     pub fn place(self) -> usize {
         self.0 as usize % RING
     }
 
-    /// Whether the words of all entries of the lane before this one are made durable with its drain.
+    /// Returns `true` if the drain of this flip record makes the words of all earlier flip records
+    /// of its lane durable.
     #[inline]
     pub fn ends_batch(self) -> bool {
         let batch = if planted!(BatchOnceARing) { RING } else { BATCH } as u64;
         self.0 % batch == batch - 1
     }
 
-    /// The number of the last entry before this one that ended a batch: the words of all entries before that one
-    /// were durable when this one was begun.
+    /// Returns the number of the last flip record before this one that ended a batch. When this
+    /// record was begun, the words of all flip records before the returned one were durable.
     pub fn needed_from(self) -> Self {
         let ago = self.0 % BATCH as u64 + 1;
         Sequence(self.0.wrapping_sub(ago) & ((1 << SEQUENCE_BITS) - 1))
     }
 
-    /// How many numbers `self` is ahead of `other`, which came before it or is the same.
+    /// Returns the distance from `other` to `self`. `other` is earlier than or equal to `self`.
     pub fn ahead_of(self, other: Self) -> u64 {
         self.0.wrapping_sub(other.0) & ((1 << SEQUENCE_BITS) - 1)
     }
 
-    /// Whether `self` came before `other`, which is at most half the range away.
+    /// Returns `true` if `self` is earlier than `other`. They are at most half the range apart.
     pub fn is_before(self, other: Self) -> bool {
         let ahead = other.ahead_of(self);
         if planted!(SequenceDoesNotWrap) {
@@ -99,36 +105,36 @@ impl Sequence {
     }
 }
 
-/// What the checksums of one session begin with.
+/// The start of all checksums of one session.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
     sum: u32,
     tag: u16,
 }
 
-/// What the checksum of one entry begins with: the session, the lane, and which part of it.
+/// The start of the checksums of one part of a lane in one session.
 #[derive(Clone, Copy, Debug)]
 pub struct EntrySeed(u32);
 
 impl Seed {
-    /// The seed of a session of the pair `uuid`.
+    /// Creates the seed of a session of the pair `uuid`.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
         let session = if planted!(SeedWithoutSession) { 0 } else { session };
         let sum = sum::crc32c_append(sum::crc32c(uuid), &session.to_le_bytes());
         Seed { sum, tag: if planted!(HeaderWithoutSession) { 0 } else { session as u16 } }
     }
 
-    /// The last 16 bits of the session's number.
+    /// Returns the last 16 bits of the session's number.
     pub fn tag(self) -> u16 {
         self.tag
     }
 
-    /// The seed of the undo entry of `lane`, and of what it spills.
+    /// Returns the seed of the undo record of `lane`, and of its overflow.
     pub fn undo(self, lane: LaneIndex) -> EntrySeed {
         self.place(lane, 1)
     }
 
-    /// The seed of a part of `lane`: 0 its ring, 1 its undo entry.
+    /// Returns the seed of a part of `lane`: 0 is its ring, 1 its undo record.
     pub(super) fn place(self, lane: LaneIndex, which: u8) -> EntrySeed {
         let [low, high] = if planted!(SeedWithoutPlace) { [0; 2] } else { lane.0.to_le_bytes() };
         EntrySeed(sum::crc32c_append(self.sum, &[low, high, which]))
@@ -136,35 +142,36 @@ impl Seed {
 }
 
 impl EntrySeed {
-    /// The checksum of words at this place.
+    /// Returns the checksum of words at this place.
     #[inline(always)]
     fn sum_of_words(self, words: &[u64]) -> u32 {
         sum::append_words(sum::Crc::get(), self.0, words)
     }
 
-    /// The checksum of bytes at this place.
+    /// Returns the checksum of bytes at this place.
     pub fn sum(self, bytes: &[u8]) -> u32 {
         sum::crc32c_append(self.0, bytes)
     }
 
-    /// What the checksums of `LEN` bytes each at this place differ by from those that begin with nothing.
+    /// Returns the XOR difference between checksums of `LEN` bytes at this place and checksums
+    /// without a seed.
     pub fn difference<const LEN: usize>(self) -> u32 {
         sum::difference::<LEN>(self.0)
     }
 }
 
-/// What the bytes at an entry's place turned out to be.
+/// The result of decoding a log record's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found<T> {
-    /// No entry.
+    /// No record.
     Empty,
-    /// Not an entry of this session that was written whole.
+    /// Not a complete record of this session.
     Torn,
-    /// An entry.
+    /// A record.
     Valid(T),
 }
 
-/// A word that commits move: which one.
+/// The identity of a word that commits change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum WordId {
     /// The slice word of a page.
@@ -174,7 +181,7 @@ pub enum WordId {
 }
 
 impl WordId {
-    /// The region that the word is about, in whole or in part.
+    /// Returns the region that the word belongs to.
     pub fn region(self) -> RegionIndex {
         match self {
             WordId::Slice(page) => page.region(),
@@ -201,10 +208,10 @@ impl WordId {
     }
 }
 
-/// What one word was before the operation: only the bits under `mask` are the operation's.
+/// The old bits of one word that an operation changes: only the bits under `mask`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OldBits {
-    /// Which word.
+    /// The word.
     pub word: WordId,
     /// The bits that the operation flips.
     pub mask: u64,
@@ -213,13 +220,13 @@ pub struct OldBits {
 }
 
 impl OldBits {
-    /// The record's words.
+    /// Returns the item's words.
     #[inline(always)]
     fn words(&self) -> [u64; RECORD / WORD] {
         [self.word.encode(), self.mask, self.old]
     }
 
-    /// The record's bytes.
+    /// Returns the item's bytes.
     #[inline]
     fn encode(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
@@ -228,7 +235,7 @@ impl OldBits {
         bytes
     }
 
-    /// Appends the record's bytes.
+    /// Appends the item's bytes.
     pub fn encode_to(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.encode());
     }
@@ -239,7 +246,7 @@ impl OldBits {
         (old & !mask == 0).then_some(OldBits { word, mask, old })
     }
 
-    /// Decodes records that lie one behind the other.
+    /// Decodes consecutive items.
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         if !bytes.len().is_multiple_of(RECORD) {
             return None;
@@ -248,12 +255,12 @@ impl OldBits {
     }
 }
 
-/// A part of the log area, and the checksum of what was written there.
+/// A part of the log area, and the checksum of the bytes written there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spill {
     /// Offset in the log area.
     pub offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
     sum: u32,
 }
@@ -266,13 +273,13 @@ impl Spill {
         Spill { offset, len: sum.len, sum: sum.sum }
     }
 
-    /// Whether the bytes that were summed up are what was described.
+    /// Returns `true` if `summed` is the checksum of the described bytes.
     pub fn matches(&self, summed: SpillSum) -> bool {
         self.len == summed.len && (self.sum == summed.sum || planted!(SpillSumNotChecked))
     }
 }
 
-/// The checksum of spilled bytes, which are many: it is taken piece by piece.
+/// The checksum of overflow bytes. There may be many, so it is computed piece by piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpillSum {
     sum: u32,
@@ -280,19 +287,19 @@ pub struct SpillSum {
 }
 
 impl SpillSum {
-    /// Of no bytes, spilled by the entry of this number.
+    /// Starts the checksum of the overflow of the record `sequence`.
     pub fn new(seed: EntrySeed, sequence: Sequence) -> Self {
         SpillSum { sum: seed.sum(&sequence.0.to_le_bytes()), len: 0 }
     }
 
-    /// Of more bytes.
+    /// Adds more bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.sum = sum::crc32c_append(self.sum, bytes);
         self.len += bytes.len() as u64;
     }
 }
 
-/// What an undo entry carries.
+/// The contents of an undo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UndoBody {
     /// The old bits of a few words.
@@ -301,37 +308,37 @@ pub enum UndoBody {
     SpilledUndo(Spill),
     /// The new slices themselves are in the log area.
     SpilledRedo(Spill),
-    /// New slices that go over valid ones, and slice bits that flip with them.
+    /// New slices that overwrite valid ones, and slice bits that flip with them.
     InPlace(Vec<InPlacePage>),
-    /// The same, in the log area.
+    /// As `InPlace`, but in the log area.
     SpilledInPlace(Spill),
 }
 
-/// The entry that commits an operation over several words.
+/// The log record that commits an operation over several words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Undo {
     /// Its number in the lane.
     pub sequence: Sequence,
-    /// What it carries.
+    /// Its contents.
     pub body: UndoBody,
 }
 
-/// An entry of old bits, as it lies in memory: of ten of them without asking the allocator.
+/// An encoded undo record of old bits, in memory. Up to ten items need no allocation.
 #[derive(Debug)]
 pub struct UndoWords {
     words: SmallVec<[u64; 32]>,
-    /// How many of them are the entry's: zeros follow, up to a line's end.
+    /// The number of words of the record: zeros follow, up to a line's end.
     count: usize,
 }
 
 impl UndoWords {
-    /// Its bytes.
+    /// Returns the record's bytes.
     fn to_bytes(&self) -> Vec<u8> {
         self.words[..self.count].iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Its lines, by words. (Who loads more at once than was stored at once waits until that has left the processor, behind
-    /// all that is being copied.)
+    /// Returns the record's lines, as words. A load that is wider than the stores before it would
+    /// have to wait until these have left the processor, behind everything that is being copied.
     #[inline(always)]
     pub fn lines(&self) -> &[[u64; SLICE / WORD]] {
         self.words.as_chunks().0
@@ -348,7 +355,7 @@ const KIND_SPILLED_IN_PLACE: u64 = 5;
 pub const IN_PLACE_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
 
 impl Undo {
-    /// The bytes of the entry. Inline bodies have at most [`UNDO_INLINE`] records.
+    /// Returns the bytes of the record. Inline bodies have at most [`UNDO_INLINE`] items.
     pub fn encode(&self, seed: EntrySeed) -> Vec<u8> {
         let mut bytes = vec![0; UNDO_HEADER];
         let (kind, count) = match &self.body {
@@ -369,8 +376,9 @@ impl Undo {
         bytes
     }
 
-    /// An entry with the old bits of at most [`UNDO_INLINE`] words. By whole words, each of which is stored once and summed
-    /// up by one instruction: this is a part of what a write over several pages takes.
+    /// Encodes the old bits of at most [`UNDO_INLINE`] words. It works by whole words: one store
+    /// for each, and one instruction for its checksum. Every write over several pages pays for
+    /// this.
     #[inline(always)]
     pub fn encode_words(
         sequence: Sequence,
@@ -392,14 +400,14 @@ impl Undo {
         sequence.0 << 24 | kind << 16 | count
     }
 
-    /// Fills in the header of an entry.
+    /// Fills in the header of a record.
     fn seal(bytes: &mut [u8], sequence: Sequence, seed: EntrySeed, kind: u64, count: u64) {
         bytes[..8].copy_from_slice(&Self::header(sequence, kind, count).to_le_bytes());
         let sum = seed.sum(bytes);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Judges the bytes at an undo entry's place. Never panics, whatever the bytes.
+    /// Decodes the bytes at an undo record's place. Never panics, whatever the bytes.
     pub fn decode(seed: EntrySeed, bytes: &[u8; UNDO_ENTRY_LEN]) -> Found<Undo> {
         let header = word(bytes, 0);
         if header == 0 {
@@ -447,16 +455,16 @@ impl Spill {
     }
 }
 
-/// What an operation does to one page that it changes in place. See `engine::in_place`.
+/// The changes of an operation to one page that it changes in place. See `engine::in_place`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InPlacePage {
     /// The page.
     pub page: PageIndex,
-    /// One bit a slice that goes into its valid slot.
+    /// One bit for each slice that is stored to its valid slot.
     pub stays: u64,
     /// Bits of the slice word that flip: their slices are in their free slots already.
     pub flips: u64,
-    /// Those bits afterwards, zero elsewhere.
+    /// The flipped bits afterwards, zero elsewhere.
     pub flipped: u64,
     /// 64 bytes for each bit of `stays`, lowest first.
     pub slices: Vec<u8>,
@@ -464,7 +472,7 @@ pub struct InPlacePage {
 
 /// Bytes of a page in place before its slices.
 pub const IN_PLACE_HEADER: usize = 32;
-/// Most bytes of a page in place.
+/// Maximal bytes of a page in place.
 pub const IN_PLACE_MAX: usize = IN_PLACE_HEADER + PAGE;
 
 impl InPlacePage {
@@ -477,7 +485,7 @@ impl InPlacePage {
         bytes.extend_from_slice(&self.slices);
     }
 
-    /// Decodes pages that lie one behind the other.
+    /// Decodes consecutive pages.
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut pages = Vec::new();
         while !bytes.is_empty() {
@@ -504,12 +512,12 @@ impl InPlacePage {
     }
 }
 
-/// The new slices of one page in a spilled redo entry.
+/// The new slices of one page in a spilled redo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpilledPage {
     /// The page.
     pub page: PageIndex,
-    /// One bit a slice that the entry carries.
+    /// One bit for each slice that the record carries.
     pub mask: u64,
     /// 64 bytes for each bit of `mask`, lowest first.
     pub slices: Vec<u8>,
@@ -524,7 +532,7 @@ impl SpilledPage {
         bytes.extend_from_slice(&self.slices);
     }
 
-    /// Decodes pages that lie one behind the other.
+    /// Decodes consecutive pages.
     #[cfg(any(test, feature = "recorder"))]
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut pages = Vec::new();
@@ -644,7 +652,7 @@ mod tests {
         assert_eq!(last.next().place(), (last.place() + 1) % RING);
     }
 
-    /// Also where the numbers begin anew.
+    /// Also where the numbers wrap around.
     #[test]
     fn what_is_needed_ends_with_a_batch_and_has_its_place_to_itself() {
         for number in (1..100).chain((1 << 40) - 40..1 << 40) {
@@ -656,7 +664,7 @@ mod tests {
                     .map(Sequence::place)
                     .collect();
             assert!(needed.len() <= BATCH + 1 && BATCH < RING);
-            // Between the two no batch ended: one more would be needed then.
+            // No batch ended between the two: otherwise one more record would be needed.
             assert_eq!(needed.iter().filter(|n| **n % BATCH == BATCH - 1).count(), {
                 1 + usize::from(number.ends_batch())
             });

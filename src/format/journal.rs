@@ -1,10 +1,11 @@
-//! What does a record of the journal say? Durable points as bytes.
+//! The journal's records: durable points as bytes.
 //!
-//! A record makes one durable point: where the slices of each page that has changed since the last
-//! one are valid now, and, unless both files were synced before, what those slices hold. Records lie
-//! at multiples of [`BLOCK`] in a file of their own that is written through, so that a record costs
-//! one write and one barrier, and shares no block with another one. The checksum of a record goes on from
-//! the pair's uuid and the session, so no record of another session is taken for one of this.
+//! A record makes one durable point. It says where the slices of each page that has changed since
+//! the last durable point are valid now. Unless both files were synced before, it also holds the
+//! bytes of those slices. Records lie at multiples of [`BLOCK`] in a separate file that is written
+//! through. So a record costs one write and one barrier, and shares no block with another one. The
+//! checksum of a record is seeded with the pair's uuid and the session. So no record of another
+//! session is taken for one of this session.
 //!
 //! Pure; nothing here panics, whatever the bytes.
 
@@ -13,7 +14,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::sum;
 use crate::units::{PAGE, PageIndex, SLICE};
 
-/// Records begin at multiples of this: what a disk writes may tear the block that it goes to.
+/// Records begin at multiples of this: a disk write may tear the block that it goes to.
 pub const BLOCK: usize = 4096;
 /// Bytes in a record before its changes.
 const HEADER: usize = 64;
@@ -22,42 +23,42 @@ const CHANGE: usize = 24;
 const MAGIC: [u8; 8] = *b"AtomJrnl";
 const SUM: std::ops::Range<usize> = 8..12;
 const BASE: u32 = 1;
-/// A page index has so many bits in a change; the rest is a count.
+/// The bits of a page index in a change; the rest is a count.
 const PAGE_BITS: u32 = 40;
 const MOST_IN_RUN: u64 = 1 << (64 - PAGE_BITS);
 const _: () = assert!(MAX_LEN / (PAGE as u64) < 1 << PAGE_BITS);
 
-/// Where the checksums of a session's records begin.
+/// The start of the checksums of a session's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalSeed(u32);
 
 impl JournalSeed {
-    /// For the pair and the session.
+    /// Creates the seed for the pair and the session.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
         let sum = sum::crc32c_append(sum::crc32c(b"journal"), uuid);
         JournalSeed(sum::crc32c_append(sum, &session.to_le_bytes()))
     }
 }
 
-/// Blocks at the beginning of a journal that hold its headers.
+/// The number of blocks at the beginning of a journal that hold its headers.
 pub const HEADERS: usize = 2;
 const HEADER_MAGIC: [u8; 8] = *b"AtomJrnH";
 const HEADER_LEN: usize = 64;
 
-/// Whose journal it is, and of which sessions. Two blocks hold headers and are written in turn, so that a
-/// torn write leaves the one before.
+/// The journal's header: its pair and its sessions. Two blocks hold headers and are written in
+/// turn, so that a torn write leaves the previous header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The pair.
     pub uuid: [u8; 16],
-    /// The first session whose records are whole: none of them was written over.
+    /// The first session with complete records: none of them was overwritten.
     pub from: u64,
     /// The last session that may have written records.
     pub to: u64,
 }
 
 impl Header {
-    /// The header's block.
+    /// Returns the header's block.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK];
         bytes[..8].copy_from_slice(&HEADER_MAGIC);
@@ -69,7 +70,7 @@ impl Header {
         bytes
     }
 
-    /// `None`: no whole header.
+    /// Decodes a header, or returns `None` if it is not valid.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let mut bytes: [u8; HEADER_LEN] = block.get(..HEADER_LEN)?.try_into().ok()?;
         let sum = u32::from_le_bytes(bytes[SUM].try_into().ok()?);
@@ -84,15 +85,16 @@ impl Header {
         is_whole.then_some(header)
     }
 
-    /// The newer of the two headers at the beginning of a journal, and the block that holds it.
+    /// Returns the newer of the two headers at the beginning of a journal, and the index of its
+    /// block.
     pub fn newest(journal: &[u8]) -> Option<(Header, usize)> {
         let blocks = journal.chunks(BLOCK).take(HEADERS).enumerate();
         let found = blocks.filter_map(|(n, block)| Some((Header::decode(block)?, n)));
         found.max_by_key(|(header, _)| (header.to, header.from))
     }
 
-    /// Whether blocks without a whole header are those of a journal all the same: zeroes, or a header of which
-    /// a loss of power has left a part.
+    /// Returns `true` if blocks without a valid header may still be those of a journal: zeroes, or
+    /// a header that power loss has torn.
     pub fn may_be_torn(journal: &[u8]) -> bool {
         let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
         journal.chunks(BLOCK).take(HEADERS).all(|block| {
@@ -103,22 +105,23 @@ impl Header {
         })
     }
 
-    /// Whether the journal holds all records that this session of the pair has written.
+    /// Returns `true` if the journal holds all records that this session of the pair has written.
     pub fn vouches_for(&self, uuid: &[u8; 16], session: u64) -> bool {
         self.uuid == *uuid && (self.from..=self.to).contains(&session)
     }
 }
 
-/// What has become of a page since the last durable point, or of several in a row.
+/// The change of a page since the last durable point, or of several consecutive pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The first page.
     pub page: PageIndex,
-    /// How many pages, at least one.
+    /// The number of pages, at least one.
     pub count: u64,
-    /// Where the slices of each are valid now.
+    /// Where the slices of each page are valid now.
     pub valid: Validity,
-    /// The slices that the record holds: of one page, and none in a base.
+    /// The slices that the record holds. A change with slices is about one page; a full record has
+    /// none.
     pub slices: Slices,
 }
 
@@ -127,23 +130,26 @@ pub struct Change {
 pub struct Record {
     /// Counts the durable points of a session from 1.
     pub number: u64,
-    /// Both files were synced before it was written: no earlier record is needed, nor wanted, since it
-    /// could go over slices that this one vouches for.
+    /// `true` for a full record (base): both files were synced before it was written. No earlier
+    /// record is needed. None may be replayed, since it could overwrite slices that this record
+    /// relies on.
     pub is_base: bool,
     /// Logical length of the home file.
     pub len: u64,
     /// In ascending order of pages.
     pub changes: Vec<Change>,
-    /// What the slices hold, in the order of the changes, the lowest of a page first.
+    /// The bytes of the slices, in the order of the changes, the lowest slice of a page first.
     pub slices: Vec<u8>,
 }
 
-/// Bytes of a record with so many changes and slices, up to the end of its last block.
+/// Returns the bytes of a record with these numbers of changes and slices, up to the end of its
+/// last block.
 pub const fn record_len(changes: usize, slices: usize) -> u64 {
     (HEADER + changes * CHANGE + slices * SLICE).next_multiple_of(BLOCK) as u64
 }
 
-/// Appends the change of one page, which joins the last one if it is alike and in a row.
+/// Appends the change of one page. It joins the last change if that is equal and ends with the
+/// previous page.
 pub fn push_change(changes: &mut Vec<Change>, page: PageIndex, valid: Validity, slices: Slices) {
     if let Some(last) = changes.last_mut()
         && last.page.0 + last.count == page.0
@@ -158,7 +164,7 @@ pub fn push_change(changes: &mut Vec<Change>, page: PageIndex, valid: Validity, 
     changes.push(Change { page, count: 1, valid, slices });
 }
 
-/// A record whose slices lie elsewhere.
+/// A record without its slices, which lie in another buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// As in [`Record`].
@@ -172,9 +178,9 @@ pub struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// The record's bytes, in whole blocks, at an address that is a multiple of [`BLOCK`]: so they
-    /// can be written past the page cache. `append_slices` appends the slices to the buffer, whose
-    /// contents do not matter and which is there to be used again.
+    /// Returns the record's bytes, in whole blocks, at an address that is a multiple of [`BLOCK`],
+    /// so that they can be written past the page cache. `append_slices` appends the slices to the
+    /// buffer. The buffer's contents do not matter; it is passed in to be reused.
     pub fn encode<'b>(
         &self,
         seed: JournalSeed,
@@ -186,7 +192,7 @@ impl Head<'_> {
         let all = said.next_multiple_of(BLOCK);
         buffer.clear();
         buffer.reserve(all + BLOCK);
-        // It is not moved from here on: there is room for everything.
+        // The buffer does not move from here on: there is room for everything.
         let start = buffer.as_ptr().addr().wrapping_neg() % BLOCK;
         let bytes = buffer;
         bytes.resize(start, 0);
@@ -216,7 +222,7 @@ impl Head<'_> {
 }
 
 impl Record {
-    /// The bytes, in whole blocks.
+    /// Returns the bytes, in whole blocks.
     pub fn encode(&self, seed: JournalSeed) -> Vec<u8> {
         let Record { number, is_base, len, ref changes, ref slices } = *self;
         let head = Head { number, is_base, len, changes };
@@ -224,8 +230,8 @@ impl Record {
         head.encode(seed, slices.len(), &mut buffer, |to| to.extend_from_slice(slices)).to_vec()
     }
 
-    /// The record at the beginning of `bytes`, and its length in whole blocks. `None`: there is none,
-    /// or it is not whole.
+    /// Decodes the record at the beginning of `bytes`, and returns it with its length in whole
+    /// blocks. Returns `None` if there is no valid record.
     pub fn decode(seed: JournalSeed, bytes: &[u8]) -> Option<(Record, usize)> {
         let header = bytes.get(..HEADER)?;
         if header[..8] != MAGIC || header[48..].iter().any(|byte| *byte != 0) {
@@ -282,8 +288,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The newest records of a session that follow each other without a gap, from the last base on: what
-/// is replayed, in this order. `bytes` is the whole journal. Each comes with its place.
+/// Returns the newest records of a session that follow each other without a gap, from the last full
+/// record (base) on. These are replayed, in this order. `bytes` is the whole journal. Each record
+/// comes with its offset.
 pub fn newest_run(seed: JournalSeed, bytes: &[u8]) -> Vec<(u64, Record)> {
     let mut found: Vec<(u64, Record)> = Vec::new();
     let mut at = 0;

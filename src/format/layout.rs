@@ -1,4 +1,4 @@
-//! Where is it? Offsets in the reflection file.
+//! The layout of the reflection file: offsets and sizes.
 //!
 //! ```text
 //! 0        superblock A        4 KiB page, 512 bytes used
@@ -6,7 +6,7 @@
 //! 8 KiB    state words         logical length, high-water mark
 //!          floors              two, a cache line each
 //! 64 KiB   lanes               80 lanes of 4 KiB
-//! 2 MiB    log area            256 MiB, sparse: spilled log entries
+//! 2 MiB    log area            256 MiB, sparse: log records that overflow their lane
 //! 258 MiB  superchunk 0        for the first GiB of the home file:
 //!            + 0      slice words     2 MiB
 //!            + 2 MiB  durable words   2 MiB
@@ -16,56 +16,58 @@
 //!          superchunk 1 ...
 //! ```
 //!
-//! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB, so that
-//! reflection pages are 2 MiB-aligned with the home file's and huge pages can map both.
+//! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB. Reflection
+//! pages are thus 2 MiB-aligned with the home file's, and huge pages can map both.
 
 use crate::units::{
     LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
 };
 
-/// Version of the format that this crate writes, and the newest that it reads.
+/// The version of the format that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The two superblocks: each in a page of its own, so that no torn write reaches both.
 pub const SUPERBLOCKS: [u64; 2] = [0, PAGE as u64];
-/// Word: logical length of the home file in bytes.
+/// Offset of the word with the logical length of the home file in bytes.
 pub const LENGTH_WORD: u64 = 2 * PAGE as u64;
-/// Word: no word and no home byte at or past `max(length, high-water mark)` is other than zero.
+/// Offset of the high-water mark. No word and no home byte at or past `max(length, high-water
+/// mark)` is other than zero.
 pub const HIGH_WATER_WORD: u64 = LENGTH_WORD + 8;
 /// The two places of the journal's floor, in the page of the state words. Written alternately.
 pub const FLOORS: [u64; 2] = [LENGTH_WORD + 64, LENGTH_WORD + 128];
 
-/// First lane.
+/// Offset of the first lane.
 pub const LANES: u64 = 64 << 10;
 /// Bytes in a lane.
 pub const LANE: usize = 4096;
-/// Lanes that belong to one thread at a time and keep the entries that vouch for its flips.
+/// Lanes that belong to one thread at a time and keep the records of its logged flips.
 pub const PRIVATE_LANES: usize = 64;
 /// Lanes lent for one operation to threads that found no private lane; their rings are empty.
 pub const SHARED_LANES: usize = 16;
-/// All lanes.
+/// The number of all lanes.
 pub const LANE_COUNT: usize = PRIVATE_LANES + SHARED_LANES;
 
-/// Bytes of an entry that vouches for a flip: one cache line.
+/// Bytes of a flip record: one cache line.
 pub const VOUCH: usize = 64;
-/// Such entries of a lane, at its beginning, used in turn.
+/// The number of flip records of a lane, at its beginning, used in turn.
 pub const RING: usize = 32;
-/// Entries of a ring whose words are made durable together: their places are used again later than that, and a
-/// crash leaves little more than so many to recover. Measured: `docs/decisions/batches-of-eight.md`.
+/// The number of flip records of a ring that become unneeded together, when their words are made
+/// durable. Their places are reused later than that, and a crash leaves little more than this
+/// number to recover. Measured: `docs/decisions/batches-of-eight.md`.
 pub const BATCH: usize = RING / 4;
-/// The undo (or spill) entry's place in its lane.
+/// The place of the undo record in its lane.
 pub const UNDO_ENTRY: usize = RING * VOUCH;
-/// Bytes of the undo entry.
+/// Bytes of the undo record's place.
 pub const UNDO_ENTRY_LEN: usize = LANE - UNDO_ENTRY;
 
-/// Area for log entries that do not fit their lane.
+/// Offset of the area for log records that do not fit their lane.
 pub const LOG_AREA: u64 = 2 << 20;
 /// Bytes in the log area.
 pub const LOG_AREA_LEN: u64 = 256 << 20;
 /// Bytes in an extent, the unit in which the log area is lent.
 pub const LOG_EXTENT: u64 = 1 << 20;
 
-/// First superchunk.
+/// Offset of the first superchunk.
 pub const SUPERCHUNKS: u64 = LOG_AREA + LOG_AREA_LEN;
 /// Bytes before a superchunk's reflection pages.
 pub const SUPERCHUNK_META: u64 = 8 << 20;
@@ -77,7 +79,8 @@ const REGION_WORDS: u64 = 6 << 20;
 /// Bytes of region words in a superchunk.
 pub const REGION_WORDS_LEN: u64 = (REGIONS_PER_SUPERCHUNK * 8) as u64;
 
-/// Longest home file: what one spilled undo entry can still move in one operation.
+/// Maximal length of a home file. One operation may move all of it, and its undo record must fit
+/// the log area.
 pub const MAX_LEN: u64 = 2 << 40;
 
 const HUGE: u64 = 2 << 20;
@@ -92,57 +95,58 @@ const _: () = {
     assert!(MAX_LEN / PAGE as u64 <= u32::MAX as u64, "a page index fits an entry");
 };
 
-/// Where the superchunk `n` begins.
+/// Returns the offset of superchunk `n`.
 pub const fn superchunk(n: usize) -> u64 {
     SUPERCHUNKS + n as u64 * SUPERCHUNK_LEN
 }
 
-/// Where the slice word of `page` is.
+/// Returns the offset of the slice word of `page`.
 pub const fn slice_word(page: PageIndex) -> u64 {
     let pages = (SUPERCHUNK / PAGE) as u64;
     superchunk((page.0 / pages) as usize) + SLICE_WORDS + page.0 % pages * 8
 }
 
-/// Where the durable word of `page` is: which of its slices are in the reflection file at the last
-/// durable point.
+/// Returns the offset of the durable word of `page`: it says which of the page's slices are in the
+/// reflection file at the last durable point.
 pub const fn durable_word(page: PageIndex) -> u64 {
     slice_word(page) - SLICE_WORDS + DURABLE_WORDS
 }
 
-/// Where the region words of superchunk `n` begin.
+/// Returns the offset of the region words of superchunk `n`.
 pub const fn region_words(n: usize) -> u64 {
     superchunk(n) + REGION_WORDS
 }
 
-/// Where the region word of `region` is.
+/// Returns the offset of the region word of `region`.
 pub const fn region_word(region: RegionIndex) -> u64 {
     region_words(region.superchunk()) + region.in_superchunk() as u64 * 8
 }
 
-/// Where the reflection slot of the home byte at `offset` is. Of an offset beyond the end of any file it is anything, but
-/// at the same place of a page: who asks for a line ahead has not looked yet.
+/// Returns the offset of the reflection slot of the home byte at `offset`. For an offset beyond the
+/// end of any file the result is arbitrary, but at that place of a page: prefetches come before the
+/// check.
 pub const fn reflection(offset: u64) -> u64 {
-    // Of each superchunk what is known of it lies before its reflection pages.
+    // Each superchunk's metadata lie before its reflection pages.
     let before = superchunk(0) + SUPERCHUNK_META + offset / SUPERCHUNK as u64 * SUPERCHUNK_META;
     before.wrapping_add(offset)
 }
 
-/// Where `lane` begins.
+/// Returns the offset of `lane`.
 pub const fn lane(lane: LaneIndex) -> u64 {
     LANES + lane.0 as u64 * LANE as u64
 }
 
-/// Where the entry in `place` of the ring of `lane` is.
+/// Returns the offset of the flip record in `place` of the ring of `lane`.
 pub const fn vouch(of: LaneIndex, place: usize) -> u64 {
     lane(of) + (place * VOUCH) as u64
 }
 
-/// Where the undo entry of `lane` is.
+/// Returns the offset of the undo record of `lane`.
 pub const fn undo_entry(of: LaneIndex) -> u64 {
     lane(of) + UNDO_ENTRY as u64
 }
 
-/// Length of the reflection file of a home file of `home_len` bytes.
+/// Returns the length of the reflection file of a home file of `home_len` bytes.
 pub const fn reflection_len(home_len: u64) -> u64 {
     if home_len == 0 {
         return SUPERCHUNKS;

@@ -1,9 +1,9 @@
-//! What does the superblock say? Magic, version, geometry, identity of the home file, state.
+//! The superblock: magic, version, geometry, identity of the home file, state.
 //!
-//! Two copies are kept and written alternately: a torn write leaves the other one. The copy with
-//! the valid checksum and the higher session number counts. The session number also seeds the
-//! checksum of every log entry, so that an entry of an earlier session can never be taken for one
-//! of this session.
+//! Two copies are kept and written alternately: a torn write leaves the other one. Of the copies
+//! with a valid checksum, the one with the higher session number counts. The session number also
+//! seeds the checksum of every log record. So a record of an earlier session can never be taken for
+//! one of this session.
 
 use super::layout;
 use crate::mutant::planted;
@@ -12,12 +12,12 @@ use crate::units::{PAGE, PAGES_PER_REGION, SLICE, SUPERCHUNK};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// First bytes of every reflection file.
+/// The first bytes of every reflection file.
 pub const MAGIC: [u8; 8] = *b"AtomMmap";
-/// Bytes of a superblock: one sector, the least that a disk writes whole.
+/// Bytes of a superblock: one sector, the smallest unit that a disk writes as a whole.
 pub const SUPERBLOCK_LEN: usize = 512;
-/// Session numbers end before this. No pair is opened so often: a number from here on is damage. Far
-/// from the end of what a `u64` holds, so that a number that is believed can be counted on from.
+/// The bound of session numbers. No pair is opened this often, so a number from here on is damage.
+/// Far below the maximum of a `u64`, so that counting on from any accepted number cannot overflow.
 pub const SESSIONS: u64 = 1 << 63;
 
 const STATE_IN_USE: u32 = 1;
@@ -90,40 +90,40 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, checksum) == SUPERBLOCK_LEN - 4);
 };
 
-/// A moment as the file system tells it: seconds and nanoseconds since 1970.
+/// A time of the file system: seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moment {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// The nanoseconds.
     pub nanos: u32,
 }
 
-/// What does not change about a file while it lives.
+/// The identity of a file, which does not change while the file exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Device number: the same only until the machine restarts.
+    /// Device number: valid only until the machine restarts.
     pub device: u64,
     /// Inode number: reused after the file is removed.
     pub inode: u64,
-    /// Birth time, where the file system has one: tells a reused inode number apart.
+    /// Birth time, if the file system has one: tells a reused inode number apart.
     pub born: Option<Moment>,
 }
 
-/// Beside the boot's identity, what a page cache is known by. 0: unknown, of each.
+/// The identity of a page cache, apart from the boot's identity. Each 0 is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cache {
     /// The mounted file systems of the pair's files.
     pub volume: u64,
     /// Nanoseconds since the machine was started.
     pub uptime: u64,
-    /// When it was started, by its clock: nanoseconds since 1970.
+    /// The start of the machine by its clock, in nanoseconds since 1970.
     pub started: i64,
-    /// When the folder of devices was made: nanoseconds since 1970.
+    /// When the folder of devices was made, in nanoseconds since 1970.
     pub devices_born: u64,
 }
 
-/// What the home file looked like when it was closed; any change since is somebody else's.
+/// The home file's state at its close. Any change since then was made by another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClosedAs {
     /// Length in bytes.
@@ -132,32 +132,32 @@ pub struct ClosedAs {
     pub mtime: Moment,
     /// Time of the last change of its inode.
     pub ctime: Moment,
-    /// A sum over a part of its bytes: `engine::sample` says which.
+    /// A checksum over a part of its bytes: `engine::sample` says which.
     pub sum: Option<u32>,
 }
 
-/// Whether somebody had the pair open when this superblock was written.
+/// The state of the pair when this superblock was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Open, or died while open.
+    /// Open, or the process died while the pair was open.
     InUse,
     /// Closed by `CloseMode::Fast`.
     Clean(ClosedAs),
-    /// Closed by `CloseMode::Spatial`, which was about to remove the file: the home file is
-    /// complete, and this one says nothing any more.
+    /// Closed by `CloseMode::Spatial`, which was about to remove the reflection file. The home file
+    /// is complete, and the reflection file means nothing any more.
     Emptied,
 }
 
-/// How the durable words and the journal of a session are to be read.
+/// How recovery reads the durable words and the journal of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurablePoints {
-    /// There are none: working words are all there is.
+    /// There are none: only working words count.
     None,
-    /// The pair was being made: nothing was stored yet.
+    /// The pair was being created: nothing was stored yet.
     NotYet,
-    /// Believed after a restart of the machine only.
+    /// Used only after a restart of the machine.
     AfterRestart(DurableBase),
-    /// Believed after every end that was no closing: what was not synced is taken back.
+    /// Used after every end without a close: what was not synced is taken back.
     AfterDeath(DurableBase),
 }
 
@@ -174,7 +174,7 @@ const DURABLE_AFTER_RESTART: u32 = 1;
 const DURABLE_AFTER_DEATH: u32 = 2;
 
 impl DurablePoints {
-    /// The same, of a file of another length.
+    /// Returns the durable points with another length of the file.
     pub fn with_len(self, len: u64) -> Self {
         match self {
             DurablePoints::AfterRestart(_) => DurablePoints::AfterRestart(DurableBase { len }),
@@ -183,7 +183,7 @@ impl DurablePoints {
         }
     }
 
-    /// The durable point with which the session began.
+    /// Returns the durable point with which the session began.
     pub fn base(self) -> Option<DurableBase> {
         match self {
             DurablePoints::None | DurablePoints::NotYet => None,
@@ -192,47 +192,48 @@ impl DurablePoints {
     }
 }
 
-/// A superblock whose checksum, version and geometry were found to be right.
+/// A superblock with a valid checksum, version and geometry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// Number of times that the pair was opened or closed; the higher copy counts.
+    /// The number of times that the pair was opened or closed; the higher copy counts.
     pub session: u64,
     /// Open or closed.
     pub state: State,
-    /// Names the pair; the same bytes are in the home file's extended attribute.
+    /// Identifies the pair; the home file's extended attribute has these bytes, too.
     pub uuid: [u8; 16],
     /// The home file.
     pub identity: Identity,
-    /// The file that holds the superblock: a copy of it is another file. Inode 0: unknown.
+    /// The file that holds the superblock: a copy of that file has another identity. Inode 0 is
+    /// unknown.
     pub own: Identity,
     /// The boot of the machine in which `state` was written.
     pub boot_id: [u8; 16],
-    /// The rest of what the page cache is known by that holds the pair's stores.
+    /// The rest of the identity of the page cache that holds the pair's stores.
     pub cache: Cache,
-    /// File name of the home file, for messages and for finding an orphan. Cut at 255 bytes.
+    /// File name of the home file, for messages and for finding an orphan. Truncated to 255 bytes.
     pub name: Vec<u8>,
-    /// What is to be believed after what end.
+    /// Which durable points count after which end.
     pub durable: DurablePoints,
-    /// Whether the mark was on the home file, durably, before this was written.
+    /// `true` if the mark was durable on the home file before this superblock was written.
     pub is_marked: bool,
 }
 
-/// What the bytes of one copy turned out to be.
+/// The result of decoding one copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "two are made at an opening, and none is kept")]
 pub enum Copy {
-    /// Right in every respect.
+    /// Valid in every respect.
     Valid(Superblock),
-    /// Ours, by a newer version of this crate.
+    /// Written by a newer version of this crate.
     Newer(u32),
     /// Ours by its magic, but the checksum or a field is wrong.
     Corrupt,
-    /// Nothing of ours.
+    /// Not a superblock of this crate.
     Foreign,
 }
 
 impl Superblock {
-    /// The 512 bytes of this superblock.
+    /// Returns the 512 bytes of this superblock.
     pub fn encode(&self) -> [u8; SUPERBLOCK_LEN] {
         let (state, closed) = match self.state {
             State::InUse => (STATE_IN_USE, ClosedAs::default()),
@@ -301,7 +302,7 @@ impl Superblock {
         bytes
     }
 
-    /// Judges one copy. Never panics, whatever the bytes.
+    /// Decodes one copy. Never panics, whatever the bytes.
     pub fn decode(bytes: &[u8; SUPERBLOCK_LEN]) -> Copy {
         let Ok(raw) = Raw::read_from_bytes(&bytes[..]) else {
             return Copy::Foreign;
@@ -309,7 +310,8 @@ impl Superblock {
         if raw.magic != MAGIC {
             return Copy::Foreign;
         }
-        // The version comes before the checksum: a newer format may keep its checksum elsewhere.
+        // The version comes before the checksum: a newer format may keep its checksum in another
+        // place.
         if raw.version.get() > layout::FORMAT_VERSION {
             return Copy::Newer(raw.version.get());
         }
@@ -378,10 +380,11 @@ impl Superblock {
         })
     }
 
-    /// The number of the session that begins after this one. `used` is the highest number that the journal
-    /// knows: where this superblock was restored from a backup, the numbers up to that were used before, and
-    /// records of theirs must not be taken for the new session's. Of the other parity than this one's
-    /// number: so the new superblock goes over the older copy.
+    /// Returns the number of the session that begins after this one. `used` is the highest number
+    /// that the journal knows. After a restore of this superblock from a backup, the numbers up to
+    /// `used` have been used before. Their records must not be taken for the new session's. The
+    /// result's parity differs from this session's, so that the new superblock overwrites the older
+    /// copy.
     pub fn next_session(&self, used: u64) -> u64 {
         let next = self.session + 1;
         match used {
@@ -390,7 +393,7 @@ impl Superblock {
         }
     }
 
-    /// Which of the two copies the superblock of this session goes to.
+    /// Returns the index of the copy to which the superblock of this session is written.
     pub fn copy_index(&self) -> usize {
         (self.session & 1) as usize
     }
@@ -400,7 +403,7 @@ fn moment(seconds: I64, nanos: U32) -> Moment {
     Moment { seconds: seconds.get(), nanos: nanos.get() }
 }
 
-/// What two copies say together.
+/// The result of judging two copies together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one is made at an opening, and none is kept")]
 pub enum Judged {
@@ -408,9 +411,9 @@ pub enum Judged {
     Valid(Superblock),
     /// At least one copy is of a newer version: nothing may be touched.
     Newer(u32),
-    /// Ours, and neither copy is whole.
+    /// Ours, and neither copy is valid.
     Corrupt,
-    /// Nothing of ours.
+    /// Not a reflection file of this crate.
     Foreign,
 }
 

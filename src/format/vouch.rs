@@ -1,12 +1,12 @@
-//! What does an entry say that vouches for a flip? One line of a lane's ring.
+//! Flip records: one line of a lane's ring, the log record of a logged flip.
 //!
-//! A flip with one drain copies the new slices to their free slots and drains them together with such an
-//! entry. The slice word follows through the cache, and until it is durable the entry vouches for it:
-//! recovery sets the bits that it names, if the slots hold what the checksum says. Rules:
+//! A logged flip copies the new slices to their free slots and drains them together with a flip
+//! record. The slice word follows through the cache. Until the word is durable the record covers
+//! it: recovery sets the bits that the record names, if the slots match the checksum. Rules:
 //! `docs/model/vouched_flips.py`.
 //!
 //! ```text
-//!   0   header   sequence (40 bits) | kind (8): 1 it vouches, 2 it is void | session, its last 16 bits
+//!   0   header   sequence (40 bits) | kind (8): 1 active, 2 invalidated | session (last 16 bits)
 //!   8   checksum (32) | page (32)
 //!   16  slices   one bit a slice of the page: those that moved
 //!   24  sides    one bit a slice: the slot that holds it from then on, 1 = reflection slot
@@ -14,12 +14,13 @@
 //!   40  zero
 //! ```
 //!
-//! The checksum covers the line, but for itself and the kind. So an entry that became void by one 8-byte
-//! store still says which page it was about: it voids the lane's older entries about the same page, and
-//! no others, whose words may not be durable yet.
+//! The checksum covers the line without itself and the kind. So a record that was invalidated by
+//! one 8-byte store still names its page. It also invalidates the lane's older records about that
+//! page, and no others: their words may not be durable yet.
 //!
-//! The lines of older sessions stay where they are. The header says of which session it is, because an older
-//! one with the same number that is void would make a void entry of the rest of a torn new one.
+//! Records of older sessions stay in their places, so the header names the session. Suppose that an
+//! older record in the place is invalidated and has the number of a new, torn one. Without the
+//! session, the old header would turn the rest of the torn record into an invalidated record.
 
 use super::entry::{Seed, Sequence};
 use super::layout::{MAX_LEN, VOUCH};
@@ -33,23 +34,23 @@ const KIND: u32 = 16;
 const KIND_MASK: u64 = 0xFF << KIND;
 const SEQUENCE: u32 = 24;
 const TAG_MASK: u64 = 0xFFFF;
-/// Where what it says ends. The rest is zero.
+/// Where the contents end. The rest is zero.
 const END: usize = 36;
 /// Bytes that the checksum covers: whole words.
 const SAID: usize = 40;
 
-/// What makes the lines of a lane's ring different from those of other lanes, sessions and pairs. Their
-/// numbers tell the ring's places apart.
+/// The seed that tells the records of a lane's ring apart from those of other lanes, sessions and
+/// pairs. The places of a ring are told apart by the records' numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct RingSeed {
-    /// What their checksums differ by from those that begin with nothing: the latter are the faster ones.
+    /// The difference from checksums without a seed, which are faster to compute.
     difference: u32,
     tag: u16,
     crc: Option<Crc>,
 }
 
 impl Seed {
-    /// The seed of the ring of `lane`.
+    /// Returns the seed of the ring of `lane`.
     pub fn ring(self, lane: LaneIndex) -> RingSeed {
         RingSeed {
             difference: self.place(lane, 0).difference::<SAID>(),
@@ -60,20 +61,21 @@ impl Seed {
 }
 
 impl RingSeed {
-    /// The checksum of what a line says.
+    /// Returns the checksum of a line's contents.
     #[inline(always)]
     fn sum(self, said: [u64; SAID / 8]) -> u32 {
         sum::of_words(self.crc, said) ^ self.difference
     }
 
-    /// The checksum of the slices that an entry is about: [`sum_of`], by the instruction where there is one.
+    /// Returns the checksum of the slices of a record: [`sum_of`], by the instruction if there is
+    /// one.
     #[inline(always)]
     pub fn sum_of(self, slices: &[u8]) -> u32 {
         sum::of_few(self.crc, slices)
     }
 }
 
-/// A flip of slices of one page.
+/// A flip record: a flip of slices of one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vouch {
     /// Its number in the lane.
@@ -82,51 +84,54 @@ pub struct Vouch {
     pub page: PageIndex,
     /// The slices that moved.
     pub slices: u64,
-    /// Where each of them is from then on. Zero for others.
+    /// The side of each of them after the flip. Zero for other slices.
     pub sides: u64,
     /// The checksum of their bytes, see [`sum_of`].
     pub sum: u32,
 }
 
-/// What the bytes at an entry's place turned out to be.
+/// The result of decoding a flip record's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VouchFound {
-    /// No entry.
+    /// No record.
     Empty,
-    /// Not an entry of this session that was written whole.
+    /// Not a complete record of this session.
     Torn,
-    /// It vouches for nothing any more, and nothing older of the lane does so for this page.
+    /// An invalidated record. It covers nothing any more, and no older record of the lane about
+    /// this page does.
     Void(Sequence, PageIndex),
-    /// An entry. Whether its slots hold what it says is for the reader to see.
+    /// A record. The caller has to check that its slots match the checksum.
     Valid(Vouch),
 }
 
-/// The header of an entry with this number: what a compare-and-swap that makes it void expects to find.
+/// Returns the header of the active record with this number, which the compare-and-swap that
+/// invalidates the record expects.
 #[inline]
 pub fn header(seed: RingSeed, sequence: Sequence) -> u64 {
     number(seed, sequence) | VOUCHES
 }
 
-/// The same, once it is void.
+/// Returns the header of the invalidated record with this number.
 pub fn voided(seed: RingSeed, sequence: Sequence) -> u64 {
     number(seed, sequence) | VOID
 }
 
-/// A header without its kind.
+/// Returns a header without its kind.
 #[inline]
 fn number(seed: RingSeed, sequence: Sequence) -> u64 {
     sequence.bits() << SEQUENCE | u64::from(seed.tag)
 }
 
-/// The checksum of the slices that an entry is about.
+/// Returns the checksum of the slices of a record.
 #[inline]
 pub fn sum_of(slices: &[u8]) -> u32 {
     sum::crc32c(slices)
 }
 
 impl Vouch {
-    /// The line, as words that are stored least significant byte first. (Not as bytes: who put a line together in
-    /// memory would load it in larger pieces than it was stored in, and wait for that.)
+    /// Returns the line as words, each stored least significant byte first. A line that was
+    /// assembled as bytes in memory would be loaded by wider accesses than it was stored by, and
+    /// each load would wait.
     #[inline(always)]
     pub fn words(&self, seed: RingSeed) -> [u64; VOUCH / 8] {
         debug_assert!(self.slices != 0 && self.sides & !self.slices == 0);
@@ -137,7 +142,7 @@ impl Vouch {
         [number | VOUCHES, page, self.slices, self.sides, sum, 0, 0, 0]
     }
 
-    /// The line.
+    /// Returns the line's bytes.
     #[cfg(any(test, feature = "recorder"))]
     pub fn encode(&self, seed: RingSeed) -> [u8; VOUCH] {
         let mut bytes = [0; VOUCH];
@@ -145,7 +150,7 @@ impl Vouch {
         bytes
     }
 
-    /// Judges the bytes at `place` of a ring. Never panics, whatever the bytes.
+    /// Decodes the bytes at `place` of a ring. Never panics, whatever the bytes.
     pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; VOUCH]) -> VouchFound {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -167,7 +172,7 @@ impl Vouch {
         }
         let sequence = Sequence::from_bits(header >> SEQUENCE);
         if sequence.place() != place && !planted!(PlaceNotChecked) {
-            // Copied from elsewhere.
+            // Copied from another place.
             return VouchFound::Torn;
         }
         match kind {
@@ -181,7 +186,7 @@ impl Vouch {
     }
 }
 
-/// Of a line, but for the checksum and the kind.
+/// Returns the checksum of a line, without the checksum and the kind.
 #[inline]
 fn checksum(seed: RingSeed, bytes: &[u8; VOUCH]) -> u32 {
     let mut said = [0; SAID / 8];
@@ -231,8 +236,8 @@ mod tests {
         assert_eq!(found, VouchFound::Void(vouch().sequence, vouch().page));
     }
 
-    /// `lab images` found it after eight operations: the header of the session before was left in its place,
-    /// void, and with what had arrived of the new line it voided the entry before.
+    /// The header of the previous session stays in its place, invalidated. Together with the
+    /// arrived part of a new line it would invalidate the record before.
     #[test]
     fn the_header_of_another_session_voids_nothing() {
         for session in [2, 4, 3 + (1 << 15)] {
@@ -261,7 +266,7 @@ mod tests {
             Vouch { page: PageIndex(u64::from(u32::MAX)), ..vouch() },
             Vouch { slices: 0, sides: 0, ..vouch() },
         ] {
-            // Past the check that the engine makes when it is debugged.
+            // Bypasses the check that debug builds of the engine make.
             let mut bytes = Vouch { slices: 1, sides: 0, ..wrong }.encode(seed());
             bytes[16..24].copy_from_slice(&wrong.slices.to_le_bytes());
             bytes[24..32].copy_from_slice(&wrong.sides.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Every execution of small programs over the lock words, and what must fail where a step is missing.
+//! Loom models of the lock words: every execution of small programs, and the failures that appear
+//! where a step is missing.
 
 use super::*;
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
@@ -6,7 +7,7 @@ use crate::primitive::ordered::Missing;
 use ::loom::thread;
 use std::sync::Arc;
 
-/// A region of two pages, and two words of bytes in each.
+/// A region of two pages, with two words of bytes in each.
 struct Region {
     word: LockWord,
     pages: [LockWord; 2],
@@ -38,13 +39,13 @@ impl Region {
         [0, 1].map(|n| self.bytes[page][n].load(Ordering::Relaxed))
     }
 
-    /// Adds one in two steps: two that are here at once lose one.
+    /// Adds one in two steps: two threads that run this at the same time lose one.
     fn count(&self, page: usize) {
         let word = &self.bytes[page][0];
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// One attempt of an optimistic reader of one page.
+    /// Makes one attempt of an optimistic read of one page.
     fn read(&self, page: usize) -> Option<[u64; 2]> {
         let look = Look::begin(&self.word, &self.pages[page])?;
         let read = self.get(page);
@@ -58,7 +59,7 @@ impl Region {
         })
     }
 
-    /// One attempt of an optimistic reader of both pages.
+    /// Makes one attempt of an optimistic read of both pages.
     fn read_both(&self) -> Option<[u64; 2]> {
         let before = self.version_sum()?;
         let read = [self.get(0)[0], self.get(1)[1]];
@@ -77,7 +78,7 @@ enum LeftOut {
     SecondLook,
 }
 
-/// A writer of a page beside a reader of it.
+/// Runs a writer of a page and a concurrent reader of it.
 fn torn_page(left_out: LeftOut) {
     let r = Region::new();
     let writer = thread::spawn({
@@ -106,10 +107,11 @@ fn a_reader_of_a_page_sees_no_half_of_a_write() {
     is_found("page version, one look", Preemptions(3), || torn_page(LeftOut::SecondLook));
 }
 
-/// A writer of a page that is closed with the step that takes it, beside a reader of it.
+/// Runs a writer that closes a page with the step that locks it, and a concurrent reader of the
+/// page.
 fn torn_page_closed_at_once() {
     let r = Region::new();
-    // Somebody has announced pages before.
+    // The intention is set by an earlier page lock.
     drop(r.lock_page(0));
     let writer = thread::spawn({
         let r = Arc::clone(&r);
@@ -130,13 +132,13 @@ fn torn_page_closed_at_once() {
 #[test]
 fn a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write() {
     holds("closed at once", Preemptions(3), torn_page_closed_at_once);
-    // (The release fence is not missed: taking a lock is a full fence to this checker. With a page's word between them it
-    // is, see `who_reads_a_page_by_its_word`.)
+    // The release fence is not missed here: to this checker, taking a lock is a full fence.
+    // `who_reads_a_page_by_its_word`, with a page's word between the two threads, does need it.
     let kinds = [Missing::Release, Missing::Acquire, Missing::AcquireFence];
     needs("closed at once", &kinds, Preemptions(3), torn_page_closed_at_once);
 }
 
-/// A writer of a region beside a reader of both its pages, who also meets a writer of a page.
+/// Runs a writer of a region and a concurrent reader of both its pages.
 fn torn_region(sum: bool) {
     let r = Region::new();
     let writer = thread::spawn({
@@ -162,7 +164,7 @@ fn a_reader_of_two_pages_sees_no_half_of_a_region_write() {
     is_found("version sum, not looked at", Preemptions(3), || torn_region(false));
 }
 
-/// A writer of a region beside a reader of one of its pages.
+/// Runs a writer of a region and a concurrent reader of one of its pages.
 fn torn_page_of_region() {
     let r = Region::new();
     let writer = thread::spawn({
@@ -185,12 +187,12 @@ fn a_reader_of_a_page_sees_no_half_of_a_write_to_its_region() {
     needs("region version", &ALL, Preemptions(3), torn_page_of_region);
 }
 
-/// Two writers that count in one page.
+/// Runs two writers that count in one page.
 fn counting(first: fn(&Region), second: fn(&Region)) {
     counting_in(Region::new(), first, second);
 }
 
-/// The same, where somebody has locked a page of the region before.
+/// Runs two writers that count in one page, where a page of the region was locked before.
 fn counting_where_announced(first: fn(&Region), second: fn(&Region)) {
     let r = Region::new();
     drop(r.lock_page(1));
@@ -212,7 +214,7 @@ fn count_by_page(r: &Region) {
     r.count(0);
 }
 
-/// One that gets it at once, or goes the usual way, as `one_store` does.
+/// Tries to lock the page exclusively, or locks it the usual way, as `one_store` does.
 fn count_by_page_closed_at_once(r: &Region) {
     match try_lock_page_closed(&r.word, &r.pages[0]) {
         Some(_held) => r.count(0),
@@ -280,8 +282,7 @@ fn writers_of_several_pages_and_of_their_region_exclude_each_other_and_end() {
     });
 }
 
-/// The first version of the locks took the pages of an operation one by one, and waited for the next
-/// with one in hand.
+/// Locks the pages of an operation one by one, and waits for the next page with one in hand.
 fn one_by_one(r: &Region) {
     let _first = r.lock_page(0);
     let _second = r.lock_page(1);
@@ -293,7 +294,7 @@ fn pages_taken_one_by_one_wait_for_the_region_for_ever() {
     is_found("pages one by one", Preemptions(3), || counting(one_by_one, count_by_region));
 }
 
-/// Three that lock: pages, the region, a page.
+/// Runs three threads that lock: pages, the region, a page.
 #[test]
 fn three_granularities_at_once_end() {
     holds("pages, region and page", Preemptions(1), || {
@@ -308,7 +309,7 @@ fn three_granularities_at_once_end() {
     });
 }
 
-/// Each of two threads writes a page and then reads the other's.
+/// Runs two threads, each of which writes a page and then reads the other's.
 fn write_and_look(look: fn()) {
     let r = Region::new();
     let go = move |r: &Region, mine: usize| {
@@ -329,7 +330,7 @@ fn write_and_look(look: fn()) {
     assert!(mine != Some([0, 0]) || theirs != Some([0, 0]), "neither saw the other");
 }
 
-/// Found while these models were written: unlocking is a plain store, and the next read overtook it.
+/// Unlocking is a plain store, which the thread's next read may overtake.
 #[test]
 fn of_two_that_write_and_then_look_one_sees_the_other() {
     let look = || {
@@ -342,8 +343,8 @@ fn of_two_that_write_and_then_look_one_sees_the_other() {
     is_found("own writes not waited for", Preemptions(3), || write_and_look(|| {}));
 }
 
-/// A transaction has read page 0 and writes page 1; a write to page 0 follows; a reader of both
-/// must not see the second without the first.
+/// A transaction has read page 0 and writes page 1. A write to page 0 follows. A reader of both
+/// pages must not see the second write without the first.
 fn commit_order(close_first: bool) {
     let r = Region::new();
     let transaction = thread::spawn({
@@ -364,7 +365,7 @@ fn commit_order(close_first: bool) {
             }
             held.close();
             r.set(1, 1);
-            // What it has read is what was before the write.
+            // It has read the value from before the write.
             Some(version.count() == 0)
         }
     });
@@ -379,7 +380,7 @@ fn commit_order(close_first: bool) {
     let read = r.read_both();
     writer.join().unwrap();
     if transaction.join().unwrap() == Some(true) {
-        // So it comes before the write.
+        // So the transaction comes before the write.
         assert_ne!(read, Some([1, 0]));
     }
 }

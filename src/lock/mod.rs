@@ -1,25 +1,28 @@
-//! Who may write, and did anything change while I read? Page and region locks with versions.
+//! Page and region locks with versions: a sequence lock in one word, in two granularities.
 //!
 //! Owns: the lock word and the two granularities (MGSP III-C2). Invariants:
-//! - a page's writer holds either the page's word or its region's word, never both;
-//! - whoever takes a word has a lane of the file meanwhile: so who has the only one may take a page's word by plain
-//!   stores, without a look at the region's ([`try_lock_page_alone`]);
-//! - words are taken in ascending order of place in the file, so no cycle of waiting exists;
+//! - a page's writer holds either the lock of the page or that of its region, never both;
+//! - a thread owns a lane of the file while it holds a lock. So the thread with the only lane may
+//!   lock a page by plain stores, without a look at the region's lock word
+//!   ([`try_lock_page_alone`]);
+//! - a thread takes its locks in ascending order of place in the file, so no cycle of waiting
+//!   exists;
 //! - the version only grows, and grows at least whenever something that a reader could see has
 //!   changed;
-//! - while a word is *closed*, readers wait. A word is closed for publishing and for stores in place,
-//!   so that most commits keep no reader waiting while they wait for their drains; transactions
-//!   that have read more than they write, logged data, and who puts pages together close theirs for longer;
-//! - what a thread has published is seen by everybody before the thread looks at anything else, if
-//!   it calls [`after_own_writes`] before it looks.
+//! - while a word is *closed* (locked exclusively), readers wait. A writer closes a word to publish
+//!   and to store in place, so that most commits wait for their drains without keeping readers
+//!   waiting. Three kinds of writers close their words for longer: transactions that have read more
+//!   than they write, logged data, and writers that defragment pages;
+//! - a thread that calls [`after_own_writes`] before it reads has made everything that it published
+//!   visible to all threads before that read.
 //!
 //! May import `primitive`, `thread` and `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
-//! small read (20 ns where a version check costs under 1), and an unlock that is an atomic
-//! read-modify-write waits on x86 for all outstanding stores, which after a vouched flip would
-//! be a second drain. Unlocking here is one plain store, and the wait for it is left to the thread's next
-//! read, if there is one: a next write needs nothing of the kind.
+//! small read, which takes 20 ns, where a version check takes less than 1 ns. And an unlock by an
+//! atomic read-modify-write waits on x86 for all outstanding stores. After a logged flip that wait
+//! would be a second drain. Unlocking here is one plain store. The wait for that store is left to
+//! the thread's next read, since a next write does not need it.
 
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicU64, Backoff, Ordering, fence, sleep};
@@ -27,92 +30,96 @@ use crate::thread;
 use smallvec::SmallVec;
 use std::time::Duration;
 
-/// Somebody writes under this word.
+/// A thread has locked this word in order to write.
 const HELD: u64 = 1;
-/// Readers wait: what the word protects is being changed right now.
+/// Exclusive: readers wait, because the lock holder is changing what the word protects.
 const CLOSED: u64 = 2;
-/// Region words only: page locks below may be held. Set by the first page locker, and cleaned
-/// lazily, by the next locker of the region: the lazily cleaned intention lock of MGSP.
+/// Region words only: page locks below may be held. Set by the first thread that locks a page, and
+/// cleared lazily by the next thread that locks the region: MGSP's lazily cleaned intention lock.
 const INTENT: u64 = 4;
-/// Whoever holds the word will not change what it protects.
+/// The lock holder will not change what the word protects.
 const STILL: u64 = 8;
 const VERSION: u64 = !(HELD | CLOSED | INTENT | STILL);
 const STEP: u64 = 16;
 
-/// Lock and version in one word. 2^60 versions: it does not wrap.
+/// Lock and version in one word. The version has 60 bits and does not wrap.
 #[derive(Debug, Default)]
 pub struct LockWord(AtomicU64);
 
-/// What a word said when a reader began.
+/// The version that a reader found in a word when it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Version(u64);
 
 impl Version {
-    /// A number that grows with the version, for sums over many words: as no version ever
-    /// shrinks, two equal sums mean that none has changed.
+    /// Returns a number that grows with the version, for sums over many words. No version ever
+    /// shrinks, so two equal sums mean that no version has changed.
     pub fn count(self) -> u64 {
         self.0
     }
 
-    /// How many there were before.
+    /// Returns the number of versions before this one.
     pub fn number(self) -> u64 {
         self.0 / STEP
     }
 }
 
 impl LockWord {
-    /// Free, version zero.
+    /// Creates an unlocked word with version zero.
     pub fn new() -> Self {
         LockWord(AtomicU64::new(0))
     }
 
-    /// The version to read under, or `None` while the word is closed.
+    /// Returns the version for an optimistic read, or `None` while the word is closed.
     #[inline]
     pub fn begin(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Acquire);
         (word & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Version(word & VERSION))
     }
 
-    /// Whether the word is open and still at `version`. The caller has put an acquire fence
-    /// between its reads and this call.
+    /// Returns `true` if the word is open and still at `version`. The caller has executed an
+    /// acquire fence between its reads and this call.
     #[inline]
     pub fn is_still(&self, version: Version) -> bool {
         let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
         self.0.load(Ordering::Relaxed) & (VERSION | closed) == version.0
     }
 
-    /// As [`is_still`](Self::is_still), for the holder of the word, who may have closed it.
+    /// Returns `true` if the word is still at `version`. For the lock holder, which may have closed
+    /// the word.
     pub fn is_still_for_holder(&self, version: Version) -> bool {
         self.0.load(Ordering::Relaxed) & VERSION == version.0
     }
 
-    /// Whether somebody holds this word, to write under it or to keep writers away.
+    /// Returns `true` if a thread holds this word, to write under it or to keep writers away.
     pub fn is_held(&self) -> bool {
         self.0.load(Ordering::SeqCst) & HELD != 0
     }
 
-    /// Returns `true` if a thread holds this word and will change nothing under it: as a durable point is made of it.
+    /// Returns `true` if a thread holds this word and will change nothing under it, as a durable
+    /// point does.
     #[inline]
     pub fn is_held_still(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (HELD | STILL) == HELD | STILL
     }
 
-    /// Whether somebody may write under this word. For who has put a sequentially consistent fence
-    /// before its look, as [`close_before_looking`] does.
+    /// Returns `true` if a thread may be writing under this word. The caller has executed a
+    /// sequentially consistent fence before this call, as [`close_before_looking`] does.
     pub fn is_written_after_fence(&self) -> bool {
         self.0.load(Ordering::Acquire) & (HELD | STILL) == HELD
     }
 
-    /// Makes readers wait. By the holder, before it changes what readers see.
+    /// Makes readers wait. The lock holder calls this before it changes what readers see.
     #[inline]
     fn close(&self) {
-        // Only the holder stores to a held word, so load and store need not be one step.
+        // Only the lock holder stores to a locked word, so load and store need not be one atomic
+        // step.
         self.0.store(self.0.load(Ordering::Relaxed) | CLOSED, Ordering::Relaxed);
-        // Orders the mark before the changes that follow: a reader that sees a change sees it.
+        // Orders the bit before the changes that follow: a reader that sees a change sees the bit,
+        // too.
         fence(Ordering::Release);
     }
 
-    /// Lets go: with a new version if the word was closed, unchanged otherwise.
+    /// Unlocks the word, with a new version if the word was closed, and unchanged otherwise.
     #[inline]
     fn release(&self) {
         let word = self.0.load(Ordering::Relaxed);
@@ -126,7 +133,7 @@ impl LockWord {
     }
 }
 
-/// What a page's word and its region's said when a reader of the page began.
+/// The lock words of a page and of its region, as a reader of the page found them when it began.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     region: u64,
@@ -134,15 +141,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// The words to read under, or `None` while one is closed. [`LockWord::begin`] of both.
+    /// Returns both words for an optimistic read, or `None` while one of them is closed:
+    /// [`LockWord::begin`] of both.
     #[inline]
     pub fn begin(region: &LockWord, page: &LockWord) -> Option<Look> {
         let (region, page) = (region.0.load(Ordering::Acquire), page.0.load(Ordering::Acquire));
         ((region | page) & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Look { region, page })
     }
 
-    /// Whether both words are open and still at their versions: [`LockWord::is_still`] of both. The caller
-    /// has put an acquire fence between its reads and this call.
+    /// Returns `true` if both words are open and still at their versions: [`LockWord::is_still`] of
+    /// both. The caller has executed an acquire fence between its reads and this call.
     #[inline]
     pub fn is_still(self, region: &LockWord, page: &LockWord) -> bool {
         let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
@@ -153,28 +161,28 @@ impl Look {
     }
 }
 
-/// The words that an operation holds: seldom more than a few.
+/// The locks that an operation holds, rarely more than a few.
 pub type AllHeld<'a> = SmallVec<[Held<'a>; 8]>;
 
-/// A page's or a region's word, held. Dropping it releases it.
+/// A guard for a locked page or region word. Dropping it unlocks the word.
 #[derive(Debug)]
 pub struct Held<'a>(&'a LockWord);
 
 impl Held<'_> {
-    /// Says that nothing will be changed under this word until it is dropped: writers wait, and
-    /// nobody else has to.
+    /// Promises that nothing will be changed under this word until the guard is dropped. Only
+    /// writers have to wait, and what a transaction has read stays valid.
     pub fn stays_as_it_is(&self) {
-        // Only the holder stores to a held word.
+        // Only the lock holder stores to a locked word.
         self.0.0.store(self.0.0.load(Ordering::Relaxed) | STILL, Ordering::Release);
     }
 
-    /// Makes readers wait until this is dropped, and gives the word a new version then.
+    /// Makes readers wait until the guard is dropped. The drop then gives the word a new version.
     #[inline]
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Whether readers wait.
+    /// Returns `true` if the word is closed, so that readers wait.
     pub fn is_closed(&self) -> bool {
         self.0.0.load(Ordering::Relaxed) & CLOSED != 0
     }
@@ -187,16 +195,19 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A page's word, held and closed from the first moment on. Dropping it releases it, with a new version.
+/// A guard for a page's word that was closed by the step that locked it. Dropping it unlocks the
+/// word with a new version.
 ///
-/// No other bits were set when it was taken, and only its holder stores to a held word: so it is let go by one sum.
+/// No other bits were set when the word was locked, and only its lock holder stores to it. So one
+/// addition unlocks it.
 #[derive(Debug)]
 pub struct HeldClosed<'a>(&'a LockWord);
 
 impl HeldClosed<'_> {
     const TAKEN: u64 = HELD | CLOSED;
 
-    /// Lets go of what was not changed: nobody has to read it again.
+    /// Unlocks the word without a new version, since nothing was changed: optimistic reads stay
+    /// valid.
     #[inline(always)]
     pub fn give_back_unchanged(self) {
         self.let_go(0);
@@ -220,16 +231,18 @@ impl Drop for HeldClosed<'_> {
     }
 }
 
-/// Waits, if this thread has published something since the last call, until everybody sees it. For
-/// who is about to read without taking a lock.
+/// Makes what this thread has published visible to all threads before its next read. Called before
+/// a read that takes no lock.
 ///
-/// An unlocking store may still be on its way when the next instructions load. Two threads that each
-/// wrote and then looked at what the other writes could both find nothing: each read would come
-/// before the other's write, in no order at all.
+/// An unlocking store may still be on its way when the next instructions load. Suppose that two
+/// threads each write and then read what the other thread writes. Without the fence both could read
+/// the old value: each read would come before the other thread's write, and no order of the four
+/// operations explains that.
 ///
-/// What is remembered is the thread's and not one file's: operations on two files have an order, too.
+/// The flag for unfenced stores belongs to the thread and not to a file, because operations on two
+/// files have an order, too.
 ///
-/// Whether it has.
+/// Returns `true` if the thread had published something since the last call.
 #[inline]
 pub fn after_own_writes() -> bool {
     let has_published = thread::take_published();
@@ -239,15 +252,15 @@ pub fn after_own_writes() -> bool {
     has_published
 }
 
-/// Closes all words that are held, before their holder looks at the versions of words that others
-/// hold: of two who close and then look at each other's words, one sees that the other has closed.
+/// Closes all words in `held`, before their lock holder validates words that other threads hold. If
+/// two threads close their words and then look at each other's, at least one sees the other's bit.
 pub fn close_before_looking(held: &[Held<'_>]) {
     held.iter().for_each(Held::close);
-    // Orders the closing, a plain store, before the looks.
+    // Orders the closing, a plain store, before the loads that validate.
     unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
 }
 
-/// Takes a page's word, under its region's.
+/// Locks a page. `region` is the word of the page's region.
 #[inline(always)]
 pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     match try_lock_page(region, page) {
@@ -256,23 +269,26 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     }
 }
 
-/// The same, if nobody else has it, for who will change nothing under it: at no moment is it held in a way that would
-/// make void what somebody has read. (As [`Held::stays_as_it_is`], in one step.)
+/// Locks a page if it is free, for a lock holder that will change nothing under it. The word
+/// carries `STILL` from the first moment on, as by [`Held::stays_as_it_is`]. So the lock never
+/// invalidates what a transaction has read.
 pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
     try_lock_page_as(region, page, HELD | STILL)
 }
 
-/// The same, if nobody else has it, and readers wait from the first moment on. For who changes what the word protects at once:
-/// fewer stores, and, where pages of the region were locked before, fewer looks.
+/// Locks a page exclusively if it is free, so that readers wait from the first moment on. For a
+/// lock holder that changes at once what the word protects. This takes fewer stores than locking
+/// and closing and, where pages of the region were locked before, fewer loads.
 ///
-/// What the holder changes is to come after a release fence, as behind [`Held::close`].
+/// The lock holder executes a release fence before its changes, as [`Held::close`] does.
 #[inline(always)]
 pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
     try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
 }
 
-/// The same by plain stores, if nobody has it, for who is `alone` until this one is let go: no other thread takes a lock of
-/// these, or looks at one to pin or to commit, meanwhile. So there is no region's word to be looked at.
+/// Locks a page exclusively by plain stores, if it is free. `_alone` proves that the thread is
+/// alone on the file until it unlocks the page. Meanwhile no other thread takes one of these locks,
+/// or looks at one to pin or to commit. So the region's word need not be checked.
 #[inline(always)]
 pub fn try_lock_page_alone<'a>(
     page: &'a LockWord,
@@ -283,7 +299,8 @@ pub fn try_lock_page_alone<'a>(
         return None;
     }
     let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
-    // Nobody looks at it now. Who does later has waited for the end of being alone, which releases.
+    // No other thread looks at the word now. A later one has waited for the end of this biased
+    // section first; that end is a release.
     page.0.store(seen | taken, Ordering::Relaxed);
     Some(HeldClosed(page))
 }
@@ -302,7 +319,7 @@ fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Optio
     None
 }
 
-/// Once pages are announced, if the region can be had.
+/// Sets the intention and tries again, if the region is free.
 #[cold]
 #[inline(never)]
 fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
@@ -323,7 +340,7 @@ fn try_lock_page_as<'a>(region: &LockWord, page: &'a LockWord, held: u64) -> Opt
     (is_announced(region) || planted!(RegionNotLookedAtAfterPage)).then_some(held)
 }
 
-// Out of the way, here and below: what waiting needs is not kept at hand where nobody waits.
+// Kept out of line, here and below, so that the fast path does not carry what waiting needs.
 #[cold]
 fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     let mut patience = Patience::new();
@@ -335,10 +352,10 @@ fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
     }
 }
 
-/// Takes the words of several pages of one region, ascending, and appends them to `held`: all of
-/// them or, for as long as somebody wants the whole region, none. Who held one page and waited for
-/// the next would keep the region's locker waiting, and the region's locker keeps everybody out:
-/// a deadlock.
+/// Locks several pages of one region, ascending, and appends them to `held`. While another thread
+/// wants the whole region, this holds none of them. Otherwise there would be a deadlock: a thread
+/// that held one page and waited for the next would keep the region's locker waiting. The region's
+/// locker in turn keeps every other thread out.
 pub fn lock_pages<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord> + Clone,
@@ -351,7 +368,8 @@ pub fn lock_pages<'a>(
     wait_for_pages(region, pages, held, before);
 }
 
-/// The same again and again. The words from the place `before` on in `held` are those that were got hold of.
+/// Retries [`lock_pages`] until it succeeds. The guards from index `before` on in `held` are those
+/// that the failed attempt obtained.
 #[cold]
 #[inline(never)]
 fn wait_for_pages<'a>(
@@ -385,7 +403,7 @@ fn try_hold_all<'a>(
     is_announced(region)
 }
 
-/// Takes a page's word once it is free. False: somebody wants the whole region.
+/// Locks a page once it is free. Returns `false` if another thread wants the whole region.
 #[cold]
 #[inline(never)]
 fn hold_while_announced(region: &LockWord, page: &LockWord) -> bool {
@@ -401,7 +419,8 @@ fn hold_while_announced(region: &LockWord, page: &LockWord) -> bool {
     }
 }
 
-/// Sets the intention on a region that nobody holds. False: somebody does, or was faster.
+/// Sets the intention on a free region. Returns `false` if the region is locked or another thread
+/// changed its word first.
 #[inline]
 fn announce(region: &LockWord) -> bool {
     let seen = region.0.load(Ordering::Acquire);
@@ -413,17 +432,17 @@ fn announce(region: &LockWord) -> bool {
                 .is_ok())
 }
 
-/// Whether nobody holds the region and the intention stands, after a page word was taken.
+/// Returns `true` if the region is free and its intention is set, after a page was locked.
 ///
-/// Sequentially consistent on both sides: either this load sees the region's holder, or the
-/// region's holder, which looks at the page words after it has marked its own, sees ours. The
-/// intention must still stand, or the next holder would not look.
+/// Sequentially consistent on both sides. The region's locker looks at the page words after it has
+/// marked its own word. So either this load sees the region's locker, or the region's locker sees
+/// our page lock. The intention must still be set, or the next locker of the region would not look.
 #[inline]
 fn is_announced(region: &LockWord) -> bool {
     region.0.load(Ordering::SeqCst) & (HELD | INTENT) == INTENT
 }
 
-/// Takes a region's word, and waits for the page locks below it.
+/// Locks a region, and waits for the page locks below it.
 #[inline]
 pub fn lock_region<'a, 'p>(
     region: &'a LockWord,
@@ -439,13 +458,13 @@ pub fn lock_region<'a, 'p>(
                 wait_until_free(page);
             }
         }
-        // What the page holders published must be seen from here on.
+        // From here on this thread must see what the holders of page locks published.
         fence(Ordering::Acquire);
     }
     Held(region)
 }
 
-/// Takes a region's word if nobody holds it, and says whether there was an intention.
+/// Locks a region if it is free, and returns whether the intention was set.
 #[inline]
 fn try_hold_region(region: &LockWord) -> Option<bool> {
     let seen = region.0.load(Ordering::Relaxed);
@@ -486,8 +505,9 @@ fn try_hold_as(page: &LockWord, held: u64) -> bool {
         && page.0.compare_exchange(seen, seen | held, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
-/// Waits a little longer each time: spins, yields, sleeps. No wake-up is needed, so that unlocking
-/// can be a plain store; the price is a tenth of a millisecond after a long wait.
+/// A backoff that waits a little longer each time: it spins, yields, then sleeps. No wake-up is
+/// needed, so unlocking can be a plain store. The price is up to 100 microseconds after a long
+/// wait.
 #[derive(Debug)]
 pub struct Patience {
     backoff: Backoff,
@@ -498,12 +518,12 @@ impl Patience {
     const FIRST_SLEEP: Duration = Duration::from_micros(20);
     const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 
-    /// Has not waited yet.
+    /// Creates a backoff that has not waited yet.
     pub fn new() -> Self {
         Patience { backoff: Backoff::new(), sleep: Self::FIRST_SLEEP }
     }
 
-    /// Waits.
+    /// Waits for the next step.
     pub fn wait(&mut self) {
         if !self.backoff.is_completed() {
             self.backoff.snooze();
@@ -560,8 +580,8 @@ mod tests {
         drop(lock_page(&r.word, &r.pages[1]));
     }
 
-    /// The first version took the pages of an operation one by one and waited for the next with one
-    /// in hand: it hung within seconds beside writers of the whole region.
+    /// An operation that locked its pages one by one, and waited for the next with one in hand,
+    /// would deadlock with writers of the whole region.
     #[test]
     fn several_page_locks_and_region_locks_do_not_wait_for_each_other_for_ever() {
         let r = region();
@@ -592,7 +612,7 @@ mod tests {
         let page = lock_page(&r.word, &r.pages[2]);
         std::thread::scope(|s| {
             let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
-            // It has the region, and waits for the page.
+            // The other thread has locked the region and waits for the page.
             while !r.word.is_held() {
                 std::thread::yield_now();
             }
@@ -601,8 +621,8 @@ mod tests {
         });
     }
 
-    /// The same once more, step by step: whoever has a page when somebody wants the region gives it
-    /// back while it waits for the next one.
+    /// Step by step: a thread that has locked a page gives it back when another thread wants the
+    /// region, while it waits for the next page.
     #[test]
     fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
         let r = region();

@@ -1,14 +1,14 @@
-//! How is storage reserved where the file system has no call for it?
+//! Allocation of storage by reads and writes, for file systems without a call for it.
 //!
-//! Owns: the way by reads and writes.
+//! Owns: that fallback.
 //!
 //! Invariants:
-//! - A block that reads as anything but zeros has storage and is left alone; one that reads as zeros may
-//!   be a hole, and zeros are written to it.
-//! - Hence nobody may store to the range meanwhile: a store between the read and the write would be
-//!   lost. Callers allocate a range before its first use, so nobody does.
-//! - After success every block of the range has storage, as far as a file system without `fallocate`
-//!   can promise that at all, and the file reaches at least to the end of the range.
+//! - A block that reads as anything but zeros has storage and is left alone. One that reads as
+//!   zeros may be a hole, and zeros are written to it.
+//! - Hence no thread may store to the range meanwhile: a store between the read and the write would
+//!   be lost. Callers allocate a range before its first use, which ensures this.
+//! - After success the file reaches at least to the end of the range. Every block of the range has
+//!   storage, as far as a file system without `fallocate` can promise that.
 //!
 //! May import: the calls of `os.rs`, and the planted bugs.
 
@@ -16,12 +16,12 @@ use super::{File, FileId, Platform};
 use crate::mutant::planted;
 use std::io;
 
-/// What is looked at on its own. No file system has smaller blocks: of a page with data some blocks may
-/// be holes.
+/// The unit that is checked for zeros. No file system has smaller blocks: in a page with data some
+/// blocks may be holes.
 const PIECE: usize = 512;
 const CHUNK: usize = 64 << 10;
 
-/// See the module's comment.
+/// Allocates the range by reads and writes, as the module's comment says.
 pub fn by_writing(
     platform: &Platform,
     file: &File,
@@ -35,12 +35,12 @@ pub fn by_writing(
     let size = if planted!(BlocksNotLookedAt) { 4096 } else { PIECE };
     let mut at = offset;
     while at < end {
-        // Chunks end at multiples of their size, so that pieces are aligned ones.
+        // Chunks end at multiples of their size, so that pieces are aligned.
         let stop = (at - at % CHUNK as u64).saturating_add(CHUNK as u64).min(end);
         let chunk = &mut buffer[..(stop - at) as usize];
         if at < file_len {
             platform.read_at(file, id, chunk, at)?;
-            // Zeros in a row go out in one write.
+            // Consecutive zeros are written by one call.
             let (mut zeros, mut from) = (0, 0);
             while from < chunk.len() {
                 let here = at + from as u64;
@@ -54,7 +54,7 @@ pub fn by_writing(
                     let row = &chunk[zeros..piece.start];
                     platform.write_at(file, id, row, at + zeros as u64)?;
                 }
-                // Of the file's last piece, which holds data, only what lies beyond its end.
+                // The file's last piece holds data: write only the bytes beyond the file's end.
                 zeros = piece.end;
                 if here + piece.len() as u64 > file_len {
                     zeros = piece.start + (file_len - here) as usize;

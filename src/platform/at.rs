@@ -1,7 +1,7 @@
-//! How is a name looked up in an open folder? One attempt at each call.
+//! Operations on names in an open folder. One attempt at each call.
 //!
-//! Owns: the calls on a [`Name`]. On Linux they go through the open folder, elsewhere by the path that
-//! the folder had. No call follows a link that lies at the name itself.
+//! Owns: the calls on a [`Name`]. On Linux they go through the open folder, on other systems by the
+//! folder's path. No call follows a link that lies at the name itself.
 //!
 //! May import: `name`, `stat`, libc, std.
 
@@ -25,7 +25,7 @@ mod by_folder {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     use std::path::Path;
 
-    /// Opens a folder for looking names up, which needs no permission to list it.
+    /// Opens a folder in order to look up names in it, which needs no permission to list it.
     pub fn open_folder(path: &Path) -> io::Result<Folder> {
         let path = std::fs::canonicalize(path)?;
         let mut how = OpenOptions::new();
@@ -33,18 +33,18 @@ mod by_folder {
         Ok(Folder::new(path, Some(open)))
     }
 
-    /// What kind of file system it is on.
+    /// Returns the kind of file system that the folder is on.
     pub fn file_system(folder: &Folder) -> io::Result<FileSystem> {
         let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         match linux::file_system(open)? {
-            // A descriptor that only names the folder is enough for no more than that.
+            // A descriptor that only names the folder is not enough to ask btrfs for more.
             FileSystem::Local("btrfs") => with_open(folder, |open| Some(linux::file_system(open)))
                 .unwrap_or(Ok(FileSystem::Local("btrfs"))),
             told => Ok(told),
         }
     }
 
-    /// Calls `ask` with the folder, open for more than looking names up where that is permitted.
+    /// Calls `ask` with the folder, opened for reading where that is permitted.
     pub fn with_open<T>(folder: &Folder, ask: impl FnOnce(&File) -> Option<T>) -> Option<T> {
         match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
             Ok(open) => ask(&open),
@@ -52,23 +52,25 @@ mod by_folder {
         }
     }
 
-    /// Whether the file, whose name is in the folder, belongs to another mount than the folder.
+    /// Returns `true` if the file, which has its name in the folder, belongs to another mount than
+    /// the folder.
     pub fn is_mounted_alone(folder: &Folder, file: &File) -> io::Result<bool> {
         let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         Ok(match (mount_of(open), mount_of(file)) {
             (Some(folder), Some(file)) => folder != file,
-            // Of an older kernel: by the devices, which tell most of them.
+            // An older kernel: compare the devices, which differ for most mounts.
             _ => open.metadata()?.dev() != file.metadata()?.dev(),
         })
     }
 
-    /// The mount that the file was opened by (Linux 5.8 and later).
+    /// Returns the mount by which the file was opened (Linux 5.8 and later).
     fn mount_of(file: &File) -> Option<u64> {
         /// STATX_MNT_ID of linux/stat.h.
         const MOUNT: u32 = 0x1000;
         let mut told = MaybeUninit::<libc::statx>::zeroed();
         let (fd, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
-        // SAFETY: the descriptor is open, the empty path is a C string, and the structure is writable.
+        // SAFETY: the descriptor is open, the empty path is a C string, and the structure is
+        // writable.
         let asked = unsafe { libc::statx(fd, c"".as_ptr(), flags, MOUNT, told.as_mut_ptr()) };
         // SAFETY: zeros are valid for its integers, and the call has filled in more of them.
         let told = unsafe { told.assume_init() };
@@ -97,7 +99,7 @@ mod by_folder {
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(opened) }))
     }
 
-    /// Opens for reading and writing.
+    /// Opens a file for reading and writing.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
         let create = match how {
             OpenHow { create_new: true, .. } => libc::O_CREAT | libc::O_EXCL,
@@ -107,14 +109,15 @@ mod by_folder {
         open_at(name.folder(), name.name(), libc::O_RDWR | create, how.mode)
     }
 
-    /// Opens for reading and writing past the page cache.
+    /// Opens a file for reading and writing past the page cache.
     pub fn open_past_cache(name: &Name) -> io::Result<File> {
         open_at(name.folder(), name.name(), libc::O_RDWR | libc::O_DIRECT, 0)
     }
 
-    /// What is at the name, which may be a link. `None`: nothing.
+    /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is
+    /// there.
     pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
-        // Of a descriptor that only names it: no device is touched, and no FIFO waited for.
+        // From a descriptor that only names it: this touches no device, and waits for no FIFO.
         let named = open_at(name.folder(), name.name(), libc::O_PATH, 0);
         stat::present(named.and_then(|file| stat::of_file(&file)))
     }
@@ -126,13 +129,13 @@ mod by_folder {
         checked(unsafe { libc::unlinkat(descriptor(name.folder()), file.as_ptr(), 0) }).map(drop)
     }
 
-    /// Renames, and fails with `AlreadyExists` if something is at the new name.
+    /// Renames a file, and fails with `AlreadyExists` if something is at the new name.
     pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
         let (old, new) = (c_string(from.name())?, c_string(to.name())?);
         let (source, target) = (descriptor(from.folder()), descriptor(to.folder()));
         let (from, to) = ((source, old.as_ptr()), (target, new.as_ptr()));
-        // SAFETY: both descriptors are open while they are borrowed, and both names are C strings; the call
-        // takes nothing else of ours.
+        // SAFETY: both descriptors are open while they are borrowed, and both names are C strings;
+        // the call takes nothing else of ours.
         let renamed = unsafe {
             libc::syscall(libc::SYS_renameat2, from.0, from.1, to.0, to.1, libc::RENAME_NOREPLACE)
         };
@@ -143,15 +146,15 @@ mod by_folder {
         if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) {
             return Err(error);
         }
-        // A file system or a filter that does not know the call: a second name, and then only that one.
-        // SAFETY: as above.
+        // A file system or a filter that does not know the call: add a second name, then remove the
+        // first. SAFETY: as above.
         checked(unsafe { libc::linkat(from.0, from.1, to.0, to.1, 0) })?;
         // SAFETY: as above.
         checked(unsafe { libc::unlinkat(from.0, from.1, 0) }).map(drop)
     }
 
-    /// Makes the folder's names durable. A folder that may not be read cannot be synced by itself: then
-    /// the file system of `file`, which lies in it, is synced as a whole.
+    /// Makes the folder's names durable. A folder without read permission cannot be synced alone.
+    /// Then the file system of `file`, which lies in the folder, is synced as a whole.
     pub fn sync(folder: &Folder, file: &File) -> io::Result<()> {
         match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
             Ok(open) => open.sync_all(),
@@ -173,7 +176,7 @@ mod by_path {
     use std::io;
     use std::path::Path;
 
-    /// Names are looked up by the folder's path.
+    /// Resolves a folder. Names are looked up by its path.
     pub fn open_folder(path: &Path) -> io::Result<Folder> {
         let path = std::fs::canonicalize(path)?;
         if std::fs::metadata(&path)?.is_dir() {
@@ -183,7 +186,7 @@ mod by_path {
         }
     }
 
-    /// Not told.
+    /// Returns `Unknown`: the system does not tell.
     pub fn file_system(_: &Folder) -> io::Result<FileSystem> {
         Ok(FileSystem::from_magic(0))
     }
@@ -193,7 +196,8 @@ mod by_path {
         ask(&File::open(folder.path()).ok()?)
     }
 
-    /// By the devices, where there are such.
+    /// Returns `true` if the devices of the folder and the file differ. `false` where there are no
+    /// devices.
     pub fn is_mounted_alone(folder: &Folder, file: &File) -> io::Result<bool> {
         #[cfg(unix)]
         {
@@ -207,7 +211,7 @@ mod by_path {
         }
     }
 
-    /// Opens for reading and writing.
+    /// Opens a file for reading and writing.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(how.create).create_new(how.create_new);
@@ -219,12 +223,13 @@ mod by_path {
         options.open(name.path())
     }
 
-    /// Not known how.
+    /// Fails: there is no portable way.
     pub fn open_past_cache(_: &Name) -> io::Result<File> {
         Err(io::ErrorKind::InvalidInput.into())
     }
 
-    /// What is at the name, which may be a link. `None`: nothing.
+    /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is
+    /// there.
     pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
         stat::of_path(name.path())
     }
@@ -234,8 +239,8 @@ mod by_path {
         std::fs::remove_file(name.path())
     }
 
-    /// Renames, and fails with `AlreadyExists` if something is at the new name. (Not as one step: another
-    /// process may come in between.)
+    /// Renames a file, and fails with `AlreadyExists` if something is at the new name. Not atomic:
+    /// another process may create the new name between the check and the rename.
     pub fn rename(from: &Name, to: &Name) -> io::Result<()> {
         if stat(to)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());

@@ -1,19 +1,21 @@
-//! How does one thread learn what another is doing, if that other one must not be slowed down?
+//! An asymmetric pair of fences: one thread learns what others do without slowing them down.
 //!
-//! Owns: an asymmetric pair of fences. Many threads run the light one often, one runs the heavy one
-//! seldom; together they order like two sequentially consistent fences. On Linux the light one is a
-//! fence for the compiler only, and the heavy one is the `membarrier` system call, which runs a
-//! full fence on every processor that runs a thread of this process. A filter that is set later
-//! (seccomp) may refuse the call then: the thread visits every processor instead. Elsewhere, and
-//! where the call is refused at first, both are full fences; so they are under a model checker
-//! (`--cfg loom`, `--cfg shuttle`), which knows no asymmetric ones.
+//! Owns: the two fences. Many threads run the light one often, one thread runs the heavy one
+//! rarely. Together they order like two sequentially consistent fences.
 //!
-//! Why it matters: a full fence (or any locked instruction, as in the pin of an epoch collector) ends
-//! the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with one and 80
-//! without (1 GiB on tmpfs, EPYC Zen 4).
+//! On Linux the light one is a fence for the compiler only. The heavy one is the `membarrier`
+//! system call, which runs a full fence on every processor that runs a thread of this process. If a
+//! filter (seccomp) that is set later refuses the call, the thread visits every processor instead.
+//! On other systems, and where the call is refused from the start, both are full fences. They are
+//! also full fences under a model checker (`--cfg loom`, `--cfg shuttle`), which knows no
+//! asymmetric ones.
 //!
-//! Invariant: which of the two kinds is in use is settled before the first light fence, by [`prepare`],
-//! and never changes.
+//! Why it matters: a full fence, or any locked instruction, as in the pin of an epoch collector,
+//! ends the overlap of independent cache misses. Random reads of 64 bytes took 240 ns with a fence
+//! and 80 ns without (1 GiB on tmpfs, EPYC Zen 4).
+//!
+//! Invariant: [`prepare`] chooses one of the two kinds before the first light fence, and the choice
+//! never changes.
 //!
 //! May import: libc, std, the fence of `primitive`, and the planted bugs.
 
@@ -21,17 +23,18 @@ use crate::mutant::planted;
 use crate::primitive::fence;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-/// Whether the system fences other threads on request.
+/// `true` if the system fences other threads on request.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
 
-/// Settles which kind is in use. Called before any handle exists; does its work once.
+/// Chooses the kind of fences. Called before any handle exists; does its work once.
 pub fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| ASYMMETRIC.store(register(), Ordering::Relaxed));
 }
 
-/// Run by the many: what comes before is seen by who runs the heavy fence after it, or what comes
-/// after sees what was stored before the heavy fence.
+/// The light fence, for the many threads. Either the thread that then runs the heavy fence sees
+/// this thread's earlier stores, or this thread's later loads see the stores before the heavy
+/// fence.
 #[inline]
 pub fn light() {
     if ASYMMETRIC.load(Ordering::Relaxed) {
@@ -41,13 +44,14 @@ pub fn light() {
     }
 }
 
-/// Whether the light fence is the one that is usual on this system: [`usual`] may stand for [`light`].
-/// Once [`prepare`] has settled it.
+/// Returns `true` if the light fence is the usual one of this system, so that [`usual`] may replace
+/// [`light`]. Called after [`prepare`].
 pub fn is_usual() -> bool {
     ASYMMETRIC.load(Ordering::Relaxed) == MAY_BE_ASYMMETRIC
 }
 
-/// As [`light`], without a look at which it is: for who has found that it [is the usual one](is_usual).
+/// The light fence without a check of its kind. The caller has checked that it [is the usual
+/// one](is_usual).
 #[inline]
 pub fn usual() {
     if MAY_BE_ASYMMETRIC {
@@ -57,7 +61,7 @@ pub fn usual() {
     }
 }
 
-/// Run by the one.
+/// The heavy fence, for the one thread.
 pub fn heavy() {
     fence(Ordering::SeqCst);
     if ASYMMETRIC.load(Ordering::Relaxed) {
@@ -85,32 +89,33 @@ mod call {
         membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     }
 
-    /// `false`: the call is refused.
+    /// Returns `false` if the call is refused.
     pub fn fence_everybody() -> bool {
-        // A child of `fork` may have to register anew. A filter may refuse both.
+        // A child of `fork` may have to register again. A filter may refuse both calls.
         membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
             || register() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
     /// Runs the calling thread on every processor that the process may use, one after the other.
-    /// `false`: the system refuses that.
+    /// Returns `false` if the system refuses that.
     ///
-    /// Another thread that ran on a processor has left it when this thread runs there, and the
-    /// kernel runs a full fence where it switches. A thread that did not run, or moved on, was
-    /// switched, too. The processors are those of this thread's cpuset: a process whose threads
-    /// have different ones is not served.
+    /// When this thread runs on a processor, any other thread that ran there has been switched out.
+    /// The kernel executes a full fence at each switch. A thread that did not run, or moved on, was
+    /// switched, too. The processors are those of this thread's cpuset: a process that has threads
+    /// with different cpusets is not supported.
     pub fn visit_every_processor() -> bool {
         // The kernel's own mask: up to 8192 processors.
         type Mask = [u64; 128];
         let mut before: Mask = [0; 128];
-        // SAFETY: the call writes at most as many bytes as it is told the mask has.
+        // SAFETY: the call writes no more bytes than the mask has, since that is the length it is
+        // given.
         let len = unsafe {
             libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), before.as_mut_ptr())
         };
         let Ok(len) = usize::try_from(len) else { return false };
         let set = |mask: &Mask| {
-            // SAFETY: the call reads `len` bytes, which the mask has: the kernel has filled as
-            // many.
+            // SAFETY: the call reads `len` bytes, which the mask has: the kernel has filled `len`
+            // bytes of one.
             let refused =
                 unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask.as_ptr()) } != 0;
             if refused { std::io::Error::last_os_error().raw_os_error() } else { None }
@@ -122,7 +127,7 @@ mod call {
             // On return the thread runs there.
             match set(&only) {
                 None => visited += 1,
-                // There is none of this number, or it is not ours.
+                // No processor has this number, or it is not ours.
                 Some(libc::EINVAL) => {}
                 Some(_) => break,
             }
@@ -162,7 +167,7 @@ mod tests {
         dekker(2_000, heavy);
     }
 
-    /// What replaces a call that is refused.
+    /// The replacement for a call that is refused.
     #[test]
     #[cfg(all(target_os = "linux", not(any(atomic_mmap_portable, miri))))]
     fn a_thread_that_visits_every_processor_fences_the_others() {
@@ -170,7 +175,7 @@ mod tests {
         dekker(500, || assert!(visit_every_processor()));
     }
 
-    /// Dekker's mutual exclusion with one light and one heavy side: never both.
+    /// Dekker's mutual exclusion with one light and one heavy side: never do both enter.
     fn dekker(rounds: usize, heavy: impl Fn()) {
         for _ in 0..rounds {
             let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));

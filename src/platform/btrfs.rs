@@ -1,10 +1,10 @@
-//! What does a btrfs not reserve? Where stores to allocated pages can fail, and how that is known.
+//! Detection of btrfs configurations in which a store to an allocated page can fail.
 //!
-//! Owns: the questions to btrfs, and the words for messages. A store to a page after it was written back takes
-//! metadata, which no call can reserve. Where bytes, or the limit of a qgroup, can use up all that metadata
-//! need, a full disk ends the store in SIGBUS.
+//! Owns: the questions to btrfs, and the words for messages. A store to a page after its write-back
+//! takes metadata, which no call can reserve. Where data, or the limit of a qgroup, can use up the
+//! space that metadata need, a full disk ends the store in SIGBUS.
 //!
-//! None of the questions needs a privilege. What is not answered counts as reserved.
+//! None of the questions needs a privilege. An unanswered question counts as reserved.
 //!
 //! May import: libc, std.
 
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Why storage is not reserved there, if it is not.
+/// Returns the reason why storage is not reserved there, or `None` if it is.
 pub fn unreserved(file: &File) -> Option<&'static str> {
     if has_mixed_groups(file) {
         return Some(
@@ -29,24 +29,27 @@ pub fn unreserved(file: &File) -> Option<&'static str> {
     None
 }
 
-/// Returns `true` if bytes and trees lie in the same block groups.
+/// Returns `true` if data and metadata lie in the same block groups.
 fn has_mixed_groups(file: &File) -> bool {
     /// BTRFS_IOC_SPACE_INFO of linux/btrfs.h: `_IOWR(0x94, 20, 16 bytes)`.
     const SPACE_INFO: u64 = 0xc010_9414;
     /// BTRFS_BLOCK_GROUP_DATA and BTRFS_BLOCK_GROUP_METADATA.
     const BOTH: u64 = 1 | 4;
-    /// There is one for each kind and profile: not as many.
+    /// One slot for each kind and profile: there are fewer than this.
     const SLOTS: usize = 32;
-    // How many slots there are and are filled in, and then three words for each: flags, size, use.
+    // Two words for the number of slots given and filled in, and then three words for each slot:
+    // flags, size, use.
     let mut told = [0_u64; 2 + 3 * SLOTS];
     told[0] = SLOTS as u64;
-    // SAFETY: the descriptor is open, and the kernel writes to no more slots than the first word says.
+    // SAFETY: the descriptor is open, and the kernel writes to no more slots than the first word
+    // says.
     let asked = unsafe { libc::ioctl(file.as_raw_fd(), SPACE_INFO as _, told.as_mut_ptr()) };
     let filled = usize::try_from(told[1]).unwrap_or(0).min(SLOTS);
     asked == 0 && (0..filled).any(|slot| told[2 + 3 * slot] & BOTH == BOTH)
 }
 
-/// Whether the file's subvolume has a limit, or a group of subvolumes has one: those may hold this one.
+/// Returns `true` if the file's subvolume has a limit, or any group of subvolumes has one: that
+/// group may contain this subvolume.
 fn is_limited(file: &File) -> Option<bool> {
     let groups = folder(file)?.join("qgroups");
     let own = format!("0_{}", subvolume(file)?);
@@ -60,28 +63,30 @@ fn is_limited(file: &File) -> Option<bool> {
     }))
 }
 
-/// The number of the subvolume that the file lies in.
+/// Returns the number of the subvolume that the file lies in.
 fn subvolume(file: &File) -> Option<u64> {
     /// BTRFS_IOC_INO_LOOKUP of linux/btrfs.h: `_IOWR(0x94, 18, 4096 bytes)`.
     const INO_LOOKUP: u64 = 0xd000_9412;
-    /// BTRFS_FIRST_FREE_OBJECTID: a subvolume's own folder. For that the call needs no privilege.
+    /// BTRFS_FIRST_FREE_OBJECTID: a subvolume's own folder. For this object the call needs no
+    /// privilege.
     const FIRST: u64 = 256;
     // The subvolume, 0 for the descriptor's own, the object, and then a path.
     let mut told = [0_u64; 512];
     told[1] = FIRST;
-    // SAFETY: the descriptor is open, and the kernel writes at most the 4096 bytes that the request's number
-    // says.
+    // SAFETY: the descriptor is open, and the kernel writes at most the 4096 bytes that the
+    // request's number says.
     let asked = unsafe { libc::ioctl(file.as_raw_fd(), INO_LOOKUP as _, told.as_mut_ptr()) };
     (asked == 0).then_some(told[0])
 }
 
-/// The folder of a btrfs in sysfs, which is known by its uuid. Its subvolumes have devices of their own.
+/// Returns the folder of a btrfs in sysfs, found by its uuid. (Its subvolumes have separate
+/// devices.)
 pub fn folder(file: &File) -> Option<PathBuf> {
     /// BTRFS_IOC_FS_INFO of linux/btrfs.h: `_IOR(0x94, 31, 1024 bytes)`.
     const FS_INFO: u64 = 0x8400_941f;
     let mut info = [0_u8; 1024];
-    // SAFETY: the descriptor is open, and the kernel writes at most the 1024 bytes that the request's
-    // number says.
+    // SAFETY: the descriptor is open, and the kernel writes at most the 1024 bytes that the
+    // request's number says.
     let told = unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO as _, info.as_mut_ptr()) };
     // max_id (8), num_devices (8), then the uuid.
     let uuid = uuid::Uuid::from_slice(&info[16..32]).ok()?;

@@ -1,8 +1,9 @@
-//! Which page cache held a file's stores?
+//! The identity of the page cache that holds a file's stores.
 //!
-//! Owns: [`CacheIdentity`], and where Linux tells its parts. Stores to a mapping outlive the process in
-//! the page cache of one mounted file system in one run of the kernel. Whoever wants to believe them
-//! must know that it is still that one. See `docs/decisions/page-cache-identity.md` for what was tried.
+//! Owns: [`CacheIdentity`], and the sources of its parts on Linux. Stores to a mapping outlive the
+//! process in the page cache of one mounted file system in one run of the kernel. Recovery may
+//! trust the stores only if that page cache still exists. `docs/decisions/page-cache-identity.md`
+//! lists the alternatives.
 //!
 //! Invariant: [`CacheIdentity::is_same_as`] says yes only where every part is known and fits.
 //!
@@ -11,33 +12,34 @@
 /// A mounted file system, as long as it stays mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Volume {
-    /// Never given again before the machine restarts. Not 0.
+    /// Not 0, and never reused before the machine restarts.
     pub id: u64,
-    /// Whether the number is that of the mount, and not of what is mounted: another mount of the same
-    /// file system (a container that was started anew) has another one.
+    /// `true` if the number is that of the mount, and not that of the mounted file system. Another
+    /// mount of this file system, as in a restarted container, then has another number.
     pub is_of_mount: bool,
 }
 
-/// The page cache that holds what is stored to a file.
+/// The page cache that holds the stores to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheIdentity {
-    /// The run of the kernel, by its own word. Zeros: unknown.
+    /// The run of the kernel, as the kernel names it. Zeros are unknown.
     pub boot_id: [u8; 16],
-    /// The mounted file systems of all files of the pair. 0: unknown.
+    /// The mounted file systems of all files of the pair. 0 is unknown.
     pub volume: u64,
-    /// Nanoseconds since the machine was started. 0: unknown.
+    /// Nanoseconds since the machine was started. 0 is unknown.
     pub uptime: u64,
-    /// When the machine was started, by its clock now: nanoseconds since 1970. 0: unknown.
+    /// The start of the machine by its present clock, in nanoseconds since 1970. 0 is unknown.
     pub started: i64,
-    /// When the kernel made its folder of devices: nanoseconds since 1970. 0: unknown.
+    /// When the kernel made its folder of devices, in nanoseconds since 1970. 0 is unknown.
     pub devices_born: u64,
 }
 
-/// The clock may be set by so much without a restart: a leap second, and the time between two calls.
+/// Tolerated change of the clock without a restart, in nanoseconds: a leap second, and the time
+/// between two calls.
 const CLOCK_SLACK: u64 = 2_000_000_000;
 
 impl CacheIdentity {
-    /// Whether the page cache that `self` described is certainly the one that `now` describes.
+    /// Returns `true` if `self` and `now` certainly describe one page cache.
     pub fn is_same_as(&self, now: &CacheIdentity) -> bool {
         self.boot_id != [0; 16]
             && self.boot_id == now.boot_id
@@ -46,13 +48,14 @@ impl CacheIdentity {
             && !self.was_restarted_before(now)
     }
 
-    /// Whether the clocks tell of a restart. Some machines (boards whose firmware seeds the kernel's
-    /// random numbers) keep their boot id over one.
+    /// Returns `true` if the clocks show a restart. Some machines keep their boot id over a
+    /// restart: boards with firmware that seeds the kernel's random numbers.
     fn was_restarted_before(&self, now: &CacheIdentity) -> bool {
-        // The time since the start runs on while the machine sleeps, and never back.
+        // The time since the start also advances while the machine sleeps, and never runs back.
         let is_told = now.uptime != 0 && self.uptime != 0;
         let runs_back = is_told && now.uptime < self.uptime;
-        // A clock that was set tells the same as a restart; the folder of devices is made once.
+        // Setting the clock looks like a restart. The folder of devices tells them apart: it is
+        // made once.
         let clock_was_set = is_told && self.started.abs_diff(now.started) > CLOCK_SLACK;
         runs_back || clock_was_set && self.devices_born != now.devices_born
     }
@@ -72,14 +75,16 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::time::UNIX_EPOCH;
 
-    /// The file system that the file lies on. `None`: the system does not tell.
+    /// Returns the file system that the file lies on, or `None` if the system does not tell.
     ///
-    /// The kernel gives each mounted ext4, xfs, btrfs and f2fs a folder in sysfs. The folder's inode
-    /// number is made when the file system is mounted, and not given again before a restart. Bind
-    /// mounts and containers see the same folder; a file system that is mounted anew has a new one.
+    /// The kernel gives each mounted ext4, xfs, btrfs and f2fs a folder in sysfs. The folder's
+    /// inode number is made when the file system is mounted, and not reused before a restart. Bind
+    /// mounts and containers see this folder, too; each new mount of the file system gets a new
+    /// one.
     pub fn volume(file: &File, file_system: FileSystem) -> Option<Volume> {
         let folder = match file_system {
-            // What lies in memory is gone when it is unmounted: a file that is there was never away.
+            // Unmounting a file system in memory destroys its files: a file that exists was never
+            // unmounted.
             FileSystem::Ram(_) => return Some(Volume { id: 1, is_of_mount: false }),
             FileSystem::Local("btrfs") | FileSystem::UnreservedBtrfs(_) => btrfs::folder(file),
             FileSystem::Local(name) => block_device_folder(file, name),
@@ -92,7 +97,7 @@ mod linux {
         }
     }
 
-    /// The folder of a file system that is known by its block device.
+    /// Returns the folder of a file system that is known by its block device.
     fn block_device_folder(file: &File, name: &str) -> Option<PathBuf> {
         let device = file.metadata().ok()?.dev();
         let (major, minor) = (libc::major(device), libc::minor(device));
@@ -100,11 +105,12 @@ mod linux {
         Some(Path::new("/sys/fs").join(name).join(device.file_name()?))
     }
 
-    /// The mount that the file was opened by, where the kernel numbers mounts once and for all (6.8).
+    /// Returns the mount by which the file was opened, where the kernel never reuses the numbers of
+    /// mounts (6.8).
     fn mount(file: &File) -> Option<Volume> {
         /// STATX_MNT_ID_UNIQUE of linux/stat.h.
         const UNIQUE_MOUNT: u32 = 0x4000;
-        /// Sets an id of a mount apart from a folder's number.
+        /// Tells the id of a mount apart from a folder's number.
         const OF_MOUNT: u64 = 1 << 63;
         let told = statx(file, UNIQUE_MOUNT)?;
         let is_told = told.stx_mask & UNIQUE_MOUNT != 0;
@@ -113,7 +119,8 @@ mod linux {
 
     fn statx(file: &File, mask: u32) -> Option<libc::statx> {
         let mut told = MaybeUninit::<libc::statx>::zeroed();
-        // SAFETY: the descriptor is open, the empty path is a C string, and the structure is writable.
+        // SAFETY: the descriptor is open, the empty path is a C string, and the structure is
+        // writable.
         let result = unsafe {
             libc::statx(
                 file.as_raw_fd(),
@@ -127,9 +134,9 @@ mod linux {
         (result == 0).then(|| unsafe { told.assume_init() })
     }
 
-    /// Fills in what the clocks say. What cannot be told stays 0.
+    /// Fills in the clocks. A clock that cannot be read stays 0.
     pub fn clocks(identity: &mut CacheIdentity) {
-        // A time namespace shifts the clock: then it says nothing of the machine.
+        // A time namespace shifts the clock, which then says nothing about the machine.
         let uptime = clock(libc::CLOCK_BOOTTIME).filter(|_| !is_shifted());
         if let (Some(uptime), Some(now)) = (uptime, clock(libc::CLOCK_REALTIME)) {
             identity.uptime = uptime;
@@ -140,7 +147,7 @@ mod linux {
         identity.devices_born = born.map_or(0, |born| born.as_nanos() as u64);
     }
 
-    /// Whether this process's time namespace has an offset to the machine's time since its start.
+    /// Returns `true` if this process's time namespace shifts the time since the machine's start.
     fn is_shifted() -> bool {
         // `monotonic 0 0` and `boottime 0 0`. Kernels without the file have no such namespaces.
         let Ok(told) = std::fs::read_to_string("/proc/self/timens_offsets") else { return false };
@@ -154,7 +161,8 @@ mod linux {
         (told == 0).then(|| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
-    /// Whether the file is the kernel's own, and not one that a container has mounted over it.
+    /// Returns `true` if the file is the kernel's own, and not one that a container has mounted
+    /// over it.
     pub fn is_kernels_own(file: &File) -> bool {
         /// PROC_SUPER_MAGIC of linux/magic.h.
         const PROC: u32 = 0x9fa0;
@@ -168,8 +176,8 @@ mod linux {
     }
 }
 
-/// Not told elsewhere. The portable path that is tested on Linux goes by the device: a number that may be given
-/// again, where nothing is mounted anew.
+/// Returns `None`: other systems do not tell. The portable build that is tested on Linux uses the
+/// device number, which may be reused, but not without a new mount.
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 pub fn volume(file: &std::fs::File, _: super::FileSystem) -> Option<Volume> {
     #[cfg(target_os = "linux")]
@@ -185,11 +193,11 @@ pub fn volume(file: &std::fs::File, _: super::FileSystem) -> Option<Volume> {
     }
 }
 
-/// Not told elsewhere.
+/// Does nothing on other systems.
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 pub fn clocks(_: &mut CacheIdentity) {}
 
-/// Not asked elsewhere.
+/// Returns `true` on other systems, without a check.
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 pub fn is_kernels_own(_: &std::fs::File) -> bool {
     true
@@ -214,7 +222,7 @@ mod tests {
         assert!(THEN.is_same_as(&later));
         let differ = [
             CacheIdentity { boot_id: [8; 16], ..later },
-            // Unknown is not the same, not even where both are unknown.
+            // Unknown never equals anything, not even unknown.
             CacheIdentity { boot_id: [0; 16], ..later },
             CacheIdentity { volume: 78, ..later },
             CacheIdentity { volume: 0, ..later },

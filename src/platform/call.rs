@@ -1,7 +1,7 @@
-//! What are the calls to the operating system named in traces and in injected failures?
+//! Names of the calls to the operating system, in traces and in injected failures.
 //!
-//! Owns: the names. One for each kind of call that can fail on its own, so that a test can make exactly
-//! that one fail.
+//! Owns: the names. There is one for each kind of call that can fail on its own, so that a test can
+//! make exactly that call fail.
 //!
 //! May import: nothing.
 
@@ -11,13 +11,13 @@ pub const OPEN: &str = "open";
 pub const DUPLICATE: &str = "duplicate";
 /// Take the lock on a file.
 pub const LOCK: &str = "lock";
-/// Gives the lock back.
+/// Release the lock on a file.
 pub const UNLOCK: &str = "unlock";
 /// Reserve addresses and map a file.
 pub const MAP: &str = "map";
-/// Say how a mapped file will be used.
+/// Advise how a mapped file will be used.
 pub const ADVISE: &str = "advise";
-/// Say that a file is written to in place.
+/// Request that a file is written in place.
 pub const IN_PLACE: &str = "in_place";
 /// Reserve storage.
 pub const ALLOCATE: &str = "allocate";
@@ -68,7 +68,7 @@ pub const FILE_SYSTEM: &str = "file_system";
 /// Read the boot's identity.
 pub const BOOT_ID: &str = "boot_id";
 
-/// All of them, for sweeps.
+/// All names, for sweeps.
 #[cfg(feature = "recorder")]
 pub const ALL: [&str; 31] = [
     OPEN,

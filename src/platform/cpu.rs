@@ -1,8 +1,8 @@
-//! What can this x86-64 processor do?
+//! Detection of the x86-64 processor's features.
 //!
 //! Owns: CPUID, and the values that prove its answers. A [`Wide`] or a [`WriteBack`] cannot be made
-//! outside this file, so who holds one need not ask again, and an instruction that takes one as its
-//! witness cannot be reached on a processor without it.
+//! outside this file. So code that holds one need not ask again, and an instruction that takes one
+//! as its witness cannot be reached on a processor without it.
 //!
 //! Invariant: detection runs once a process ([`Cpu::get`]); the answer never changes afterwards.
 //!
@@ -20,30 +20,31 @@ pub struct Wide(());
 #[derive(Clone, Copy, Debug)]
 pub struct FastString(());
 
-/// Proof that there is an instruction for CRC-32C (SSE4.2).
+/// Proof that the processor has the instruction for CRC-32C (SSE4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Crc(());
 
 impl Fold {
-    /// The proof for words.
+    /// Returns the proof for the CRC-32C instruction.
     pub fn crc(self) -> Crc {
         Crc(())
     }
 }
 
 impl Crc {
-    /// The proof, if there is one.
+    /// Returns the proof if the processor has the instruction.
     pub fn get() -> Option<Crc> {
         is_x86_feature_detected!("sse4.2").then_some(Crc(()))
     }
 }
 
-/// Proof that 64 bytes can be multiplied without carries (VPCLMULQDQ), which sums up a line at a time. With all that
-/// [`Wide`] and [`Crc`] prove.
+/// Proof that 64 bytes can be multiplied without carries (VPCLMULQDQ), to compute a checksum a line
+/// at a time. It includes what [`Wide`] and [`Crc`] prove.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold(());
 
-/// Proof that single bytes of 64-byte vectors can be loaded and stored (AVX-512BW). With all that [`Wide`] proves.
+/// Proof that single bytes of 64-byte vectors can be loaded and stored (AVX-512BW). It includes
+/// what [`Wide`] proves.
 #[derive(Clone, Copy, Debug)]
 pub struct Masked(());
 
@@ -52,7 +53,7 @@ pub struct Masked(());
 pub struct WriteBack(WriteBackKind);
 
 impl WriteBack {
-    /// Which instruction it is.
+    /// Returns the instruction.
     #[inline]
     pub fn kind(self) -> WriteBackKind {
         self.0
@@ -66,11 +67,12 @@ pub enum WriteBackKind {
     Clwb,
     /// Writes the line back and drops it; unordered.
     ClflushOpt,
-    /// Writes the line back and drops it; ordered with every other clflush, hence slow, but correct.
+    /// Writes the line back and drops it; ordered with every other clflush, hence slow, but
+    /// correct.
     Clflush,
 }
 
-/// Everything the copies and flushes choose by.
+/// The features that copies and flushes choose by.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     /// The best write-back instruction.
@@ -88,7 +90,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The processor this process runs on, asked once.
+    /// Returns the processor that this process runs on. Detected once.
     pub fn get() -> Cpu {
         static CPU: OnceLock<Cpu> = OnceLock::new();
         *CPU.get_or_init(detect)
@@ -98,7 +100,8 @@ impl Cpu {
 fn detect() -> Cpu {
     let highest = __cpuid(0).eax;
     let highest_extended = __cpuid(0x8000_0000).eax;
-    // Leaf 7 of a processor that ends before it would repeat another leaf's bits: treat as absent.
+    // Leaf 7 of a processor that ends before it would repeat another leaf's bits: treat it as
+    // absent.
     let leaf7 = (highest >= 7).then(|| __cpuid_count(7, 0));
     let bit7 = |bit: u32| leaf7.is_some_and(|leaf| leaf.ebx & (1 << bit) != 0);
     let kind = if bit7(24) {
@@ -134,7 +137,8 @@ mod tests {
     fn detection_is_stable_and_agrees_with_the_kernel() {
         let cpu = Cpu::get();
         assert_eq!(cpu.write_back.kind(), detect().write_back.kind());
-        // The kernel's list may hide what a hypervisor masks, but it may not show less than we do.
+        // The kernel's list may hide what a hypervisor masks, but it may not show less than we
+        // detect.
         let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") else {
             return;
         };
@@ -145,7 +149,8 @@ mod tests {
         assert_eq!(cpu.fold.is_some(), has("avx512f") && has("vpclmulqdq") && has("sse4_2"));
         assert_eq!(cpu.fast_string.is_some(), has("erms"));
         assert_eq!(Crc::get().is_some(), has("sse4_2"));
-        // Of every 64-bit AMD the kernel says so, whatever CPUID does (QEMU's emulation is one).
+        // The kernel lists it for every 64-bit AMD processor, whatever CPUID says (QEMU's
+        // emulation, for one).
         assert!(!cpu.prefetch_write || has("3dnowprefetch"));
     }
 }

@@ -1,17 +1,18 @@
-//! Do the processor's caches survive a loss of power?
+//! Detection of a persistence domain that holds the processor's caches.
 //!
 //! Owns: the reading of the kernel's answer in sysfs.
 //!
-//! Invariant: the answer is yes only if every persistent memory region says so. Silence, an unreadable
-//! file or one region that differs is a no: a superfluous flush costs time, a missing one costs data.
+//! Invariant: the answer is yes only if every persistent memory region says so. If the kernel says
+//! nothing, if a file is unreadable, or if one region differs, the answer is no. A superfluous
+//! flush costs time, a missing one costs data.
 //!
 //! May import: std only.
 
 use std::fs;
 use std::path::Path;
 
-/// True if the persistence domain of all persistent memory in this machine holds the caches (eADR), so
-/// that no line needs to be flushed.
+/// Returns `true` if the persistence domain of all persistent memory in this machine holds the
+/// caches (eADR), so that no line needs a flush.
 pub fn caches_persist() -> bool {
     all_regions_hold_caches(Path::new("/sys/bus/nd/devices"))
 }

@@ -1,8 +1,8 @@
-//! What does the operating system offer, where all we use of it is the standard library and memmap2?
+//! The operating system's calls on systems without the calls of `linux.rs`.
 //!
-//! Owns: the answers of a system without the calls of `linux.rs`: "not supported", or the neutral value
-//! that makes the caller do without. Also built on Linux under `--cfg atomic_mmap_portable`, so that
-//! it is tested.
+//! Owns: the answers of these systems, from the standard library and memmap2 only. Elsewhere the
+//! answer is "not supported", or a neutral value that makes the caller do without. Also built on
+//! Linux under `--cfg atomic_mmap_portable`, so that it is tested.
 //!
 //! Invariant: same signatures as `linux.rs`.
 //!
@@ -27,13 +27,13 @@ enum Map {
 }
 
 impl Mapping {
-    /// Addresses at which nothing is mapped.
+    /// Creates a mapping of addresses at which nothing is mapped.
     #[cfg(feature = "recorder")]
     pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
         Mapping { map: Map::Simulated(base.addr(), len) }
     }
 
-    /// The first address.
+    /// Returns the first address.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         match &self.map {
@@ -43,7 +43,7 @@ impl Mapping {
         }
     }
 
-    /// How many bytes of address space there are. The file may be shorter.
+    /// Returns the bytes of address space. The file may be shorter.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
@@ -55,21 +55,22 @@ impl Mapping {
     }
 }
 
-/// Nothing to say.
+/// Does nothing.
 pub fn forget_cached(_file: &File, _mapping: &Mapping, _offset: u64, _len: u64) {}
 
-/// Not asked: callers take 4096 bytes at least.
+/// Returns 0: not known. Callers assume at least 4096 bytes.
 pub fn page_size() -> u64 {
     0
 }
 
-/// Not asked.
+/// Returns `None`: not known.
 pub fn longest_file() -> Option<u64> {
     None
 }
 
-/// On Unix as long as asked for, whatever the file's length. Elsewhere a mapping cannot reach beyond
-/// the end of the file, so it is as long as the file, at most `len`.
+/// Maps the file. On Unix the mapping is `len` bytes long, whatever the file's length. On other
+/// systems a mapping cannot reach beyond the end of the file, so it is as long as the file, at most
+/// `len`.
 pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     if want_sync {
         return Err(io::ErrorKind::Unsupported.into());
@@ -83,18 +84,18 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Ok(Mapping { map: Map::Real(map) })
 }
 
-/// The system reads ahead as it likes.
-/// The mapping reaches to the end of the file only.
+/// Returns `true` without a check.
 pub fn has_addresses(_: usize) -> bool {
     true
 }
 
+/// Does nothing: the system reads ahead by its own rules.
 pub fn will_need(_: &File, _: &Mapping, _: u64, _: u64) {}
 
-/// Not here.
+/// Does nothing: no huge pages here.
 pub fn take_huge_page(_: &File, _: &Mapping, _: u64) {}
 
-/// As far as there is a word for it.
+/// Advises random access where memmap2 supports that.
 pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
     match &mapping.map {
         #[cfg(unix)]
@@ -106,7 +107,7 @@ pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {
     }
 }
 
-/// Nobody to be told.
+/// Does nothing: no file system is asked.
 pub fn write_in_place(_: &File) -> io::Result<()> {
     Ok(())
 }
@@ -123,7 +124,8 @@ pub fn punch(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// There are owners on Unix only. Access control lists are not looked at.
+/// Gives the file its owner, group and permissions on Unix, the only systems that have them. Access
+/// control lists are ignored.
 pub fn own(file: &File, _: &File, like: &super::FileStat) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! What is an open file?
+//! An open file.
 //!
 //! Owns: [`File`], a file of the operating system or, for tests, of a simulated machine.
 //!
@@ -11,9 +11,9 @@ use std::io;
 /// An open file. Closed when dropped.
 #[derive(Debug)]
 pub enum File {
-    /// Of the operating system.
+    /// A file of the operating system.
     System(std::fs::File),
-    /// Of a simulated machine, which keeps no count of who has it open.
+    /// A file of a simulated machine, which does not count its open handles.
     #[cfg(feature = "recorder")]
     Simulated(FileNumber),
 }
@@ -25,7 +25,7 @@ impl From<std::fs::File> for File {
 }
 
 impl File {
-    /// A second handle of the same open file.
+    /// Returns a second handle of this open file.
     pub fn try_clone(&self) -> io::Result<File> {
         match self {
             File::System(file) => file.try_clone().map(File::System),
@@ -34,6 +34,8 @@ impl File {
         }
     }
 
+    /// Returns the operating system's file.
+    ///
     /// # Panics
     /// If the file is one of a simulated machine: a mix-up of platforms, a bug of this crate.
     pub(super) fn system(&self) -> &std::fs::File {
@@ -44,6 +46,8 @@ impl File {
         }
     }
 
+    /// Returns the number of a simulated machine's file.
+    ///
     /// # Panics
     /// If the file is one of the operating system: a mix-up of platforms, a bug of this crate.
     #[cfg(feature = "recorder")]

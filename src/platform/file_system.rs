@@ -1,6 +1,7 @@
-//! What kind of file system is a file on?
+//! The kinds of file systems.
 //!
-//! Owns: the classes that matter to us, and the magic numbers (statfs) that tell them apart.
+//! Owns: the classes that matter to this crate, and the magic numbers (statfs) that tell them
+//! apart.
 //!
 //! Invariant: an unknown number is [`FileSystem::Unknown`], never a guess.
 //!
@@ -11,17 +12,18 @@ use std::fmt;
 /// The kind of file system that a file is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileSystem {
-    /// Memory: gone with the power.
+    /// In memory: lost with the power.
     Ram(&'static str),
     /// On a disk of this machine.
     Local(&'static str),
-    /// On another machine, or shared with others: locks and mappings are not what they seem.
+    /// On another machine, or shared with other machines: locks and mappings do not work as they do
+    /// locally.
     Network(&'static str),
-    /// In a user's process: anything may be behind it.
+    /// Served by a user's process: anything may be behind it.
     Fuse,
-    /// A union of others: inode numbers may change when a file is first written.
+    /// A union of other file systems: inode numbers may change when a file is first written.
     Overlay,
-    /// btrfs where a store to an allocated page can fail on a full disk, and why.
+    /// btrfs where a store to an allocated page can fail on a full disk, with the reason.
     #[cfg_attr(
         any(not(target_os = "linux"), atomic_mmap_portable),
         allow(dead_code, reason = "only Linux is asked")
@@ -29,13 +31,13 @@ pub enum FileSystem {
     UnreservedBtrfs(&'static str),
     /// Huge pages: no read and write calls.
     HugeTlb,
-    /// None that we know, with its magic number (0: the system does not tell).
+    /// Any other, with its magic number (0: the system does not tell).
     Unknown(u32),
 }
 
 impl FileSystem {
-    /// By statfs's magic number (linux/magic.h; the others from the file systems' own sources). 0 where
-    /// the system has no such numbers.
+    /// Returns the kind for statfs's magic number. The numbers come from linux/magic.h and from the
+    /// file systems' own sources. 0 stands for systems without such numbers.
     pub(super) fn from_magic(magic: u32) -> FileSystem {
         match magic {
             0x0102_1994 => FileSystem::Ram("tmpfs"),

@@ -1,11 +1,11 @@
-//! Which Linux calls stand behind the operating system's face?
+//! The Linux calls behind the operating system's face.
 //!
-//! Owns: the raw system calls that std lacks, one attempt each: no retry, no fallback (both are the
-//! business of `os.rs`, where the recorder can see them).
+//! Owns: the raw system calls that std lacks, one attempt each. Retries and fallbacks are the
+//! business of `os.rs`, where the recorder can see them.
 //!
 //! Invariants:
-//! - A [`Mapping`] owns its whole address range, 2 MiB-aligned, from creation to drop, and the range
-//!   never moves.
+//! - A [`Mapping`] owns its whole address range, 2 MiB-aligned, from creation to drop, and the
+//!   range never moves.
 //! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
 //!
 //! May import: `btrfs`, `rights`, libc, std, planted bugs.
@@ -27,34 +27,34 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// The kernel had no huge page once, and is not asked again.
+    /// The kernel failed to provide a huge page once, and is not asked again.
     only_small_pages: AtomicBool,
     /// Nothing is mapped there: the addresses mean something to a simulated machine only.
     #[cfg(feature = "recorder")]
     is_simulated: bool,
 }
 
-// SAFETY: the value is an address range; giving it to another thread gives up nothing (unmapping may be
-// done by any thread), and access to the bytes is unsafe and answers for itself.
+// SAFETY: the value is an address range. Another thread may own it, since any thread may unmap it,
+// and access to the bytes is unsafe and has its own proofs.
 unsafe impl Send for Mapping {}
 // SAFETY: the shared methods read plain fields that never change, and an atomic.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Addresses at which nothing is mapped.
+    /// Creates a mapping of addresses at which nothing is mapped.
     #[cfg(feature = "recorder")]
     pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
         let base = NonNull::new(base).expect("an address that is not null");
         Mapping { base, len, only_small_pages: AtomicBool::new(true), is_simulated: true }
     }
 
-    /// The first address, a multiple of 2 MiB.
+    /// Returns the first address, a multiple of 2 MiB.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// How many bytes of address space there are. The file may be shorter.
+    /// Returns the bytes of address space. The file may be shorter.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
@@ -68,8 +68,8 @@ impl Drop for Mapping {
         if self.is_simulated {
             return;
         }
-        // SAFETY: the range is ours alone and is not used afterwards: pointers into it are only used by
-        // unsafe code that keeps the mapping alive.
+        // SAFETY: the range is ours alone and is not used afterwards: pointers into it are only
+        // used by unsafe code that keeps the mapping alive.
         unsafe { unmap(self.base.as_ptr(), self.len) }
     }
 }
@@ -93,18 +93,19 @@ fn signed(offset: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// Times that an aligned range is looked for, if other threads map something into it meanwhile.
+/// The number of attempts to find an aligned range, in case other threads map something into it
+/// meanwhile.
 const MAP_ATTEMPTS: usize = 64;
 
 /// Maps the file at an aligned address. `len` is a multiple of 2 MiB, not 0.
 ///
-/// A range that is free is found by a reservation, which is given up before the kernel is asked to map
-/// the file there, if it is still free. Not over the reservation: a file system that refuses (ext4 does
-/// so with MAP_SYNC) is asked after the kernel has thrown out what was there. The range then belongs to
-/// nobody, another thread may have mapped something into it by the time that the refusal is seen, and
-/// whoever unmaps the reservation then unmaps that.
+/// A reservation finds a free range. It is unmapped before the kernel is asked to map the file
+/// there, if the range is still free. Mapping over the reservation would be wrong. Some file
+/// systems refuse a mapping, as ext4 does with MAP_SYNC, after the kernel has already removed the
+/// reservation. The range then has no owner, and another thread may map something into it before
+/// this thread sees the refusal. Unmapping the reservation would then unmap that.
 pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
-    // Without flush instructions a synchronous mapping would be promised in vain.
+    // Without flush instructions a synchronous mapping would promise too much.
     if want_sync && !isa::FLUSHES {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -117,7 +118,7 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Both are told, the file also where the mapping is not.
+/// Advises both the mapping and the file. The file is advised even if the mapping's advice fails.
 pub fn expect_random(file: &File, mapping: &Mapping) -> io::Result<()> {
     // SAFETY: the range is the mapping's own, and the advice changes nothing of what it holds.
     let advised =
@@ -129,12 +130,12 @@ pub fn expect_random(file: &File, mapping: &Mapping) -> io::Result<()> {
     }
 }
 
-/// Brings the range of the file to the page cache, in single pages where [`expect_random`] was said, if
-/// its first page is not there: asking for what is there costs a sixth of copying it. Only a hint: nothing
-/// depends on what comes of it.
+/// Starts reading the range of the file into the page cache, in single pages after
+/// [`expect_random`]. Does nothing if the range's first page is cached, since asking for cached
+/// pages costs a sixth of copying them. Only a hint: nothing depends on its result.
 pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     const PAGE: u64 = 4096;
-    /// The kernel surely takes so much at once.
+    /// An amount that the kernel surely accepts in one call.
     const AT_ONCE: usize = 128 << 10;
     let Ok(start) = libc::off_t::try_from(offset) else { return };
     let Ok(len) = libc::off_t::try_from(len) else { return };
@@ -142,7 +143,8 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     let mut is_there = 0;
     if page + PAGE <= mapping.len() as u64 {
         let at = mapping.base().wrapping_add(page as usize);
-        // SAFETY: the page is within the mapping (just compared); the answer is one byte for one page.
+        // SAFETY: the page is within the mapping (just compared); the answer is one byte for one
+        // page.
         let asked = unsafe { libc::mincore(at.cast(), PAGE as usize, &raw mut is_there) };
         if asked == 0 && is_there & 1 == 1 {
             return;
@@ -156,7 +158,7 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     }
 }
 
-/// Drops what the page cache holds of the range, but for what it has to write. Only a hint.
+/// Drops the clean pages of the range from the page cache. Only a hint.
 pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     let (Ok(start), Ok(count)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else {
         return;
@@ -166,9 +168,9 @@ pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     };
     let page = page_size().max(1);
     let (from, to) = (offset / page * page, end.next_multiple_of(page).min(mapping.len() as u64));
-    // First out of our own mapping: the kernel drops nothing that is mapped.
-    // SAFETY: the range is within the mapping (just compared), which is shared and of a file: what was
-    // stored stays in the page cache, and the next access maps it again.
+    // First remove them from our own mapping: the kernel drops nothing that is mapped. SAFETY: the
+    // range is within the mapping (just compared), which is shared and of a file: what was stored
+    // stays in the page cache, and the next access maps it again.
     let _a_hint = unsafe {
         let at = mapping.base().wrapping_add(from as usize);
         libc::madvise(at.cast(), (to - from) as usize, libc::MADV_DONTNEED)
@@ -178,29 +180,31 @@ pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
         unsafe { libc::posix_fadvise(file.as_raw_fd(), start, count, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Lets the 2 MiB of the file at `offset`, a multiple of as many, be one page, where it lies on tmpfs: also where its
-/// mount and the system give huge pages only to who asks, or to nobody by themselves, since they are asked for here.
-/// What was a hole is allocated by that. Only a hint: nothing depends on what comes of it.
+/// Makes the 2 MiB of the file at `offset`, a multiple of 2 MiB, one huge page, where the file lies
+/// on tmpfs. This requests the page explicitly, so it works even where the mount and the system
+/// give huge pages only on request, or never by themselves. Holes in the range become allocated.
+/// Only a hint: nothing depends on its result.
 pub fn take_huge_page(file: &File, mapping: &Mapping, offset: u64) {
-    /// Of linux/mman.h, since 6.1. (libc knows it with some C libraries only.)
+    /// From linux/mman.h, since 6.1. Only some C libraries' libc bindings have it.
     const MADV_COLLAPSE: libc::c_int = 25;
     let ends_at = offset.checked_add(HUGE_PAGE as u64);
     let is_mapped = ends_at.is_some_and(|end| end <= mapping.len() as u64);
     if !is_mapped || mapping.only_small_pages.load(Ordering::Relaxed) || !has_ram_for(file) {
         return;
     }
-    // The kernel makes no huge page of nothing: one small page has to be there.
+    // The kernel makes no huge page of nothing: one small page has to exist.
     let is_taken = fallocate(file, 0, offset, 1).is_ok() && {
         let at = mapping.base().wrapping_add(offset as usize);
-        // SAFETY: the range is within the mapping (just compared), and what it holds stays as it is.
+        // SAFETY: the range is within the mapping (just compared), and its contents stay as they
+        // are.
         unsafe { libc::madvise(at.cast(), HUGE_PAGE, MADV_COLLAPSE) == 0 }
     };
-    // An older kernel, or memory in pieces: to look for a huge page there takes long, each time.
+    // An older kernel, or fragmented memory, where each search for a huge page takes long.
     mapping.only_small_pages.store(!is_taken, Ordering::Relaxed);
 }
 
-/// Whether the file lies on tmpfs, and a huge page has room there: where the last small pages are taken, none is to be
-/// taken in vain.
+/// Returns `true` if the file lies on tmpfs and a huge page fits there. Where the last small pages
+/// are in use, a huge page must not be taken in vain.
 #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
 fn has_ram_for(file: &File) -> bool {
     let Ok(told) = stat_file_system(file) else { return false };
@@ -217,12 +221,12 @@ fn free_range(len: usize) -> io::Result<*mut u8> {
     Ok(start.wrapping_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr()))
 }
 
-/// Returns `true` if that many bytes of address space were free in one piece a moment ago.
+/// Returns `true` if `len` bytes of address space were free in one piece a moment ago.
 pub fn has_addresses(len: usize) -> bool {
     reserved_for_a_moment(len).is_ok()
 }
 
-/// Reserves addresses, gives them up, and returns where they began.
+/// Reserves addresses, unmaps them, and returns where they began.
 fn reserved_for_a_moment(len: usize) -> io::Result<*mut u8> {
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
     let start = unsafe {
@@ -239,14 +243,14 @@ fn reserved_for_a_moment(len: usize) -> io::Result<*mut u8> {
         return Err(io::Error::last_os_error());
     }
     let start = start.cast::<u8>();
-    // SAFETY: the whole reservation is ours, page-aligned, and known to nobody.
+    // SAFETY: the whole reservation is ours, page-aligned, and known to no other code.
     unsafe { unmap(start, len) };
     Ok(start)
 }
 
-/// Maps the file at `hint`, or elsewhere if that is not free any more. `None`: at an address that is
-/// not aligned. (MAP_FIXED_NOREPLACE would say the same, but not together with MAP_SHARED_VALIDATE,
-/// which refuses it as it refuses every flag that is newer than itself.)
+/// Maps the file at `hint`, or at another address if that is not free any more. Returns `None` if
+/// that address is not aligned. MAP_FIXED_NOREPLACE would do this, but MAP_SHARED_VALIDATE refuses
+/// it, as it refuses every flag that is newer than itself.
 fn map_near(
     file: &File,
     hint: *mut u8,
@@ -263,7 +267,7 @@ fn map_near(
     }
     let mapped = mapped.cast::<u8>();
     if !mapped.addr().is_multiple_of(HUGE_PAGE) {
-        // SAFETY: the mapping was just made and is known to nobody.
+        // SAFETY: the mapping was just made and is known to no other code.
         unsafe { unmap(mapped, len) };
         return Ok(None);
     }
@@ -277,13 +281,14 @@ fn map_near(
     }))
 }
 
-/// Bytes of one page of the processor's.
+/// Returns the bytes of one page of the processor.
 pub fn page_size() -> u64 {
     // SAFETY: the call takes and touches nothing of ours.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)
 }
 
-/// The length of files beyond which a call of this process is a SIGXFSZ. `None`: there is no such limit.
+/// Returns the file length beyond which a call of this process raises SIGXFSZ, or `None` if there
+/// is no limit.
 pub fn longest_file() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is writable.
@@ -293,8 +298,8 @@ pub fn longest_file() -> Option<u64> {
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
     let (offset, len) = (signed(offset)?, signed(len)?);
-    // SAFETY: the descriptor is open, and the call touches no memory of ours. (Punching a hole under a
-    // mapping makes it read as zeros, which is what the caller wants.)
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. Punching a hole under
+    // a mapping makes it read as zeros, which is what the caller wants.
     checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
 }
 
@@ -302,7 +307,7 @@ pub fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, 0, offset, len)
 }
 
-/// Leaves the file's length as it is.
+/// Allocates the range and leaves the file's length as it is.
 pub fn allocate_past_end(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, len)
 }
@@ -312,10 +317,10 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, mode, offset, len)
 }
 
-/// `None`: there is nothing of the kind from `offset` on.
+/// Returns the next data or hole from `offset` on, or `None` if there is none.
 fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
-    // SAFETY: the descriptor is open. Its position changes, which nobody relies on: all our reads and
-    // writes name their offset.
+    // SAFETY: the descriptor is open. Its position changes, but no code depends on it: all our
+    // reads and writes name their offset.
     let found = unsafe { libc::lseek(file.as_raw_fd(), signed(offset)?, whence) };
     if found >= 0 {
         return Ok(Some(found as u64));
@@ -327,8 +332,8 @@ fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>
 /// The attribute that holds a file's POSIX access control list.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// Where a file has an access control list, the group's bits of its mode are the list's mask. They
-/// say more than the list gives to the group.
+/// A file's access control list. If a file has one, the group's bits of its mode are the list's
+/// mask, and allow more than the list gives to the group.
 enum AccessList {
     None,
     Some(Vec<u8>),
@@ -349,8 +354,8 @@ fn access_list(file: &File) -> io::Result<AccessList> {
     }
 }
 
-/// Takes off the list that a new file has from its folder's default. `false`: it may be there
-/// still.
+/// Removes the list that a new file has from its folder's default. Returns `false` if the list may
+/// still exist.
 fn remove_access_list(file: &File) -> bool {
     match remove_xattr(file, ACCESS_LIST) {
         Ok(()) => true,
@@ -359,13 +364,13 @@ fn remove_access_list(file: &File) -> bool {
     }
 }
 
-/// Gives a new file the owner, the group and the rights of the file `home`, of which `like` is
-/// known. The owner and the group first: giving a file away clears some of its permissions. Until
-/// the rights are given the file has those of its making, which are the owner's alone.
+/// Gives a new file the owner, the group and the rights of the file `home`. `like` is the stat of
+/// `home`. The owner and the group come first: giving a file away clears some of its permissions.
+/// Until then the file has the rights of its creation, which are the owner's alone.
 pub fn own(file: &File, home: &File, like: &FileStat) -> io::Result<()> {
     let is = file.metadata()?;
     if (is.uid(), is.gid()) != (like.uid, like.gid) {
-        // A process without the privilege keeps the file, or gives it to its group at least.
+        // A process without the privilege keeps the file, or at least gives it to the group.
         let given = fchown(file, Some(like.uid), Some(like.gid));
         if given.is_err() && is.gid() != like.gid {
             let _may_not = fchown(file, None, Some(like.gid));
@@ -387,7 +392,8 @@ pub fn own(file: &File, home: &File, like: &FileStat) -> io::Result<()> {
         }
         AccessList::Unknown => mode &= rights::OWNER_ONLY,
     }
-    // Before the mode, whose group's bits would be the mask of that list.
+    // Before the mode: with the list in place, the mode's group bits would be the mask of that
+    // list.
     if !planted!(DefaultListStays) && !remove_access_list(file) {
         mode &= rights::OWNER_ONLY;
     }
@@ -398,12 +404,12 @@ pub fn own(file: &File, home: &File, like: &FileStat) -> io::Result<()> {
     }
 }
 
-/// Synchronous for this one call: what is written back, and waited for, is these bytes.
+/// Writes synchronously in this one call: it writes back, and waits for, only these bytes.
 pub fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> {
     let part = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
     let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the descriptor is open, and the one part names the caller's buffer, which the call only
-    // reads.
+    // SAFETY: the descriptor is open, and the one part names the caller's buffer, which the call
+    // only reads.
     let put =
         unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DSYNC) };
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
@@ -421,7 +427,8 @@ pub fn get_xattr(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
     let name = CString::new(name)?;
     let mut value = vec![0u8; 256];
     loop {
-        // SAFETY: the descriptor is open, the name ends with NUL, and the buffer is as long as said.
+        // SAFETY: the descriptor is open, the name ends with NUL, and the buffer has the length
+        // that is passed.
         let got = unsafe {
             libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
         };
@@ -441,13 +448,14 @@ pub fn get_xattr(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
 
 pub fn set_xattr(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
     let name = CString::new(name)?;
-    // SAFETY: the descriptor is open, the name ends with NUL, and the value is as long as said.
+    // SAFETY: the descriptor is open, the name ends with NUL, and the value has the length that is
+    // passed.
     checked(unsafe {
         libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
     })
 }
 
-/// Removing what is not there is a success.
+/// Removes an attribute. Removing one that is not set is a success.
 pub fn remove_xattr(file: &File, name: &str) -> io::Result<()> {
     let name = CString::new(name)?;
     // SAFETY: the descriptor is open and the name ends with NUL.
@@ -472,11 +480,12 @@ pub(super) fn stat_file_system(file: &File) -> io::Result<libc::statfs> {
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the descriptor is open, and the structure is writable.
     checked(unsafe { libc::fstatfs(file.as_raw_fd(), answer.as_mut_ptr()) })?;
-    // SAFETY: the call succeeded and has filled it in (and zeros are valid for its integers anyway).
+    // SAFETY: the call succeeded and has filled it in (and zeros are valid for its integers
+    // anyway).
     Ok(unsafe { answer.assume_init() })
 }
 
-/// Of btrfs: the flag `C` of chattr. It counts for files that are empty.
+/// Sets the flag `C` of chattr on btrfs. It takes effect on files that are empty.
 pub fn write_in_place(file: &File) -> io::Result<()> {
     /// FS_NOCOW_FL of linux/fs.h.
     const NOT_COPIED: libc::c_int = 0x0080_0000;
@@ -495,7 +504,7 @@ pub fn write_in_place(file: &File) -> io::Result<()> {
         checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) })
     });
     told.map_err(|error| match error.raw_os_error() {
-        // Of a folder whose files are compressed; not ours to say; no such call.
+        // A folder with compressed files, a flag that we may not change, or no such call.
         Some(libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOTTY) => {
             io::ErrorKind::Unsupported.into()
         }

@@ -1,9 +1,9 @@
-//! What must a simulated machine be able to do?
+//! The interface of a simulated machine.
 //!
-//! Owns: [`Machine`], the face that a simulation of memory and operating system has to offer, and how
-//! addresses of its mappings are made. For tests only: the crash lab (`crates/lab`) simulates
-//! persistent memory that forgets what was not flushed, and explores what recovery makes of it. Nothing
-//! here is covered by semantic versioning.
+//! Owns: [`Machine`], the face that a simulation of memory and operating system has to offer, and
+//! the encoding of addresses in its mappings. For tests only: the crash lab (`crates/lab`)
+//! simulates persistent memory that loses what was not flushed, and explores what recovery makes of
+//! it. Nothing here is covered by semantic versioning.
 //!
 //! Invariant: no memory of this process is touched through an address that is made here.
 //!
@@ -40,8 +40,8 @@ impl Spot {
 }
 
 /// A simulated machine with one processor's memory instructions and an operating system. `through`
-/// says that a store needs a drain only, and no flush. The calls behave as those of
-/// `Platform` of the same name.
+/// says that a store needs a drain only, and no flush. The calls behave as those of `Platform` with
+/// these names.
 #[allow(missing_docs, reason = "the methods are those of `Platform`")]
 pub trait Machine: Send + Sync {
     fn load(&self, at: Spot) -> u64;
@@ -55,7 +55,7 @@ pub trait Machine: Send + Sync {
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<FileNumber>;
     fn try_lock(&self, file: FileNumber) -> io::Result<bool>;
     fn unlock(&self, file: FileNumber) -> io::Result<()>;
-    /// Whether the file can be mapped so.
+    /// Succeeds if the file can be mapped with these arguments.
     fn map(&self, file: FileNumber, len: u64, want_sync: bool) -> io::Result<()>;
     fn allocate(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()>;
     fn allocate_past_end(&self, file: FileNumber, offset: u64, len: u64) -> io::Result<()>;
@@ -77,25 +77,27 @@ pub trait Machine: Send + Sync {
     fn get_xattr(&self, file: FileNumber, name: &str) -> io::Result<Option<Vec<u8>>>;
     fn set_xattr(&self, file: FileNumber, name: &str, value: &[u8]) -> io::Result<()>;
     fn remove_xattr(&self, file: FileNumber, name: &str) -> io::Result<()>;
-    /// Whether the files are gone with the power, as on tmpfs.
+    /// Returns `true` if power loss loses the files, as on tmpfs.
     fn is_ram(&self) -> bool;
     fn is_mounted_alone(&self, folder: &Path, file: FileNumber) -> bool;
-    /// The user for whom files are opened.
+    /// Returns the user for which files are opened.
     fn user(&self) -> u32;
     fn boot_id(&self) -> [u8; 16];
-    /// The file system that the file lies on, as long as it stays mounted. 0: unknown.
+    /// Returns the number of the file system that the file lies on, which stays while that is
+    /// mounted. 0 is unknown.
     fn volume(&self, file: FileNumber) -> u64;
-    /// Nanoseconds since the machine was started; when that was, and when its folder of devices was made,
-    /// in nanoseconds since 1970. 0, of each: unknown.
+    /// Returns three times in nanoseconds: since the machine was started, of that start, and of the
+    /// creation of its folder of devices. The last two count from 1970. Each may be 0, which is
+    /// unknown.
     fn clocks(&self) -> (u64, i64, u64);
-    /// Random, or the next of a sequence where runs are to be repeatable.
+    /// Returns a random identifier, or the next of a sequence where runs have to be repeatable.
     fn new_uuid(&self) -> [u8; 16];
 }
 
-/// A platform that is simulated. Clones share the machine.
+/// A simulated platform. Clones share the machine.
 #[derive(Clone)]
 pub struct Simulated {
-    /// For its plans: which bytes of a copy go past the cache.
+    /// For its plans: they say which bytes of a copy go past the cache.
     native: Native,
     pub(super) machine: Arc<dyn Machine>,
 }

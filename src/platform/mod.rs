@@ -1,18 +1,20 @@
-//! What does the machine offer, and how is it called?
+//! The machine: mapped memory, the processor's instructions for it, and the operating system.
 //!
-//! Owns: the only door to mapped memory, to the processor's copy, flush and drain instructions, and to
-//! the operating system. This file holds its vocabulary and the memory face; `os.rs` holds the
-//! operating system's. Both are methods of [`Platform`], which is the machine itself or, for tests, the
-//! machine with a recorder in between that sees every call and can make it fail, or a simulated one.
+//! Owns: the only door to mapped memory, to the processor's copy, flush and drain instructions, and
+//! to the operating system. This file holds its vocabulary and the memory face; `os.rs` holds the
+//! operating system's face. Both are methods of [`Platform`]. In production a `Platform` is the
+//! machine itself. For tests it may be a recorder, which sees every call and can make it fail, or a
+//! simulated machine.
 //!
 //! Invariants:
 //! - All `asm!`, intrinsics and libc calls of the crate are in this directory.
 //! - Nothing here knows what the bytes mean.
-//! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come out.
+//! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come
+//!   out.
 //!
-//! May import: std, libc, memmap2, uuid, crc32c, and `primitive` (under a model checker every access to mapped bytes
-//! begins with a place where the scheduler may go on with another thread). Nothing of this crate above
-//! it.
+//! May import: std, libc, memmap2, uuid, crc32c, and `primitive`. Nothing else of this crate: all
+//! of it lies above. `primitive` provides the yield point with which every access to mapped bytes
+//! begins: under a model checker the scheduler may switch threads there.
 
 mod allocate;
 mod at;
@@ -79,34 +81,34 @@ pub use zeroed::ZeroedWords;
 use crate::primitive::yield_point;
 use std::fmt;
 
-/// Which of the two files; the recorder's traces name it.
+/// The files of a pair, as the recorder's traces name them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum FileId {
     /// The user's file.
     Home,
     /// Our companion file.
     Reflection,
-    /// The journal of its durable points.
+    /// The journal of durable points.
     Journal,
 }
 
-/// What a store must reach before `drain` has done its job.
+/// The event that stores have to survive once `drain` has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
-    /// Loss of power: lines must be flushed.
+    /// Power loss: lines must be flushed.
     Flush,
-    /// Loss of power, but the persistence domain holds the processor's caches (eADR): no line is
-    /// flushed, a drain still fences.
+    /// Power loss, but the persistence domain holds the processor's caches (eADR). No line is
+    /// flushed; a drain still fences.
     Caches,
-    /// Death of the process only: neither.
+    /// A process crash only: neither flush nor fence is needed.
     Process,
 }
 
 /// How a copy reaches the mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copying {
-    /// Through the cache or past it, whichever is faster for this size and alignment. Flushed by the
-    /// copy itself where that is needed. Other threads may see it late, until a drain.
+    /// Through the cache or past it, whichever is faster for this size and alignment. The copy
+    /// itself flushes where that is needed. Other threads may see the bytes late, until a drain.
     BySize,
     /// Through the cache: other threads see it in program order without a fence. Not flushed.
     Cached,
@@ -119,13 +121,14 @@ pub struct Place {
     pub ptr: *mut u8,
     /// The file that is mapped there.
     pub file: FileId,
-    /// The place in that file.
+    /// The offset in that file.
     pub offset: u64,
 }
 
 impl Place {
-    /// A place whose name does not fit its address would make a trace tell of other cache lines than
-    /// the ones that were stored to. Mappings start at a page, so the two agree within a line.
+    /// Returns the address, and checks that the name fits it. Otherwise a trace would name other
+    /// cache lines than those that were stored to. Mappings start at a page, so the two agree
+    /// within a line.
     #[inline(always)]
     fn checked(self) -> *mut u8 {
         debug_assert!(
@@ -135,7 +138,7 @@ impl Place {
         self.ptr
     }
 
-    /// The place `len` bytes behind it, in the same mapping.
+    /// Returns the place `len` bytes after this one, in the same mapping.
     fn plus(self, len: usize) -> Place {
         Place { ptr: self.ptr.wrapping_add(len), offset: self.offset + len as u64, ..self }
     }
@@ -161,19 +164,19 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// This machine. Stores need to survive only the death of the process until
-    /// [`Platform::with_persistence`] says more.
+    /// Returns this machine. Its stores need to survive only a process crash until
+    /// [`Platform::with_persistence`] demands more.
     pub fn native() -> Platform {
         Platform::Native(Native::new())
     }
 
-    /// A simulated machine.
+    /// Returns a simulated machine.
     #[cfg(feature = "recorder")]
     pub fn simulated(machine: std::sync::Arc<dyn machine::Machine>) -> Platform {
         Platform::Simulated(Simulated::new(machine))
     }
 
-    /// The same machine, with another demand on stores.
+    /// Returns this machine with another demand on stores.
     pub fn with_persistence(self, persistence: Persistence) -> Platform {
         match self {
             Platform::Native(native) => Platform::Native(native.with_persistence(persistence)),
@@ -188,13 +191,12 @@ impl Platform {
         }
     }
 
-    /// Whether this build can write cache lines back: the demand for [`Persistence::Flush`] can be
-    /// met.
+    /// Returns `true` if this build can write cache lines back, as [`Persistence::Flush`] demands.
     pub fn can_flush(&self) -> bool {
         isa::FLUSHES
     }
 
-    /// Whether there is no machine below it.
+    /// Returns `true` if this machine is simulated.
     pub fn is_simulated(&self) -> bool {
         #[cfg(feature = "recorder")]
         if let Platform::Simulated(_) = self {
@@ -203,8 +205,8 @@ impl Platform {
         false
     }
 
-    /// Whether a thread of the crate's own may do something on it. Not where the order in which things
-    /// are done is to be the same each time.
+    /// Returns `true` if the crate's background thread may work on this machine. It may not where
+    /// the order of events has to be the same in each run.
     pub fn may_work_in_background(&self) -> bool {
         #[cfg(feature = "recorder")]
         if let Platform::Recording(recorder) = self {
@@ -213,13 +215,13 @@ impl Platform {
         !self.is_simulated()
     }
 
-    /// Whether the processor's caches survive a loss of power. A simulated machine's do not,
-    /// whatever machine it runs on.
+    /// Returns `true` if the processor's caches survive power loss. Those of a simulated machine
+    /// never do, whatever machine it runs on.
     pub fn caches_persist(&self) -> bool {
         !self.is_simulated() && domain::caches_persist()
     }
 
-    /// What stores have to reach.
+    /// Returns what stores have to survive.
     #[inline]
     pub fn persistence(&self) -> Persistence {
         match self {
@@ -233,15 +235,15 @@ impl Platform {
 
     /// Copies a caller's buffer into the mapping. Any alignment, any length.
     ///
-    /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and a
-    /// crash may keep any. With [`Copying::BySize`] a drain by this thread must follow before anything
-    /// publishes the bytes (under [`Persistence::Process`] the copy has seen to that itself); then they
-    /// have also reached what [`Platform::persistence`] names. With [`Copying::Cached`] the caller
-    /// flushes.
+    /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and
+    /// a crash may keep any mixture. With [`Copying::BySize`] this thread must drain before
+    /// anything publishes the bytes. Under [`Persistence::Process`] the copy itself has done what
+    /// is needed. After that drain the bytes survive what [`Platform::persistence`] names. With
+    /// [`Copying::Cached`] the caller flushes.
     ///
     /// # Safety
-    /// `to` and the `from.len()` bytes behind it are in a live, writable mapping whose file reaches as
-    /// far, and nobody else writes to them at the same time. (Readers may race: they see torn bytes.)
+    /// The `from.len()` bytes at `to` are in a live, writable mapping and within its file. No other
+    /// thread writes to them at the same time. Readers may race: they see torn bytes.
     #[inline]
     pub unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
         yield_point();
@@ -257,11 +259,12 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::copy_in`] with [`Copying::BySize`], of one cache line, of which the words are at hand: the first
-    /// one lies first, each least significant byte first.
+    /// Copies one cache line, given as words in registers, as [`Platform::copy_in`] with
+    /// [`Copying::BySize`]. The first word is stored first, each with its least significant byte
+    /// first.
     ///
     /// # Safety
-    /// As [`Platform::copy_in`] of 64 bytes, and `to` is aligned to as many.
+    /// As [`Platform::copy_in`] of 64 bytes, and `to` is aligned to 64.
     #[inline(always)]
     pub unsafe fn store_line(&self, to: Place, line: [u64; 8]) {
         yield_point();
@@ -277,8 +280,9 @@ impl Platform {
         }
     }
 
-    /// How what lies within a cache line can be stored by one instruction, if it can: who is killed has stored all of it or
-    /// nothing. (Not on a simulated machine, where power is lost.)
+    /// Returns how one instruction can store bytes within a cache line, if the processor can. A
+    /// thread that is killed has then stored all of them or none. A simulated machine, which loses
+    /// power, cannot.
     pub fn in_line(&self) -> Option<InLine> {
         match self {
             Platform::Native(native) => native.in_line(),
@@ -289,8 +293,8 @@ impl Platform {
         }
     }
 
-    /// Stores `from` so, through the cache, not flushed: other threads see it after what was stored before, and may see it
-    /// in pieces.
+    /// Stores `from` by one instruction, through the cache and not flushed. Other threads see it
+    /// after earlier stores, and may see it torn.
     ///
     /// # Safety
     /// As [`Platform::copy_in`], and `from` is not empty and goes to one cache line.
@@ -309,8 +313,9 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::copy_in`] with [`Copying::BySize`], of at most 64 cache lines, of which each goes to its own
-    /// side: line `n` to its place behind `to[1]` where bit `n` of `sides` is one, behind `to[0]` where it is zero.
+    /// Copies at most 64 cache lines as [`Platform::copy_in`] with [`Copying::BySize`], each to its
+    /// own side: line `n` goes to its place after `to[1]` where bit `n` of `sides` is one, and
+    /// after `to[0]` where it is zero.
     ///
     /// # Safety
     /// As [`Platform::copy_in`], of each line on its own side. Both of `to` are aligned to lines.
@@ -321,14 +326,14 @@ impl Platform {
             Platform::Native(native) if !cfg!(shuttle) => unsafe {
                 native.copy_lines_to_sides([to[0].checked(), to[1].checked()], sides, from);
             },
-            // One run of neighbours after the other; under a scheduler half of each at a time, since no copy is one
-            // step.
+            // One run of neighbouring lines after the other. Under a scheduler each run is copied
+            // in two halves, since no copy is one step.
             _ => {
                 for (side, run) in sides::runs(sides, from.len() / 64) {
                     let mut start = run.start * 64;
                     for half in sides::steps(run.len() * 64) {
                         let bytes = &from[start..start + half];
-                        // SAFETY: of these bytes, what the caller vouches for.
+                        // SAFETY: the caller guarantees these bytes, among others.
                         unsafe { self.copy_in(to[side].plus(start), bytes, Copying::BySize) }
                         start += half;
                     }
@@ -337,21 +342,22 @@ impl Platform {
         }
     }
 
-    /// Whether [`copy_lines_to_sides_summed`](Self::copy_lines_to_sides_summed) takes no longer than without the sum.
+    /// Returns `true` if [`copy_lines_to_sides_summed`](Self::copy_lines_to_sides_summed) is as
+    /// fast as the copy without the checksum.
     #[inline(always)]
     pub fn sums_on_the_way(&self) -> bool {
         match self {
             Platform::Native(native) => native.sums_on_the_way(),
-            // So that what is done then is done there as well.
+            // So that tests execute the code that depends on it.
             #[cfg(feature = "recorder")]
             _ => true,
         }
     }
 
-    /// As [`Platform::copy_lines_to_sides`]. The CRC-32C of the bytes.
+    /// Copies as [`Platform::copy_lines_to_sides`], and returns the CRC-32C of the bytes.
     ///
     /// # Safety
-    /// The same.
+    /// As [`Platform::copy_lines_to_sides`].
     #[inline(always)]
     pub unsafe fn copy_lines_to_sides_summed(
         &self,
@@ -373,11 +379,12 @@ impl Platform {
         }
     }
 
-    /// Copies from the mapping into a caller's buffer. The bytes may be torn if somebody writes to them
-    /// at the same time; the caller finds out afterwards (versions, checksums).
+    /// Copies from the mapping into a caller's buffer. The bytes may be torn if another thread
+    /// writes to them at the same time. The caller detects that afterwards, by versions or
+    /// checksums.
     ///
     /// # Safety
-    /// `from` and the `to.len()` bytes behind it are in a live mapping whose file reaches as far.
+    /// The `to.len()` bytes at `from` are in a live mapping and within its file.
     #[inline]
     pub unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
         yield_point();
@@ -393,12 +400,13 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::copy_out`], of bytes in at most 64 lines, each of which is copied from its own side: the line
-    /// with the first byte from `from[1]` where bit 0 of `sides` is one, from `from[0]` where it is zero, and so on.
+    /// Copies bytes of at most 64 lines as [`Platform::copy_out`], each line from its own side. The
+    /// line with the first byte comes from `from[1]` where bit 0 of `sides` is one, and from
+    /// `from[0]` where it is zero. Each next line has the next bit.
     ///
     /// # Safety
-    /// As [`Platform::copy_out`], of the bytes of each line on its own side. Both of `from` are at the same distance
-    /// from a line's begin.
+    /// As [`Platform::copy_out`], of the bytes of each line on its own side. Both of `from` are at
+    /// the same distance from the start of a line.
     #[inline(always)]
     pub unsafe fn copy_out_of_sides(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
         debug_assert_eq!(from[0].addr() % 64, from[1].addr() % 64);
@@ -407,7 +415,7 @@ impl Platform {
             Platform::Native(native) if !cfg!(shuttle) => unsafe {
                 native.copy_out_of_sides(to, from, sides);
             },
-            // As above.
+            // As in `copy_lines_to_sides`.
             _ => {
                 let before = from[0].addr() % 64;
                 for (side, run) in sides::runs(sides, (before + to.len()).div_ceil(64)) {
@@ -415,7 +423,7 @@ impl Platform {
                     let end = (run.end * 64 - before).min(to.len());
                     for half in sides::steps(end - start) {
                         let at = from[side].wrapping_add(start);
-                        // SAFETY: of these bytes, what the caller vouches for.
+                        // SAFETY: the caller guarantees these bytes, among others.
                         unsafe { self.copy_out(&mut to[start..start + half], at) }
                         start += half;
                     }
@@ -427,8 +435,8 @@ impl Platform {
     /// Copies inside mapped memory, by the rules of [`Platform::copy_in`].
     ///
     /// # Safety
-    /// As [`Platform::copy_in`] for `to`, as [`Platform::copy_out`] for `from`, and the two ranges do
-    /// not overlap.
+    /// As [`Platform::copy_in`] for `to`, as [`Platform::copy_out`] for `from`, and the two ranges
+    /// do not overlap.
     #[inline]
     pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
         yield_point();
@@ -463,8 +471,8 @@ impl Platform {
         }
     }
 
-    /// As [`Platform::flush_word`] of every cache line that the range touches. For tests and benchmarks: the engine
-    /// flushes words.
+    /// Flushes every cache line that the range touches, as [`Platform::flush_word`]. For tests and
+    /// benchmarks: the engine flushes words.
     ///
     /// # Safety
     /// The range is in a live mapping.
@@ -483,8 +491,8 @@ impl Platform {
         }
     }
 
-    /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread completes it. Nothing happens
-    /// unless [`Persistence::Flush`] asks for it.
+    /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread
+    /// completes it. Does nothing unless [`Persistence::Flush`] is demanded.
     ///
     /// # Safety
     /// The word is in a live mapping, and aligned.
@@ -499,8 +507,8 @@ impl Platform {
         }
     }
 
-    /// Waits until everything that this thread has flushed or streamed is durable, and orders it before
-    /// what follows. Under [`Persistence::Process`] it holds back the compiler only.
+    /// Waits until everything that this thread has flushed or streamed is durable, and orders it
+    /// before what follows. Under [`Persistence::Process`] it is a fence for the compiler only.
     #[inline]
     pub fn drain(&self) {
         match self {
@@ -512,7 +520,7 @@ impl Platform {
         }
     }
 
-    /// Asks for a line to be brought in for writing. A hint: it never faults and leaves no trace.
+    /// Prefetches a line for a store. A hint: it never faults and leaves no trace.
     ///
     /// # Safety
     /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
@@ -527,7 +535,7 @@ impl Platform {
         }
     }
 
-    /// Asks for the line at `at`, ahead of a load from it. A hint, wherever that is: it never faults.
+    /// Prefetches the line at `at` for a load. A hint: it never faults, whatever the address.
     ///
     /// # Safety
     /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
@@ -540,7 +548,8 @@ impl Platform {
         }
     }
 
-    /// Asks for lines, of which at most 64, each ahead of a load from its side, as [`Platform::copy_out_of_sides`].
+    /// Prefetches at most 64 lines for loads, each from its side as in
+    /// [`Platform::copy_out_of_sides`].
     ///
     /// # Safety
     /// The lines of both sides are in live mappings.
@@ -553,7 +562,7 @@ impl Platform {
         }
     }
 
-    /// Asks for the line of a value in this process's own memory, ahead of a store to it.
+    /// Prefetches the line of a value in this process's own memory for a store.
     #[inline]
     pub fn prefetch_own<T>(&self, value: &T) {
         match self {
@@ -563,10 +572,10 @@ impl Platform {
         }
     }
 
-    /// Reads a word at once (acquire). Little-endian on media.
+    /// Loads a word in one access (acquire). Words are little-endian on media.
     ///
     /// # Safety
-    /// `at` is aligned to 8 and the word is in a live mapping whose file reaches as far.
+    /// `at` is aligned to 8 and the word is in a live mapping and within its file.
     #[inline]
     pub unsafe fn load_word(&self, at: *const u8) -> u64 {
         yield_point();
@@ -582,13 +591,16 @@ impl Platform {
         }
     }
 
-    /// Stores a word at once and starts its way to durability without waiting: a drain by this thread
-    /// completes it. Other threads may see it late, and out of order, until that drain. (A streaming
-    /// store under [`Persistence::Flush`]: 97 ns with its drain where a store and a flush take 156,
-    /// EPYC Zen 4, hot or cold. A plain store otherwise.)
+    /// Stores a word in one access and starts its write-back without waiting: a drain by this
+    /// thread completes it. Other threads may see the word late, and out of order, until that
+    /// drain.
+    ///
+    /// Under [`Persistence::Flush`] this is a streaming store, and a plain store otherwise. With
+    /// its drain a streaming store takes 97 ns, where a store and a flush take 156 ns (EPYC Zen 4,
+    /// hot or cold).
     ///
     /// # Safety
-    /// `at` is aligned to 8 and the word is in a live, writable mapping whose file reaches as far.
+    /// `at` is aligned to 8 and the word is in a live, writable mapping and within its file.
     #[inline]
     pub unsafe fn store_word_through(&self, at: Place, value: u64) {
         yield_point();
@@ -604,7 +616,8 @@ impl Platform {
         }
     }
 
-    /// Stores a word at once through the cache (release), not flushed: other threads see it in program order.
+    /// Stores a word in one access through the cache (release), not flushed. Other threads see it
+    /// in program order.
     ///
     /// # Safety
     /// As [`Platform::store_word_through`].
@@ -623,8 +636,8 @@ impl Platform {
         }
     }
 
-    /// Stores `new` at once if the word holds `old` (acquire and release), not flushed. Else returns
-    /// what it holds as the error.
+    /// Stores `new` if the word holds `old`, in one atomic step (acquire and release), not flushed.
+    /// Otherwise returns the word's value as the error.
     ///
     /// # Safety
     /// As [`Platform::store_word_through`].

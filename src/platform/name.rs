@@ -1,8 +1,8 @@
 //! Names of files in an open folder.
 //!
-//! Owns: [`Folder`] and [`Name`]. A path is resolved once: links in it are followed, and what it names
-//! from then on does not depend on the current directory. On Linux the folder stays open, so that a
-//! name in it means the same file after the folder was renamed or moved.
+//! Owns: [`Folder`] and [`Name`]. A path is resolved once: links in it are followed, and from then
+//! on the resolved file does not depend on the current directory. On Linux the folder stays open,
+//! so that a name in it refers to one file even after the folder was renamed or moved.
 //!
 //! Invariant: a [`Name`] has one component; it never leads out of its folder.
 //!
@@ -14,10 +14,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Links that are followed one after the other, as in the Linux kernel.
+/// The maximal number of links that are followed one after the other, as in the Linux kernel.
 const MOST_LINKS: usize = 40;
 
-/// A folder whose names are used.
+/// A folder in which names are used.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -30,12 +30,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder at `path`, open where the system looks names up in open folders.
+    /// Creates the folder at `path`, open where the system looks names up in open folders.
     pub(super) fn new(path: PathBuf, open: Option<File>) -> Folder {
         Folder { path, open }
     }
 
-    /// Its path when it was opened, for messages.
+    /// Returns the folder's path when it was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -50,29 +50,30 @@ pub struct Name {
 }
 
 impl Name {
-    /// The file `name`, one component, in `folder`.
+    /// Creates the name of the file `name`, one component, in `folder`.
     pub fn new(folder: &Arc<Folder>, name: impl Into<OsString>) -> Name {
         let name = name.into();
         let path = folder.path.join(&name);
         Name { folder: Arc::clone(folder), name, path }
     }
 
-    /// The folder that holds it.
+    /// Returns the folder that holds the name.
     pub fn folder(&self) -> &Arc<Folder> {
         &self.folder
     }
 
-    /// Its path when the folder was opened: for messages, and for systems without open folders.
+    /// Returns the path when the folder was opened: for messages, and for systems without open
+    /// folders.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The name with `.` and `suffix` behind it, in the same folder.
+    /// Returns the name followed by `.` and `suffix`, in this folder.
     pub fn with_suffix(&self, suffix: &str) -> Name {
         let mut name = self.name.clone();
         name.push(".");
@@ -81,11 +82,12 @@ impl Name {
     }
 }
 
-/// The absolute path of the file that `path` leads to, whether it is there or not. Links are followed,
-/// a dangling one to where it points, as opening does that creates a file.
+/// Returns the absolute path of the file that `path` leads to, whether the file exists or not.
+/// Links are followed. A dangling link is followed to its target, as an open that creates the file
+/// does.
 ///
 /// # Errors
-/// `NotFound` if the folder is not there, `FilesystemLoop` for links that lead nowhere.
+/// `NotFound` if the folder does not exist, and an error for a loop of links.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {

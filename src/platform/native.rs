@@ -1,19 +1,21 @@
-//! Which instructions does a copy, a flush or a drain become?
+//! The choice of instructions for copies, flushes and drains on the real machine.
 //!
-//! Owns: the choice between the cache and streaming, by size, alignment and [`Persistence`]; the rule
-//! which parts still need a flush.
+//! Owns: the choice between the cache and streaming, by size, alignment and [`Persistence`]; the
+//! rule for which parts still need a flush.
 //!
 //! Invariants:
-//! - After `copy_in`, `copy_across` or `fill_zero` with [`Copying::BySize`], a drain by the same thread
-//!   is all that the bytes need to survive what [`Persistence`] names.
-//! - [`Native::plan`] is the only place that decides; the copies execute it and the recorder notes it,
-//!   so a trace cannot tell another story than the machine. (Lines to two sides are streamed by the length of all
-//!   together. A recorder and a simulation copy them run by run, and so decide for each run; where lines are flushed,
-//!   all are streamed either way, and where not, nothing is told apart.)
-//! - Under [`Persistence::Process`] no streamed store is left pending when a copy returns, because no
-//!   drain will follow.
+//! - After `copy_in`, `copy_across` or `fill_zero` with [`Copying::BySize`], a drain by the same
+//!   thread is all that the bytes need to survive what [`Persistence`] names.
+//! - [`Native::plan`] is the only place that decides. The copies execute the plan and the recorder
+//!   notes it, so a trace always agrees with the machine. Lines that go to two sides are the
+//!   exception: the machine decides by the length of all lines together, where a recorder or a
+//!   simulation copies and decides run by run. The difference never shows: where lines are flushed,
+//!   both stream all of them, and elsewhere a trace does not tell streamed from cached stores.
+//! - Under [`Persistence::Process`] no streamed store is left pending when a copy returns, because
+//!   no drain will follow.
 //!
-//! May import: the instruction set (`isa`), `word`, the vocabulary of `mod.rs`, and the crate `crc32c`.
+//! May import: the instruction set (`isa`), `word`, the vocabulary of `mod.rs`, and the crate
+//! `crc32c`.
 
 use super::isa::{self, Cpu};
 use super::{Copying, Persistence, word};
@@ -23,25 +25,25 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 const LINE: usize = 64;
 
-/// From here up a copy is streamed where nothing has to be flushed ([`Persistence::Caches`] and
-/// [`Persistence::Process`]).
+/// The length from which a copy is streamed where nothing has to be flushed
+/// ([`Persistence::Caches`] and [`Persistence::Process`]).
 ///
-/// Measured (EPYC Zen 4, tmpfs, ns, cached by four stores a line, against streamed and fenced): cold
-/// 512 bytes 106 and 109, 1 KiB 194 and 122, 2 KiB 381 and 161, 4 KiB 558 and 231, 64 KiB 4829 and
-/// 2383; but with the lines in the cache 1 KiB 18 and 121, 2 KiB 35 and 156, 4 KiB 71 and 226.
-/// Streaming also leaves the data outside the cache for the next reader. At 2 KiB what a cold copy gains
-/// (220) is twice what a hot one loses (121); a fenced drain without streamed stores before it is nearly
-/// free, so `Caches` does not move the point.
+/// Measured on an EPYC Zen 4 with tmpfs, in ns, as cached by four stores a line / streamed and
+/// fenced. Cold: 512 bytes 106/109, 1 KiB 194/122, 2 KiB 381/161, 4 KiB 558/231, 64 KiB 4829/2383.
+/// With the lines in the cache: 1 KiB 18/121, 2 KiB 35/156, 4 KiB 71/226. Streaming also leaves the
+/// data outside the cache for the next reader. At 2 KiB a cold copy gains 220 ns, about twice what
+/// a hot copy loses (121 ns). A fenced drain without streamed stores before it is nearly free, so
+/// `Caches` has the same threshold.
 ///
-/// Under [`Persistence::Flush`] there is no threshold: streamed beats cached and flushed at every size,
-/// hot or cold (cold: 8 bytes 97 and 156, 64 bytes 97 and 155, 512 bytes 109 and 212, 4 KiB 231 and
-/// 639; hot: 8 bytes 95 and 156, 4 KiB 226 and 372).
+/// Under [`Persistence::Flush`] there is no threshold: streamed beats cached and flushed at every
+/// size, hot or cold. In ns, streamed / cached and flushed. Cold: 8 bytes 97/156, 64 bytes 97/155,
+/// 512 bytes 109/212, 4 KiB 231/639. Hot: 8 bytes 95/156, 4 KiB 226/372.
 pub const STREAM_FROM_UNFLUSHED: usize = 2048;
 
-/// What zeros are copied from. A multiple of the line, so that pieces of it end at lines.
+/// The source of zeros for copies. A multiple of the line, so that pieces of it end at lines.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// A copy in up to three parts. `streamed` may be empty; what lies before and after it goes through
+/// A copy in up to three parts. `streamed` may be empty. The bytes before and after it go through
 /// the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -64,7 +66,7 @@ pub struct Part {
 
 #[cfg(any(test, feature = "recorder"))]
 impl Plan {
-    /// The parts that are not empty, in order.
+    /// Returns the parts that are not empty, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
         let cached = |range| Part { range, streamed: false, flushed: self.flush_cached };
         [
@@ -77,11 +79,11 @@ impl Plan {
     }
 }
 
-/// Proof that what lies within a line can be stored by one instruction.
+/// Proof that one instruction can store any bytes within a line.
 #[derive(Clone, Copy, Debug)]
 pub struct InLine(isa::Masked);
 
-/// The real thing: a processor and the persistence that its stores have to reach.
+/// The real machine: a processor, and the persistence that its stores have to reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     cpu: Cpu,
@@ -102,7 +104,7 @@ impl Native {
         self.persistence
     }
 
-    /// How a copy to `to` is done.
+    /// Decides how a copy to `to` is done.
     #[inline]
     pub(super) fn plan(&self, to: *mut u8, len: usize, how: Copying) -> Plan {
         let flush = self.persistence == Persistence::Flush;
@@ -113,9 +115,9 @@ impl Native {
         }
         let start = to.addr();
         let end = start + len;
-        // An end at a word boundary is streamed as well, word by word, where that saves a flush. One
-        // that is not goes through the cache up to the next line, so that no line is written both
-        // ways: the second would evict what the first has just brought in.
+        // An end at a word boundary is streamed as well, word by word, where that saves a flush.
+        // Any other end goes through the cache up to the next line, so that no line is written both
+        // ways: the second way would evict the line that the first has just brought in.
         let first =
             if flush && start.is_multiple_of(8) { start } else { (start + LINE - 1) & !(LINE - 1) };
         let last = if flush && end.is_multiple_of(8) { end } else { end & !(LINE - 1) };
@@ -137,7 +139,7 @@ impl Native {
         cached: impl Fn(Range<usize>),
         streamed: impl Fn(Range<usize>),
     ) {
-        // Spelled out rather than by `parts`, whose iterator costs as much as a small copy.
+        // Spelled out rather than by `parts`, since that iterator costs as much as a small copy.
         let through_cache = |range: Range<usize>| {
             if range.is_empty() {
                 return;
@@ -167,8 +169,8 @@ impl Native {
         let plan = self.plan(to, from.len(), how);
         let from = from.as_ptr();
         // SAFETY:
-        // - both closures get ranges inside the copy, for which the caller vouches on the mapped side
-        //   and the slice on the other; a Rust slice never overlaps the mapping;
+        // - both closures get ranges inside the copy. The caller guarantees these on the mapped
+        //   side, and the slice on the other; a Rust slice never overlaps the mapping;
         // - the plan's streamed range starts and ends at multiples of 8.
         unsafe {
             self.execute(
@@ -202,8 +204,8 @@ impl Native {
     /// As [`super::Platform::store_in_line`].
     #[inline(always)]
     pub(super) unsafe fn store_in_line(&self, how: InLine, to: *mut u8, from: &[u8]) {
-        // SAFETY: the caller's contract is the same, and `from` is readable for its length. (Should the two overlap, all is
-        // loaded before any of it is stored.)
+        // SAFETY: the caller's contract is the same, and `from` is readable for its length. Should
+        // the two overlap, all bytes are loaded before any byte is stored.
         unsafe { isa::store_in_line(how.0, to, from.as_ptr(), from.len()) }
     }
 
@@ -212,7 +214,7 @@ impl Native {
     #[inline(always)]
     pub(super) unsafe fn copy_lines_to_sides(&self, to: [*mut u8; 2], sides: u64, from: &[u8]) {
         let lines = from.len() / LINE;
-        // Whole lines: all are streamed or none, and none is left to be flushed.
+        // Whole lines: all are streamed or none, and none needs a flush afterwards.
         let is_streamed = isa::FLUSHES
             && (self.persistence == Persistence::Flush || from.len() >= STREAM_FROM_UNFLUSHED);
         debug_assert!(to.iter().all(|to| {
@@ -220,8 +222,8 @@ impl Native {
             plan.streamed.len() == if is_streamed { from.len() } else { 0 }
                 && (is_streamed || !plan.flush_cached || !isa::FLUSHES)
         }));
-        // SAFETY: the caller vouches for each line on the mapped side, and that they are at most 64, and the slice
-        // for the other side; a Rust slice never overlaps the mapping.
+        // SAFETY: the caller guarantees each line on the mapped side, and that there are at most 64
+        // lines. The slice guarantees the other side; a Rust slice never overlaps the mapping.
         unsafe {
             if !is_streamed {
                 return isa::copy_to_sides(self.cpu, to, sides, from.as_ptr(), lines);
@@ -234,7 +236,7 @@ impl Native {
         }
     }
 
-    /// Whether that takes no longer with a sum than without.
+    /// Returns `true` if that copy takes no longer with a checksum than without.
     #[inline(always)]
     pub(super) fn sums_on_the_way(&self) -> bool {
         self.persistence == Persistence::Flush && isa::sums_on_the_way(self.cpu)
@@ -251,7 +253,7 @@ impl Native {
     ) -> u32 {
         if self.persistence == Persistence::Flush {
             let lines = from.len() / LINE;
-            // SAFETY: as in `copy_lines_to_sides`, where all lines are streamed under this persistence.
+            // SAFETY: as in `copy_lines_to_sides`, which streams all lines under this persistence.
             let sum =
                 unsafe { isa::stream_to_sides_summed(self.cpu, to, sides, from.as_ptr(), lines) };
             if let Some(sum) = sum {
@@ -267,11 +269,11 @@ impl Native {
     /// As [`super::Platform::copy_out_of_sides`].
     #[inline(always)]
     pub(super) unsafe fn copy_out_of_sides(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
-        // SAFETY: the slice vouches for the target, the caller for each line on its side; a Rust slice never overlaps
-        // the mapping.
+        // SAFETY: the slice guarantees the target, the caller each line on its side; a Rust slice
+        // never overlaps the mapping.
         unsafe {
             if (from[0].addr() | to.len()).is_multiple_of(LINE) {
-                // Whole lines, which is usual.
+                // Whole lines, which is the usual case.
                 isa::copy_from_sides(self.cpu, to.as_mut_ptr(), from, sides, to.len() / LINE);
             } else {
                 self.copy_out_of_parts(to, from, sides);
@@ -279,7 +281,7 @@ impl Native {
         }
     }
 
-    /// The same where the first or the last line is copied in part.
+    /// Copies as `copy_out_of_sides` where the first or the last line is copied in part.
     ///
     /// # Safety
     /// As [`super::Platform::copy_out_of_sides`].
@@ -292,10 +294,11 @@ impl Native {
         let (head, rest) = to.split_at_mut(in_first_line);
         let (whole, tail) = rest.split_at_mut(lines * LINE);
         // SAFETY:
-        // - the three parts follow each other and make up `to`, which the slice vouches for; the first ends with its
-        //   line, so the line after it has the next bit;
-        // - the caller vouches for each line on its side, as far as `to` reaches, and that they are at most 64, so
-        //   that no shift is longer than the word; a Rust slice never overlaps the mapping.
+        // - the three parts follow each other and make up `to`, which the slice guarantees; the
+        //   first ends with its line, so the line after it has the next bit;
+        // - the caller guarantees each line on its side, as far as `to` reaches, and that there are
+        //   at most 64 lines, so no shift is longer than the word; a Rust slice never overlaps the
+        //   mapping.
         unsafe {
             isa::copy_out(&self.cpu, head.as_mut_ptr(), side(0), head.len());
             let behind = from.map(|side| side.wrapping_add(in_first_line));
@@ -312,7 +315,7 @@ impl Native {
     /// As [`super::Platform::copy_out`].
     #[inline]
     pub(super) unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
-        // SAFETY: the slice vouches for the target, the caller for the source; a Rust slice never
+        // SAFETY: the slice guarantees the target, the caller the source; a Rust slice never
         // overlaps the mapping.
         unsafe { isa::copy_out(&self.cpu, to.as_mut_ptr(), from, to.len()) }
     }
@@ -329,8 +332,8 @@ impl Native {
     ) {
         let plan = self.plan(to, len, how);
         // SAFETY:
-        // - both closures get ranges inside the copy, for which the caller vouches on both sides, and
-        //   that they do not overlap;
+        // - both closures get ranges inside the copy. The caller guarantees these on both sides,
+        //   and that they do not overlap;
         // - the plan's streamed range starts and ends at multiples of 8.
         unsafe {
             self.execute(
@@ -361,8 +364,8 @@ impl Native {
         };
         // SAFETY:
         // - each piece lies inside the caller's range and is no longer than the zeros;
-        // - a streamed piece starts and ends at a multiple of 8, since the plan's streamed range and
-        //   the boundaries of the zeros' size do;
+        // - a streamed piece starts and ends at a multiple of 8, since the plan's streamed range
+        //   and the boundaries of the zeros' size do;
         // - a static never overlaps the mapping.
         unsafe {
             self.execute(
@@ -399,8 +402,8 @@ impl Native {
     pub(super) fn drain(&self) {
         match self.persistence {
             Persistence::Flush | Persistence::Caches => isa::drain(),
-            // What a thread has stored survives the death of the process in whatever order; only the
-            // compiler must not move a store across the commit point.
+            // What a thread has stored survives a process crash in any order; only the compiler
+            // must not move a store across the commit point.
             Persistence::Process => compiler_fence(Ordering::SeqCst),
         }
     }
@@ -442,7 +445,7 @@ mod tests {
         fn new(bytes: usize) -> Arena {
             Arena(vec![0xeeee_eeee_eeee_eeee; bytes / 8 + 32])
         }
-        /// The first multiple of 64 at least 64 bytes inside.
+        /// Returns the first multiple of 64 at least 64 bytes inside.
         fn base(&mut self) -> *mut u8 {
             let start = self.0.as_mut_ptr().cast::<u8>();
             start.wrapping_add(64 + start.align_offset(64))
@@ -454,8 +457,8 @@ mod tests {
         fn refill(&mut self) {
             self.0.fill(0xeeee_eeee_eeee_eeee);
         }
-        /// Checks that [at, at + expected.len()) past the base holds `expected` and the rest nothing
-        /// new.
+        /// Checks that [at, at + expected.len()) past the base holds `expected`, and that all other
+        /// bytes are unchanged.
         fn check(&mut self, at: usize, expected: &[u8], what: &str) {
             let start = self.base().addr() - self.0.as_ptr().addr() + at;
             let bytes = self.bytes();
@@ -478,7 +481,8 @@ mod tests {
             for len in 1..=LINE - start {
                 arena.refill();
                 let to = arena.base().wrapping_add(start);
-                // SAFETY: the arena has a line there, to which nobody else writes, and the part ends within it.
+                // SAFETY: the arena has a line there, to which no other thread writes, and the part
+                // ends within it.
                 unsafe { native.store_in_line(how, to, &data[..len]) };
                 arena.check(start, &data[..len], &format!("{len} bytes at {start}"));
             }
@@ -526,7 +530,7 @@ mod tests {
         }
     }
 
-    /// As this processor is, and as it were if it could not sum up lines.
+    /// Returns this processor as it is, and as a processor that cannot compute checksums of lines.
     fn natives() -> impl Iterator<Item = Native> {
         let native = Native::new();
         #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable)))]
@@ -536,7 +540,8 @@ mod tests {
         [native, less].into_iter()
     }
 
-    /// Lines to two sides and from them, in part at the ends of what is copied out.
+    /// Copies lines to two sides and from them, with partial lines at the ends of what is copied
+    /// out.
     #[test]
     fn lines_of_two_sides_match_plain_copies() {
         let source: Vec<u8> = (0..4096u32).map(|n| (n * 7 % 253) as u8).collect();
@@ -550,7 +555,8 @@ mod tests {
                     arenas.iter_mut().for_each(Arena::refill);
                     let to = arenas.each_mut().map(|arena| arena.base());
                     let data = &source[..lines * LINE];
-                    // SAFETY: 4096 bytes follow each base, which is aligned to lines; at most 64 lines.
+                    // SAFETY: 4096 bytes follow each base, which is aligned to lines; at most 64
+                    // lines.
                     unsafe {
                         if sums {
                             let sum = native.copy_lines_to_sides_summed(to, sides, data);
@@ -581,7 +587,7 @@ mod tests {
                             }
                             let mut found = vec![0; end - start];
                             let from = from.map(|from| from.wrapping_add(start));
-                            // SAFETY: as above; both are as far from a line's begin.
+                            // SAFETY: as above; both are at the same distance from a line.
                             unsafe {
                                 native.copy_out_of_sides(&mut found, from, sides >> (start / LINE));
                             }
@@ -601,7 +607,7 @@ mod tests {
             let mut target = Arena::new(len + 128);
             let mut mapped = Arena::new(len + 128);
             for align in alignments(len) {
-                // Another residue for the source, so that all pairs of residues turn up.
+                // Another residue for the source, so that all pairs of residues occur.
                 let shift = (align * 5 + len) % 67;
                 let data = &source[shift..shift + len];
                 for persistence in ALL {

@@ -1,16 +1,17 @@
-//! How is the operating system called?
+//! The operating system's face of [`Platform`].
 //!
-//! Owns: the operating system's face of [`Platform`]: the retry of interrupted calls, the continuation
-//! of short reads and writes, and what to do where a call is not supported.
+//! Owns: the retry of interrupted calls, the continuation of short reads and writes, and the
+//! fallbacks where a call is not supported.
 //!
 //! Invariants:
-//! - Every attempt at every call passes the gate (`attempt!`), so a recorder sees it and can make it
-//!   fail, be interrupted or be short; retries and fallbacks lie outside the gate and are reached too.
-//! - An error means that the call did nothing of which the caller could make use; no call is repeated
-//!   after an error other than an interruption.
+//! - Every attempt at every call passes the gate (`attempt!`), so a recorder sees it and can make
+//!   it fail, be interrupted or be short; retries and fallbacks lie outside the gate and are
+//!   reached too.
+//! - An error means that the call did nothing that the caller could use; no call is repeated after
+//!   an error other than an interruption.
 //!
-//! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, the recorder, and the planted
-//! bugs.
+//! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, the recorder, and
+//! the planted bugs.
 
 #[cfg(feature = "recorder")]
 use super::recorder::What;
@@ -27,21 +28,22 @@ use std::sync::Arc;
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// How `Platform::open` treats a file that is there or is not. It is always opened for reading and
-/// writing, and never handed on to a program that this process executes.
+/// How `Platform::open` treats a file that exists or does not. Every file is opened for reading and
+/// writing, and is closed on exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenHow {
-    /// Create it if it is not there.
+    /// Create the file if it does not exist.
     pub create: bool,
-    /// Create it, and fail if it is there.
+    /// Create the file, and fail if it exists.
     pub create_new: bool,
     /// Permissions of a created file, before the umask (Unix).
     pub mode: u32,
 }
 
-/// The gate: one call, tried until it is not interrupted. `$act` makes the attempt and gets the most
-/// bytes it may move, `$simulated` makes it on the simulated machine `$machine`; `$what` says what the
-/// trace notes after a success, and `$named` are the values that only the last two need.
+/// The gate: one call, retried until it is not interrupted. `$act` makes the attempt and gets the
+/// maximal number of bytes that it may move. `$simulated` makes the attempt on the simulated
+/// machine `$machine`. `$what` says what the trace notes after a success. `$named` are the values
+/// that only the last two need.
 macro_rules! attempt {
     (
         $platform:expr, $call:expr, $act:expr, [$machine:ident => $simulated:expr],
@@ -68,16 +70,16 @@ macro_rules! attempt {
     };
 }
 
-/// Whether a write of the bytes to the offset can go past the page cache.
+/// Returns `true` if a write of the bytes to the offset can bypass the page cache.
 fn are_blocks(bytes: &[u8], offset: u64) -> bool {
     const BLOCK: usize = 4096;
     let (at, len) = (bytes.as_ptr().addr(), bytes.len());
     (at | len).is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64)
 }
 
-/// Refuses to make the file `len` bytes long where the limit of the process (`ulimit -f`) is less. The
-/// kernel would send SIGXFSZ, which ends the process: what the signal does belongs to the program, not to
-/// a library. A length that the file has already needs no leave.
+/// Refuses to make the file `len` bytes long where the process's limit (`ulimit -f`) is less. The
+/// kernel would send SIGXFSZ, which ends the process, and handling that signal is the program's
+/// affair, not a library's. A length that the file already has is always allowed.
 fn allow_len(file: &std::fs::File, len: u64) -> io::Result<()> {
     match sys::longest_file() {
         Some(limit) if len > limit && file.metadata()?.len() < len => Err(too_long(len, limit)),
@@ -85,7 +87,8 @@ fn allow_len(file: &std::fs::File, len: u64) -> io::Result<()> {
     }
 }
 
-/// The same for a write, which the kernel refuses past the limit wherever the file ends.
+/// Refuses a write that ends past the process's limit: the kernel refuses it wherever the file
+/// ends.
 fn allow_write(bytes: &[u8], offset: u64) -> io::Result<()> {
     let end = offset.saturating_add(bytes.len() as u64);
     match sys::longest_file() {
@@ -102,7 +105,7 @@ fn too_long(len: u64, limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, said)
 }
 
-/// What the system says of a file system, and a planted bug does not believe.
+/// Returns the system's answer about a file system, which a planted bug falsifies.
 fn as_believed(told: FileSystem) -> FileSystem {
     match told {
         FileSystem::UnreservedBtrfs(_) if planted!(UnreservedBtrfsTaken) => {
@@ -112,20 +115,20 @@ fn as_believed(told: FileSystem) -> FileSystem {
     }
 }
 
-/// Whether the file system merely does not know how.
+/// Returns `true` if the file system does not support the call.
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
 }
 
-/// Whether the call is not to be had here: the system does not know it, or a filter refuses it
-/// (seccomp, in containers: EPERM mostly). For calls with another way that asks for as many rights,
-/// so that a file which may not be written to is an error there, too.
+/// Returns `true` if the call is unavailable: the system does not know it, or a filter refuses it
+/// (seccomp in containers, mostly with EPERM). For calls with a fallback that needs the same
+/// rights, so that a file without write permission is an error there, too.
 fn is_refused(error: &io::Error) -> bool {
     is_unsupported(error)
         || error.kind() == ErrorKind::PermissionDenied && !planted!(FilterNotExpected)
 }
 
-/// `None` where the call is not to be had.
+/// Returns `None` where the call is unavailable.
 fn unless_refused<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -134,7 +137,7 @@ fn unless_refused<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// `None` where the call is not supported.
+/// Returns `None` where the call is not supported.
 fn if_supported<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -147,7 +150,8 @@ impl Platform {
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// A link at the name is one (`FilesystemLoop`, or what the system says), and not followed.
+    /// Fails if the name is a symbolic link, which is not followed (`FilesystemLoop`, or the
+    /// system's error).
     pub fn open(&self, name: &Name, how: OpenHow) -> io::Result<File> {
         attempt!(
             self,
@@ -157,8 +161,8 @@ impl Platform {
         )
     }
 
-    /// The name of the file that the path leads to, with every link followed, in its open folder. The
-    /// file itself need not be there.
+    /// Resolves a path, with every link followed, to a name in its open folder. The file itself
+    /// need not exist.
     pub fn name(&self, path: &Path) -> io::Result<Name> {
         let path = attempt!(
             self,
@@ -183,9 +187,9 @@ impl Platform {
         opened.map(Arc::new)
     }
 
-    /// Gives a new file the owner, the group and the permissions of the file `home`, of which
-    /// `like` is known, as far as the process may: without a privilege it cannot give a file away.
-    /// No user but its maker gets more of it than of `home`.
+    /// Gives a new file the owner, the group and the permissions of the file `home` as far as the
+    /// process may. `like` is the stat of `home`. Without a privilege a process cannot give a file
+    /// away. No user but the creator gets more access to the file than to `home`.
     pub fn own(&self, file: &File, home: &File, like: &FileStat) -> io::Result<()> {
         attempt!(
             self,
@@ -195,8 +199,8 @@ impl Platform {
         )
     }
 
-    /// Opens a file that is there once more, so that writes of whole blocks from aligned buffers go past
-    /// the page cache. `None`: that cannot be done here.
+    /// Opens an existing file once more, so that writes of whole blocks from aligned buffers bypass
+    /// the page cache. Returns `None` if that is not possible here.
     pub fn open_past_cache(&self, name: &Name) -> io::Result<Option<File>> {
         let opened = attempt!(
             self,
@@ -206,13 +210,13 @@ impl Platform {
         );
         match opened {
             Ok(file) => Ok(Some(file)),
-            // What file systems say that cannot.
+            // The answer of file systems that cannot.
             Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Another descriptor of the same open file: they share the lock.
+    /// Returns another descriptor of the same open file: both share the lock.
     pub fn duplicate(&self, file: &File) -> io::Result<File> {
         attempt!(
             self,
@@ -222,7 +226,7 @@ impl Platform {
         )
     }
 
-    /// Takes the exclusive lock on the file. `false`: somebody else holds it.
+    /// Takes the exclusive lock on the file. Returns `false` if another process holds it.
     pub fn try_lock(&self, file: &File) -> io::Result<bool> {
         attempt!(
             self,
@@ -236,7 +240,7 @@ impl Platform {
         )
     }
 
-    /// Gives the lock back before the file is closed.
+    /// Releases the lock before the file is closed.
     pub fn unlock(&self, file: &File) -> io::Result<()> {
         attempt!(
             self,
@@ -246,8 +250,8 @@ impl Platform {
         )
     }
 
-    /// Maps the file, shared, for reading and writing, at an address that is a multiple of 2 MiB
-    /// (Linux; elsewhere of a page). `len` is a multiple of 2 MiB and may reach beyond the end of the
+    /// Maps the file, shared, for reading and writing. The address is a multiple of 2 MiB on Linux,
+    /// and of a page elsewhere. `len` is a multiple of 2 MiB and may reach beyond the end of the
     /// file: the file grows into the mapping, which never moves. With `want_sync` the mapping is
     /// synchronous (MAP_SYNC) or refused.
     pub fn map(&self, file: &File, len: u64, want_sync: bool) -> io::Result<Mapping> {
@@ -263,11 +267,11 @@ impl Platform {
         )
     }
 
-    /// Says that the file and its mapping will be used here and there: nothing is read ahead, so the
-    /// page cache keeps single pages. A large folio with a hole in it is one whose first store fails
-    /// where the disk is full.
+    /// Advises that accesses to the file and its mapping will be random: nothing is read ahead, so
+    /// the page cache keeps single pages. The first store to a large folio with a hole fails where
+    /// the disk is full.
     ///
-    /// The advice is a hint. A system that refuses it has none to give, or a filter is set. Storage
+    /// The advice is a hint. A system that refuses it has no such call, or a filter is set. Storage
     /// is allocated either way: `docs/soundness.md` says what large folios mean on a full disk.
     pub fn expect_random(&self, file: &File, mapping: &Mapping) {
         let advised = attempt!(
@@ -280,19 +284,19 @@ impl Platform {
         let _a_hint: io::Result<()> = advised;
     }
 
-    /// Returns `true` if the process could reserve `bytes` of address space at once, a moment ago.
-    /// The question passes no gate: an answer only chooses how much is asked for.
+    /// Returns `true` if the process could reserve `bytes` of address space in one piece, a moment
+    /// ago. The question passes no gate: the answer only chooses how much to reserve.
     pub fn has_addresses(&self, bytes: u64) -> bool {
         match self {
-            // Nothing is mapped there, and every run is to be like the last one.
+            // Nothing is mapped there, and every run has to equal the last one.
             #[cfg(feature = "recorder")]
             Platform::Simulated(_) => true,
             _ => usize::try_from(bytes).is_ok_and(sys::has_addresses),
         }
     }
 
-    /// Brings the range of the file to the page cache, since it is about to be read in order. A hint that
-    /// passes no gate: nothing depends on what comes of it.
+    /// Starts reading the range of the file into the page cache, since it is about to be read in
+    /// order. A hint that passes no gate: nothing depends on its result.
     pub fn will_need(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
         match file {
             File::System(file) => sys::will_need(file, mapping, offset, len),
@@ -301,8 +305,8 @@ impl Platform {
         }
     }
 
-    /// Has the page cache forget what it holds of the range, whole pages of it, and has written already. A hint
-    /// that passes no gate. What the range holds stays as it is, also for threads that load and store there.
+    /// Drops whole clean pages of the range from the page cache. A hint that passes no gate. The
+    /// range keeps its contents, also for threads that load and store there.
     pub fn forget_cached(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
         match file {
             File::System(file) => sys::forget_cached(file, mapping, offset, len),
@@ -311,9 +315,9 @@ impl Platform {
         }
     }
 
-    /// Says that the file, which is new and empty, is written to in place, where the file system would else
-    /// copy on write: storage that was allocated there is not enough for the next store. `false`: it does
-    /// not let itself be told so, and goes on copying.
+    /// Requests that a new and empty file is written in place on a file system that would otherwise
+    /// copy on write. There, allocating storage once does not reserve space for the next store.
+    /// Returns `false` if the file system refuses and goes on copying.
     pub fn write_in_place(&self, file: &File) -> io::Result<bool> {
         let told = attempt!(
             self,
@@ -325,7 +329,8 @@ impl Platform {
         Ok(if_supported(told)?.is_some())
     }
 
-    /// Bytes of one page of the mapping: what a page fault asks the file system for. At least 4096.
+    /// Returns the bytes of one page of the mapping, the unit that a page fault requests from the
+    /// file system. At least 4096.
     pub fn page_size(&self) -> u64 {
         const LEAST: u64 = 4096;
         match self {
@@ -335,14 +340,14 @@ impl Platform {
         }
     }
 
-    /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends the
-    /// file to the end of the range if it is shorter; contents stay.
+    /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends
+    /// the file to the end of the range if it is shorter. Contents stay.
     ///
-    /// Nobody may store to holes in the range until it returns: where the file system has no call for
-    /// this, zeros are written to them.
+    /// No thread may store to holes in the range until this returns: where the file system has no
+    /// call for this, zeros are written to them.
     ///
-    /// Where the file's mapping is handed over, too, the range is an aligned one of 2 MiB, within the file: one page of
-    /// the processor's is asked for, if the file lies in memory.
+    /// If `mapping` is given, the range is an aligned one of 2 MiB within the file, and the mapping
+    /// is the file's. One huge page is then requested, if the file lies in memory.
     pub fn allocate(
         &self,
         file: &File,
@@ -374,9 +379,9 @@ impl Platform {
         }
     }
 
-    /// Reserves storage for a range of less than a page that begins at the end of the file, and leaves the
-    /// file's length as it is. Where the file system has no call for this, zeros are written there, which
-    /// makes the file longer: then it is longer by bytes that have storage.
+    /// Reserves storage for a range of less than a page that begins at the end of the file, and
+    /// leaves the file's length as it is. Where the file system has no call for this, zeros are
+    /// written there. That makes the file longer, by bytes that have storage.
     pub fn allocate_past_end(
         &self,
         file: &File,
@@ -397,8 +402,8 @@ impl Platform {
         }
     }
 
-    /// Gives the range's storage back: it reads as zeros afterwards, the length stays. `false`: not
-    /// supported, and nothing has changed.
+    /// Gives the range's storage back: it reads as zeros afterwards, and the length stays. Returns
+    /// `false` if that is not supported, and then nothing has changed.
     pub fn punch(&self, file: &File, id: FileId, offset: u64, len: u64) -> io::Result<bool> {
         if len == 0 {
             return Ok(true);
@@ -427,7 +432,7 @@ impl Platform {
         )
     }
 
-    /// Makes the file's data durable (fdatasync), and of its metadata what is needed to read them.
+    /// Makes the file's data durable (fdatasync), and the metadata that is needed to read them.
     pub fn sync_data(&self, file: &File, id: FileId) -> io::Result<()> {
         attempt!(
             self,
@@ -449,8 +454,8 @@ impl Platform {
         )
     }
 
-    /// Makes the names in a folder durable (on Unix; elsewhere there is no such call). `file` lies on the
-    /// folder's file system: that is synced as a whole where the folder may not be read.
+    /// Makes the names in a folder durable (on Unix; elsewhere there is no such call). `file` lies
+    /// on the folder's file system: that is synced as a whole where the folder may not be read.
     pub fn sync_dir(&self, folder: &Folder, file: &File) -> io::Result<()> {
         attempt!(
             self,
@@ -464,7 +469,7 @@ impl Platform {
         )
     }
 
-    /// Fills the buffer from the file. Holes and what lies beyond the end read as zeros.
+    /// Fills the buffer from the file. Holes and bytes beyond the end read as zeros.
     pub fn read_at(&self, file: &File, id: FileId, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -518,9 +523,9 @@ impl Platform {
         Ok(())
     }
 
-    /// Writes the whole buffer to the file and waits until it is durable: one barrier, and where the
-    /// system can, of these bytes only. What is whole blocks goes through `direct`, if there is one.
-    /// After an error any part of it may have been written.
+    /// Writes the whole buffer to the file and waits until it is durable: one barrier, which covers
+    /// only these bytes where the system can. Whole blocks are written through `direct`, if given.
+    /// After an error any part of the buffer may have been written.
     pub fn write_durably(
         &self,
         (file, mut direct): (&File, Option<&File>),
@@ -532,7 +537,7 @@ impl Platform {
         while done < buf.len() {
             let rest = &buf[done..];
             let at = advance(offset, done)?;
-            // What was cut short goes on through the cache.
+            // After a short write the rest goes through the cache.
             direct = direct.filter(|_| are_blocks(rest, at));
             let put = attempt!(
                 self,
@@ -553,11 +558,11 @@ impl Platform {
             match put {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(put) => done += put,
-                // The device wants larger blocks, or another alignment.
+                // The device requires larger blocks, or another alignment.
                 Err(error) if direct.is_some() && error.kind() == ErrorKind::InvalidInput => {
                     direct = None;
                 }
-                // In two calls then, and of the whole file.
+                // In two calls instead, which sync the whole file.
                 Err(error) if is_refused(&error) => {
                     self.write_at(file, id, rest, at)?;
                     return self.sync_data(file, id);
@@ -568,8 +573,8 @@ impl Platform {
         Ok(())
     }
 
-    /// The first offset from `offset` on where there is data. `None`: there is none up to the end. Where
-    /// the file system cannot tell, everything is data.
+    /// Returns the first offset from `offset` on where there is data, or `None` if there is none up
+    /// to the end. Where the file system cannot tell, everything is data.
     pub fn next_data(&self, file: &File, offset: u64) -> io::Result<Option<u64>> {
         let found = attempt!(
             self,
@@ -585,9 +590,9 @@ impl Platform {
         }
     }
 
-    /// The first offset from `offset` on that lies in a hole; the end of the file is one. Everything
-    /// before it is data. Where the file system cannot tell, and beyond the end, it is `offset`: no
-    /// data are known to be there.
+    /// Returns the first offset from `offset` on that lies in a hole; the end of the file is one.
+    /// Everything before it is data. Where the file system cannot tell, and beyond the end, it is
+    /// `offset`: no data are known to be there.
     pub fn next_hole(&self, file: &File, offset: u64) -> io::Result<u64> {
         let found = attempt!(
             self,
@@ -603,7 +608,7 @@ impl Platform {
         }
     }
 
-    /// What is known of an open file.
+    /// Returns the metadata of an open file.
     pub fn stat(&self, file: &File) -> io::Result<FileStat> {
         attempt!(
             self,
@@ -613,7 +618,8 @@ impl Platform {
         )
     }
 
-    /// What is at a name: a link is not followed. `None`: nothing is there.
+    /// Returns the metadata of what is at a name, or `None` if nothing is there. A link is not
+    /// followed.
     pub fn stat_name(&self, name: &Name) -> io::Result<Option<FileStat>> {
         attempt!(
             self,
@@ -623,7 +629,8 @@ impl Platform {
         )
     }
 
-    /// Renames a file. Fails with `AlreadyExists`, and replaces nothing, if something is at the new name.
+    /// Renames a file. Fails with `AlreadyExists`, and replaces nothing, if something is at the new
+    /// name.
     pub fn rename(&self, from: &Name, to: &Name) -> io::Result<()> {
         attempt!(
             self,
@@ -645,7 +652,7 @@ impl Platform {
         )
     }
 
-    /// The first names in a folder, `most` of them, in no order.
+    /// Returns up to `most` names in a folder, in no order.
     pub fn list_dir(&self, folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
         let path = folder.path();
         attempt!(
@@ -662,7 +669,8 @@ impl Platform {
         )
     }
 
-    /// An extended attribute's value. `None`: it is not there, or the file system has none.
+    /// Returns an extended attribute's value, or `None` if it is not set or the file system does
+    /// not support extended attributes.
     pub fn get_xattr(&self, file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
         let value = attempt!(
             self,
@@ -673,7 +681,7 @@ impl Platform {
         Ok(if_supported(value)?.flatten())
     }
 
-    /// Whether the file system keeps extended attributes of this name.
+    /// Returns `true` if the file system supports extended attributes of this name.
     pub fn keeps_xattrs(&self, file: &File, name: &str) -> io::Result<bool> {
         let value = attempt!(
             self,
@@ -684,7 +692,7 @@ impl Platform {
         Ok(if_supported(value)?.is_some())
     }
 
-    /// Sets an extended attribute. `false`: the file system has none.
+    /// Sets an extended attribute. Returns `false` if the file system does not support them.
     pub fn set_xattr(&self, file: &File, name: &str, value: &[u8]) -> io::Result<bool> {
         let set = attempt!(
             self,
@@ -695,7 +703,7 @@ impl Platform {
         Ok(if_supported(set)?.is_some())
     }
 
-    /// Removes an extended attribute, if it is there.
+    /// Removes an extended attribute, if it is set.
     pub fn remove_xattr(&self, file: &File, name: &str) -> io::Result<()> {
         let removed = attempt!(
             self,
@@ -706,7 +714,7 @@ impl Platform {
         if_supported(removed).map(drop)
     }
 
-    /// What kind of file system the file is on.
+    /// Returns the kind of file system that the file is on.
     pub fn file_system(&self, file: &File) -> io::Result<FileSystem> {
         attempt!(
             self,
@@ -719,7 +727,7 @@ impl Platform {
         )
     }
 
-    /// A name for a pair of files that no other pair has.
+    /// Returns a new identifier for a pair of files, which no other pair has.
     pub fn new_uuid(&self) -> [u8; 16] {
         match self {
             Platform::Native(_) => *uuid::Uuid::new_v4().as_bytes(),
@@ -730,10 +738,11 @@ impl Platform {
         }
     }
 
-    /// The identity of this boot of the system; zeros if the system does not tell.
+    /// Returns the identity of this boot of the system; zeros if the system does not tell.
     ///
-    /// What merely could not be read now is an error, and not unknown: a pair that does not know its
-    /// boot goes back to its last durable point, or is refused, after a mere crash.
+    /// A temporary failure to read it is an error and does not count as unknown. A pair that does
+    /// not know its boot goes back to its last durable point, or is refused, after a mere process
+    /// crash.
     pub fn boot_id(&self) -> io::Result<[u8; 16]> {
         use ErrorKind::{InvalidData, NotADirectory, NotFound, PermissionDenied, Unsupported};
         let told = attempt!(
@@ -755,8 +764,8 @@ impl Platform {
 }
 
 impl Platform {
-    /// Whether the open file, whose name is in the folder, is mounted there by itself: it lies in
-    /// another place than its name.
+    /// Returns `true` if the open file, which has its name in the folder, is mounted there by
+    /// itself: it lies in another place than its name.
     pub fn is_mounted_alone(&self, folder: &Folder, file: &File) -> io::Result<bool> {
         attempt!(
             self,
@@ -766,7 +775,7 @@ impl Platform {
         )
     }
 
-    /// The number of the user for whom files are opened (Unix; elsewhere 0).
+    /// Returns the number of the user for which files are opened (Unix; elsewhere 0).
     pub fn user(&self) -> u32 {
         match self {
             Platform::Native(_) => stat::user(),
@@ -777,7 +786,7 @@ impl Platform {
         }
     }
 
-    /// What kind of file system the folder is on.
+    /// Returns the kind of file system that the folder is on.
     pub fn file_system_of(&self, folder: &Folder) -> io::Result<FileSystem> {
         attempt!(
             self,
@@ -790,17 +799,18 @@ impl Platform {
         )
     }
 
-    /// Which page cache holds what is stored to the home file and to files in the folder. And whether every
-    /// mount of their file systems shares it.
+    /// Returns the identity of the page cache that holds stores to the home file and to files in
+    /// the folder. The second value is `true` if every mount of their file systems shares that
+    /// cache.
     ///
     /// # Errors
-    /// What merely could not be read now is one, and not unknown.
+    /// A temporary failure to read the identity is an error and does not count as unknown.
     pub fn cache_identity(
         &self,
         (home, home_lies_on): (&File, FileSystem),
         (folder, folder_lies_on): (&Folder, FileSystem),
     ) -> io::Result<(CacheIdentity, bool)> {
-        /// Sets the numbers of two file systems apart: an odd number, so that none is lost.
+        /// Tells the numbers of two file systems apart. An odd number, so that no bits are lost.
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut identity = CacheIdentity { boot_id: self.boot_id()?, ..CacheIdentity::default() };
         let volumes = match home {
@@ -839,14 +849,16 @@ fn advance(offset: u64, done: usize) -> io::Result<u64> {
     offset.checked_add(done as u64).ok_or_else(|| ErrorKind::InvalidInput.into())
 }
 
-/// By the standard library, and no call of our own: wherever the file is there, it tells the boots apart.
+/// Reads the boot's identity by the standard library, without a system call of our own. Wherever
+/// the file exists, it tells the boots apart.
 fn read_boot_id() -> io::Result<[u8; 16]> {
-    // Of the length of a UUID, and read at once: who asks for all of a file asks how long it is, and where it ends.
+    // The length of a UUID, and read in one call: reading the whole file would ask for its length
+    // and its end as well.
     let mut text = [0; 36];
     let mut file = std::fs::File::open("/proc/sys/kernel/random/boot_id")?;
     if !cache::is_kernels_own(&file) {
-        // A container's own, which says nothing of the machine: its page cache may be long gone, or
-        // still there.
+        // A container's own file, which says nothing about the machine: its page cache may be long
+        // gone, or still there.
         return Err(ErrorKind::NotFound.into());
     }
     file.read_exact(&mut text).map_err(|error| match error.kind() {
@@ -890,7 +902,7 @@ mod tests {
         }
     }
 
-    /// Memory and disk, where they are.
+    /// Returns folders in memory and on disk, where they exist.
     fn places() -> impl Iterator<Item = &'static str> {
         ["/dev/shm", "/tmp"].into_iter().filter(|dir| Path::new(dir).is_dir())
     }
@@ -916,7 +928,8 @@ mod tests {
                 offset,
             };
             let far = (4 << 20) + 100;
-            // SAFETY: both ranges are in the mapping, the file reaches as far, and nobody else uses it.
+            // SAFETY: both ranges are in the mapping and within the file, and no other thread uses
+            // it.
             unsafe {
                 p.copy_in(place(7), b"near", super::super::Copying::BySize);
                 p.copy_in(place(far), b"far", super::super::Copying::Cached);

@@ -1,16 +1,16 @@
-//! How are bytes moved on a processor without an implementation of its own (and under Miri)?
+//! Copies for processors without a specific implementation, and under Miri.
 //!
 //! Owns: copies by relaxed atomic operations on the mapped side, so that a racing reader sees torn
 //! data but never undefined behaviour.
 //!
 //! Invariants:
-//! - The mapped side is accessed by aligned 8-byte atomics only. Rust's model leaves racing accesses
-//!   of different sizes undefined, so a range that starts or ends inside a word reads the whole word,
-//!   and writes it by a read-modify-write that leaves the other bytes alone.
-//! - Nothing can be written back from the caches here, so this code can promise survival of the
-//!   process's death only. `FLUSHES` says so, and a mapping for persistent memory is refused by it.
-//! - A copy into the mapping starts with a release fence and one out of it ends with an acquire fence,
-//!   which gives the order that the x86-64 code has by nature.
+//! - The mapped side is accessed by aligned 8-byte atomics only. Rust's model leaves racing
+//!   accesses of different sizes undefined. So a range that starts or ends inside a word reads the
+//!   whole word, and writes it by a read-modify-write that leaves the other bytes alone.
+//! - Nothing can be written back from the caches here, so this code can promise only to survive a
+//!   process crash. `FLUSHES` says so, and causes mappings of persistent memory to be refused.
+//! - A copy into the mapping starts with a release fence and one out of it ends with an acquire
+//!   fence. This gives the order that the x86-64 code has by nature.
 //!
 //! May import: `sides` only.
 
@@ -18,55 +18,55 @@ use super::sides::runs;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const WORD: usize = 8;
-/// Bytes that are on one side together.
+/// Bytes that are always on one side together.
 const LINE: usize = 64;
 
 /// No stores past the cache, no write-back.
 pub const FLUSHES: bool = false;
 
-/// Nothing to be detected.
+/// A processor without detected features.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu(());
 
 impl Cpu {
-    /// The processor this process runs on.
+    /// Returns the processor that this process runs on.
     pub fn get() -> Cpu {
         Cpu(())
     }
 }
 
-/// There is no instruction for CRC-32C that this code knows of.
+/// A proof that never exists: this code knows no instruction for CRC-32C.
 #[derive(Clone, Copy, Debug)]
 pub enum Crc {}
 
 impl Crc {
-    /// None.
+    /// Returns `None`.
     pub fn get() -> Option<Crc> {
         None
     }
 
-    /// Of what cannot be.
+    /// Cannot be called.
     pub fn of_words(self, _words: impl IntoIterator<Item = u64>) -> u32 {
         match self {}
     }
 
-    /// Of what cannot be.
+    /// Cannot be called.
     pub fn appended(self, _sum: u32, _words: impl IntoIterator<Item = u64>) -> u32 {
         match self {}
     }
 }
 
-/// No more than a word is stored in one step here.
+/// A proof that never exists: no store here is wider than a word.
 #[derive(Clone, Copy, Debug)]
 pub enum Masked {}
 
-/// There is no such instruction.
+/// Returns `None`: there is no such instruction.
 #[inline]
 pub fn stores_in_line(_: Cpu) -> Option<Masked> {
     None
 }
 
-/// By what cannot be.
+/// Cannot be called.
 ///
 /// # Safety
 /// As on x86-64.
@@ -75,7 +75,7 @@ pub unsafe fn store_in_line(proof: Masked, _: *mut u8, _: *const u8, _: usize) {
     match proof {}
 }
 
-/// The atomic word that holds the byte at `at`.
+/// Returns the atomic word that holds the byte at `at`.
 ///
 /// # Safety
 /// The aligned word that holds `at` is in the mapping.
@@ -83,7 +83,7 @@ pub unsafe fn store_in_line(proof: Masked, _: *mut u8, _: *const u8, _: usize) {
 unsafe fn word<'a>(at: *const u8) -> &'a AtomicU64 {
     let aligned = at.cast_mut().map_addr(|a| a & !(WORD - 1));
     // SAFETY:
-    // - valid for reads and writes: the caller says that the word is in the mapping;
+    // - valid for reads and writes: the caller guarantees that the word is in the mapping;
     // - aligned: just made so;
     // - no racing access that is not atomic or of another size: everything on the mapped side goes
     //   through this function or `word.rs`, 8 bytes each.
@@ -104,7 +104,8 @@ pub unsafe fn copy_in(_cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
         let mut value = [0; WORD];
         // SAFETY:
         // - `at + n <= len`, so the source bytes are the caller's, and `skip + n <= 8`;
-        // - the word holds the byte at `to + at`, so the caller says that it is in the mapping.
+        // - the word holds the byte at `to + at`, so the caller guarantees that it is in the
+        //   mapping.
         let word = unsafe {
             from.add(at).copy_to_nonoverlapping(value[skip..].as_mut_ptr(), n);
             word(to.add(at))
@@ -116,7 +117,7 @@ pub unsafe fn copy_in(_cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
             let mut mask = [0; WORD];
             mask[skip..skip + n].fill(0xff);
             let mask = u64::from_ne_bytes(mask);
-            // The update never declines, so the result has nothing to tell.
+            // The update never declines, so its result can be ignored.
             let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
                 Some(old & !mask | value)
             });
@@ -136,7 +137,8 @@ pub unsafe fn copy_out(_cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
         let skip = (from.addr() + at) % WORD;
         let n = (WORD - skip).min(len - at);
         // SAFETY:
-        // - the word holds the byte at `from + at`, so the caller says that it is in the mapping;
+        // - the word holds the byte at `from + at`, so the caller guarantees that it is in the
+        //   mapping;
         // - `at + n <= len`, so the target bytes are the caller's, and `skip + n <= 8`.
         unsafe {
             let value = word(from.add(at)).load(Ordering::Relaxed).to_ne_bytes();
@@ -158,8 +160,8 @@ pub unsafe fn copy_across(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
         let n = buffer.len().min(len - at);
-        // SAFETY: `at + n <= len`, so both sides are the caller's; the buffer holds `n` bytes and is a
-        // local, so it overlaps neither.
+        // SAFETY: `at + n <= len`, so both sides are the caller's; the buffer holds `n` bytes and
+        // is a local, so it overlaps neither.
         unsafe {
             copy_out(&cpu, buffer.as_mut_ptr(), from.add(at), n);
             copy_in(cpu, to.add(at), buffer.as_ptr(), n);
@@ -168,14 +170,16 @@ pub unsafe fn copy_across(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies neighbouring lines of 64 bytes, each to the one of two places that its bit of `sides` says.
+/// Copies neighbouring lines of 64 bytes, each to the one of two places that its bit of `sides`
+/// selects.
 ///
 /// # Safety
-/// - For each line, its 64 bytes behind `from` are readable, and do not overlap where they go.
-/// - Its 64 bytes behind its side's place of `to` are in the mapping, as are the aligned words that hold any of them.
+/// - For each line, its 64 bytes after `from` are readable, and do not overlap their target.
+/// - Its 64 bytes after its side's place of `to` are in the mapping, as are the aligned words that
+///   hold any of them.
 pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const u8, lines: usize) {
     for (side, run) in runs(sides, lines) {
-        // SAFETY: what the caller vouches for, of the lines of the run.
+        // SAFETY: the caller guarantees this for all lines, and so for those of the run.
         unsafe {
             let at = run.start * LINE;
             copy_in(cpu, to[side].add(at), from.add(at), run.len() * LINE);
@@ -183,12 +187,13 @@ pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const
     }
 }
 
-/// Copies neighbouring lines of 64 bytes, each from the one of two places that its bit of `sides` says.
+/// Copies neighbouring lines of 64 bytes, each from the one of two places that its bit of `sides`
+/// selects.
 ///
 /// # Safety
-/// - For each line, its 64 bytes behind `to` are writable, and do not overlap where they come from.
-/// - Its 64 bytes behind its side's place of `from` are in the mapping, as are the aligned words that hold any of
-///   them.
+/// - For each line, its 64 bytes after `to` are writable, and do not overlap their source.
+/// - Its 64 bytes after its side's place of `from` are in the mapping, as are the aligned words
+///   that hold any of them.
 pub unsafe fn copy_from_sides(
     cpu: Cpu,
     to: *mut u8,
@@ -197,7 +202,7 @@ pub unsafe fn copy_from_sides(
     lines: usize,
 ) {
     for (side, run) in runs(sides, lines) {
-        // SAFETY: what the caller vouches for, of the lines of the run.
+        // SAFETY: the caller guarantees this for all lines, and so for those of the run.
         unsafe {
             let at = run.start * LINE;
             copy_out(&cpu, to.add(at), from[side].add(at), run.len() * LINE);
@@ -205,7 +210,7 @@ pub unsafe fn copy_from_sides(
     }
 }
 
-/// There is no streaming here, and `native.rs` plans none where `FLUSHES` is false.
+/// Panics: there is no streaming here, and `native.rs` plans none where `FLUSHES` is false.
 ///
 /// # Safety
 /// None; the signature is that of the x86-64 code.
@@ -231,7 +236,7 @@ pub unsafe fn stream_to_sides(
     unreachable!("nothing is streamed here")
 }
 
-/// Nothing is streamed here, so nothing is summed up on the way.
+/// Returns `false`: nothing is streamed here, so no checksum is computed on the way.
 pub fn sums_on_the_way(_cpu: Cpu) -> bool {
     false
 }
@@ -257,13 +262,13 @@ pub unsafe fn stream_word(to: *mut u8, value: u64) {
     unsafe { word(to) }.store(value, Ordering::Release);
 }
 
-/// Nothing to be written back.
+/// Does nothing: there is no write-back.
 ///
 /// # Safety
 /// None; the signature is that of the x86-64 code.
 pub unsafe fn write_back(_cpu: Cpu, _at: *const u8, _len: usize) {}
 
-/// As [`write_back`].
+/// Does nothing, as [`write_back`].
 ///
 /// # Safety
 /// None.
@@ -274,13 +279,13 @@ pub fn drain() {
     fence(Ordering::SeqCst);
 }
 
-/// No hint is known.
+/// Does nothing: no such hint is known.
 pub fn prefetch_write(_cpu: Cpu, _at: *const u8) {}
 
-/// Nothing: as above.
+/// Does nothing, as above.
 #[inline]
 pub fn prefetch_read(_at: *const u8) {}
 
-/// Nothing: as above.
+/// Does nothing, as above.
 #[inline]
 pub fn prefetch_from_sides(_from: [*const u8; 2], _sides: u64, _lines: usize) {}

@@ -1,7 +1,7 @@
-//! How is one read or write at an offset made, wherever the file's own position is?
+//! Reads and writes at an offset, independent of the file's own position.
 //!
-//! Owns: the difference between the systems. One call each, which may be short or interrupted; `os.rs`
-//! goes on from there.
+//! Owns: the difference between the systems. One call each, which may be short or interrupted;
+//! `os.rs` continues it.
 //!
 //! May import: std only.
 

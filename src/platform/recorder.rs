@@ -1,19 +1,20 @@
-//! What has been done to the files, in which order, and what if it had failed?
+//! A platform that records what is done to the files, and can inject failures.
 //!
-//! Owns: the trace of every store, flush, drain and call to the operating system, the failures that
-//! a test has asked for, and the death at a numbered one of them. For tests only; nothing here is
-//! covered by semantic versioning.
+//! Owns: the trace of every store, flush, drain and call to the operating system; the failures that
+//! a test has requested; and the death of the process at a numbered event. For tests only; nothing
+//! here is covered by semantic versioning.
 //!
 //! Invariants:
-//! - Everything is also done for real, by the same code as without a recorder. (But for lines that go to two sides:
-//!   one run of neighbours after the other, so that each is noted.)
-//! - The trace's order is the order in which things happened: the mutex is held while a thing is done
-//!   and noted. (Loads of words and copies out are not noted and do not wait.)
-//! - An injected failure comes instead of the call, which then is not made.
+//! - Everything is also done for real, by the code that runs without a recorder. Lines that go to
+//!   two sides are the exception: they are copied one run of neighbours after the other, so that
+//!   each run is noted.
+//! - The trace's order is the order in which things happened: the mutex is held while a thing is
+//!   done and noted. (Loads of words and copies out are not noted and do not wait.)
+//! - An injected failure replaces the call, which is not made.
 //! - A failed call is noted as [`What::Failed`], whether injected or real.
 //!
-//! Not noted: prefetches (they change nothing), and the unmapping of a dropped `Mapping` (the
-//! file keeps its contents).
+//! Not noted: prefetches, since they change nothing; and the unmapping of a dropped `Mapping`,
+//! since the file keeps its contents.
 //!
 //! May import: `native`, `word`, `call`, and the vocabulary of `mod.rs`.
 
@@ -24,17 +25,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One thing that was done.
+/// One event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// By whom: a number given to each thread that does something, from 1 up.
+    /// The thread that caused it. Each thread with an event gets a number, from 1 up.
     pub thread: u64,
-    /// What it was.
+    /// What was done.
     pub what: What,
 }
 
-/// The things that can be done. `through` says that the bytes need no flush to become durable, only a
-/// drain by the same thread: they were stored past the cache, or nothing has to be flushed at all
+/// The kinds of events. `through` says that the bytes need no flush to become durable, only a drain
+/// by the same thread. Either they were stored past the cache, or nothing has to be flushed at all
 /// (any `Persistence` but `Flush`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the calls of the same name")]
@@ -47,9 +48,9 @@ pub enum What {
     Copy { file: FileId, offset: u64, bytes: Vec<u8>, through: bool },
     /// The lines of a range were flushed.
     Flush { file: FileId, offset: u64, len: u64 },
-    /// What this thread has flushed or stored through is durable.
+    /// What this thread has flushed or stored through became durable.
     Drain,
-    /// A file was made durable, with all its metadata or with what reading needs.
+    /// A file was made durable, with all its metadata or with the metadata that reading needs.
     Sync { file: FileId, all: bool },
     /// A directory was made durable.
     SyncDir { path: PathBuf },
@@ -59,9 +60,10 @@ pub enum What {
     Punch { file: FileId, offset: u64, len: u64 },
     /// A file's length was changed.
     SetLen { file: FileId, len: u64 },
-    /// Bytes were written by a call (one event for each call that a long or short write took).
+    /// Bytes were written by a call. A long or short write takes several calls, with one event
+    /// each.
     Write { file: FileId, offset: u64, bytes: Vec<u8> },
-    /// Bytes were written through a call that returned when they were durable.
+    /// Bytes were written by a call that returned when they were durable.
     WriteDurably { file: FileId, offset: u64, bytes: Vec<u8> },
     /// Bytes were read by a call.
     Read { file: FileId, offset: u64, len: u64 },
@@ -71,18 +73,18 @@ pub enum What {
     Remove { path: PathBuf },
     /// Another call to the operating system succeeded (a name of [`call`]).
     Os(&'static str),
-    /// A call failed, by injection or in earnest.
+    /// A call failed, by injection or for real.
     Failed(&'static str),
 }
 
-/// What an injected failure looks like.
+/// An injected failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The call fails with this error of the operating system.
     Os(i32),
     /// The call fails with an error of this kind.
     Kind(io::ErrorKind),
-    /// The call (a read or a write) moves at most so many bytes, at least 1.
+    /// The call, a read or a write, moves at most this many bytes, at least 1.
     Short(usize),
 }
 
@@ -98,7 +100,7 @@ impl From<io::ErrorKind> for Fault {
     }
 }
 
-/// How the process dies at a numbered thing.
+/// How the process dies at a numbered event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
     /// Before the n-th store, copy, flush, drain or attempt at a call.
@@ -122,15 +124,15 @@ struct Armed {
 struct State {
     trace: Vec<Event>,
     armed: Vec<Armed>,
-    /// How many things pass before the process dies, and how.
+    /// The number of events before the process dies, and how it dies.
     death: Option<(usize, Death)>,
-    /// No thread of the crate's own does anything.
+    /// The crate's background thread does nothing.
     is_background_held: bool,
 }
 
 impl State {
-    /// Something is about to be done. Dies here, if it is time; or says that the process has to die
-    /// in the middle of it (of a copy of `len` bytes, 0 if it is none).
+    /// Called before an event. Dies here if it is time. Returns `true` if the process has to die in
+    /// the middle of the event, a copy of `len` bytes (0 if it is not a copy).
     fn about_to(&mut self, len: usize) -> bool {
         match &mut self.death {
             None => false,
@@ -148,8 +150,8 @@ impl State {
         self.trace.push(Event { thread: this_thread(), what });
     }
 
-    /// Counts a call, and says what becomes of it. If several failures fall on it, the first that was
-    /// asked for comes.
+    /// Counts a call, and returns its failure, if any. If several failures fall on it, the first
+    /// that was requested is returned.
     fn fault(&mut self, call: &str) -> Option<Fault> {
         let mut found = None;
         for armed in &mut self.armed {
@@ -168,7 +170,7 @@ impl State {
     }
 }
 
-/// Ends this process as SIGKILL does: nothing is run down, in no thread.
+/// Ends this process as SIGKILL does: no thread runs any cleanup.
 fn die() -> ! {
     // SAFETY: sends a signal to this process; touches no memory.
     #[cfg(unix)]
@@ -204,18 +206,19 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// An empty trace, no failures.
+    /// Creates a recorder with an empty trace and no failures.
     pub fn new() -> Recorder {
         Recorder { native: Native::new(), state: Arc::default() }
     }
 
-    /// The platform that this recorder watches.
+    /// Returns the platform that this recorder watches.
     pub fn platform(&self) -> Platform {
         Platform::Recording(self.clone())
     }
 
-    /// From the next open on nothing is done in the background: who counts calls or events would
-    /// meet others each time. What the thread would have done is done by who cannot go on without it.
+    /// Stops background work from the next open on: a test that counts calls or events would
+    /// otherwise find different ones in each run. A thread that cannot go on without the background
+    /// work does that work itself.
     pub fn hold_background(&self) {
         self.lock().is_background_held = true;
     }
@@ -229,21 +232,21 @@ impl Recorder {
         std::mem::take(&mut self.lock().trace)
     }
 
-    /// Makes the `nth` call from now of this name (one of [`call`], or "any") fail, once. 1 is the next.
-    /// Each attempt counts, so a retry after an interruption is a call of its own.
+    /// Makes the `nth` call from now of this name (one of [`call`], or "any") fail, once. 1 is the
+    /// next call. Each attempt counts, so a retry after an interruption is a call of its own.
     ///
     /// # Panics
-    /// If `nth` is 0, if there is no such name, or if the call moves no bytes and cannot be short: a
-    /// test would pass without testing anything.
+    /// If `nth` is 0, if there is no call of that name, or if the call moves no bytes and cannot be
+    /// short: a test would pass without testing anything.
     pub fn fail_next(&self, call: &'static str, nth: usize, fault: impl Into<Fault>) {
         self.arm(call, nth, fault.into(), false);
     }
 
-    /// As [`Recorder::fail_next`], but all calls of that name from the `nth` on fail, until
-    /// [`Recorder::heal`].
+    /// Makes all calls of that name from the `nth` on fail, until [`Recorder::heal`].
     ///
     /// # Panics
-    /// As [`Recorder::fail_next`]; and if the fault is an interruption, which would be retried for ever.
+    /// As [`Recorder::fail_next`]; and if the fault is an interruption, which would be retried for
+    /// ever.
     pub fn fail_from(&self, call: &'static str, nth: usize, fault: impl Into<Fault>) {
         let fault = fault.into();
         let interruption = match fault {
@@ -255,15 +258,15 @@ impl Recorder {
         self.arm(call, nth, fault, true);
     }
 
-    /// Forgets all failures that were asked for. True if one of them had not come up: a sweep over `nth`
-    /// has reached the end when that happens.
+    /// Removes all requested failures. Returns `true` if one of them had not occurred: a sweep over
+    /// `nth` has then reached its end.
     pub fn heal(&self) -> bool {
         let armed = std::mem::take(&mut self.lock().armed);
         armed.iter().any(|armed| !armed.fired)
     }
 
-    /// The process dies at the `nth` thing from now (1 is the next), of whatever thread. [`Death`]
-    /// says which things count.
+    /// Makes the process die at the `nth` event from now (1 is the next), of any thread. [`Death`]
+    /// says which events count.
     ///
     /// # Panics
     /// If `nth` is 0.
@@ -272,7 +275,7 @@ impl Recorder {
         self.lock().death = Some((nth - 1, death));
     }
 
-    /// The process goes on after all.
+    /// Cancels the death of the process.
     pub fn spare(&self) {
         self.lock().death = None;
     }
@@ -289,7 +292,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a test's thread leaves a whole trace: an event is pushed at once.
+        // A panic in a test's thread leaves the trace whole: an event is pushed in one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -309,7 +312,7 @@ impl Recorder {
         self.persistence() == Persistence::Flush
     }
 
-    /// The gate of `os.rs`: one attempt at one call.
+    /// Makes one attempt at one call: the gate of `os.rs`.
     pub(super) fn attempt<T>(
         &self,
         call: &'static str,
@@ -337,7 +340,7 @@ impl Recorder {
     pub(super) unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
         let mut state = self.lock();
         if state.about_to(from.len()) {
-            // SAFETY: a part of what the caller vouches for.
+            // SAFETY: a part of what the caller guarantees.
             unsafe { self.native.copy_in(to.checked(), &from[..from.len() / 2], how) };
             die();
         }
@@ -361,8 +364,8 @@ impl Recorder {
     /// # Safety
     /// As [`Platform::copy_across`].
     pub(super) unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
-        // By way of a buffer, so that what is noted is what was stored, even if somebody writes to the
-        // source meanwhile.
+        // Copies by way of a buffer, so that the trace holds what was stored, even if another
+        // thread writes to the source meanwhile.
         let mut bytes = vec![0; len];
         // SAFETY: the caller's contract covers both.
         unsafe {
@@ -422,7 +425,7 @@ impl Recorder {
     /// As [`Platform::store_in_line`].
     pub(super) unsafe fn store_in_line(&self, how: InLine, to: Place, from: &[u8]) {
         let mut state = self.lock();
-        // Nobody dies in the middle of it.
+        // A process cannot die in the middle of it.
         state.about_to(0);
         // SAFETY: the caller's contract is the same.
         unsafe { self.native.store_in_line(how, to.checked(), from) };
@@ -487,8 +490,8 @@ mod tests {
             (2, Death::Halfway, 4),
             (5, Death::Before, 4),
         ] {
-            // Shared with the child, so that it can be seen how far it came.
-            // SAFETY: a new mapping at an address of the kernel's choice.
+            // Shared with the child, so that the parent can see how far the child came. SAFETY: a
+            // new mapping at an address of the kernel's choice.
             let page = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -514,7 +517,7 @@ mod tests {
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "fork failed");
             if child == 0 {
-                // SAFETY: places inside the page; the parent looks after the child's end.
+                // SAFETY: places inside the page; the parent reads it after the child's end.
                 unsafe {
                     p.store_word_through(at(0), 1);
                     p.copy_in(at(64), &bytes, Copying::Cached);

@@ -1,7 +1,7 @@
-//! Which permissions does a companion get? Those of the home file, and never more for any user.
+//! The permissions of a companion file: those of the home file, and never more for any user.
 //!
-//! Owns: the rule, for a companion whose owner or group could not be changed to the home file's.
-//! The calls are those of `linux.rs` and `elsewhere.rs`.
+//! Owns: the rule, for a companion that could not get the home file's owner or group. The calls are
+//! those of `linux.rs` and `elsewhere.rs`.
 //!
 //! Pure. May import nothing but planted bugs.
 
@@ -12,15 +12,16 @@
 
 use crate::mutant::planted;
 
-/// What every user but the owner is refused.
+/// The mask of permissions that only the owner keeps.
 pub const OWNER_ONLY: u32 = 0o700;
 
-/// The permissions of a companion without an access control list, of a home file with these and
-/// without one. `is_owner`, `is_group`: the companion has the home file's owner, and its group.
+/// Returns the permissions of a companion, for a home file with these permissions, if neither has
+/// an access control list. `is_owner` and `is_group` say that the companion has the home file's
+/// owner and group.
 ///
-/// A user may be of another class for the companion than for the home file: a member of the home
-/// file's group is one of the others where the companion has another group. So a class gets no more
-/// than each class that it may take users from.
+/// A user may be of another class for the companion than for the home file. For example, a member
+/// of the home file's group is one of the others where the companion has another group. So a class
+/// gets no more than each class that it may take users from.
 pub fn mode(home: u32, is_owner: bool, is_group: bool) -> u32 {
     if planted!(ForeignGroupBitsKept) {
         return home & 0o777;
@@ -33,9 +34,10 @@ pub fn mode(home: u32, is_owner: bool, is_group: bool) -> u32 {
     class(6) << 6 | group << 3 | other
 }
 
-/// Whether the home file's access control list may be copied. It speaks of the file's owner and
-/// group, so the companion has to have the same group. Where it has another owner, the home file's
-/// owner may be in any class of the list, and no class may get more than the owner.
+/// Returns `true` if the home file's access control list may be copied. The list refers to the
+/// file's owner and group, so the companion must have the home file's group. If the companion has
+/// another owner, the home file's owner may be in any class of the list. No class may then get more
+/// than the owner.
 pub fn may_copy_list(home: u32, is_owner: bool, is_group: bool) -> bool {
     is_group && (is_owner || (home >> 3 | home) & !(home >> 6) & 0o7 == 0)
 }
@@ -44,7 +46,7 @@ pub fn may_copy_list(home: u32, is_owner: bool, is_group: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// What a user may do with a file: by the first class that the user is in.
+    /// Returns what a user may do with a file: the rights of the first class that the user is in.
     fn rights(mode: u32, is_owner: bool, is_in_group: bool) -> u32 {
         match (is_owner, is_in_group) {
             (true, _) => mode >> 6 & 7,

@@ -1,11 +1,11 @@
-//! Which neighbouring lines are on one side? For who copies them in runs.
+//! Runs of neighbouring lines on one side, for code that copies lines in runs.
 //!
 //! May import: std only.
 
 use std::ops::Range;
 
-/// The first `lines` lines (at most 64) in runs of neighbours on one side, upwards: the side, 0 or 1, and the lines.
-/// The side of line `n` is bit `n` of `sides`.
+/// Returns the first `lines` lines (at most 64) as runs of neighbours on one side, in ascending
+/// order: the side, 0 or 1, and the range of lines. The side of line `n` is bit `n` of `sides`.
 pub fn runs(sides: u64, lines: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
     debug_assert!(lines <= 64);
     let mut start = 0;
@@ -22,7 +22,8 @@ pub fn runs(sides: u64, lines: usize) -> impl Iterator<Item = (usize, Range<usiz
     })
 }
 
-/// In how many bytes at a time a run of so many is copied: at once, but under a scheduler half and half.
+/// Returns the sizes of the steps in which a run of `len` bytes is copied: all at once, or half and
+/// half under a scheduler.
 pub fn steps(len: usize) -> impl Iterator<Item = usize> {
     let first = if cfg!(shuttle) { len / 2 } else { 0 };
     [first, len - first].into_iter().filter(|step| *step > 0)

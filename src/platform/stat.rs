@@ -1,13 +1,14 @@
-//! What is known of a file: identity, length, times?
+//! The metadata of a file: identity, length, times.
 //!
-//! Owns: [`FileStat`] and where its fields come from. On Unix that is the standard library's metadata,
-//! which on Linux asks `statx` (and so knows the time of birth, where the file system does). Where it does
-//! not, the inode's generation stands for it.
+//! Owns: [`FileStat`] and the sources of its fields. On Unix that is the standard library's
+//! metadata. On Linux this asks `statx`, and so knows the time of birth where the file system does.
+//! Where it does not, the inode's generation replaces it.
 //!
-//! Invariant: what the system does not tell is `None`, never a made-up value. Within a running system,
-//! `(dev, ino)` is the same for two handles if and only if they are the same file.
+//! Invariant: what the system does not tell is `None`, never a made-up value. Within a running
+//! system, two handles have equal `(dev, ino)` if and only if they refer to one file.
 //!
-//! May import: std and libc (Windows: one call of kernel32 for the file's index, which stable std lacks).
+//! May import: std and libc. On Windows, one call of kernel32 for the file's index, which stable
+//! std lacks.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -15,27 +16,27 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is known of a file. Times are seconds since 1970 and nanoseconds above them.
+/// The metadata of a file. Times are seconds since 1970 with their nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileStat {
     /// The device (the volume) that holds it.
     pub dev: u64,
-    /// Its number there.
+    /// Its number on the device.
     pub ino: u64,
     /// Length in bytes.
     pub len: u64,
     /// Last change of the contents.
     pub mtime: (i64, u32),
-    /// Last change of the file's metadata (Windows: the same as `mtime`).
+    /// Last change of the file's metadata (Windows: equal to `mtime`).
     pub ctime: (i64, u32),
-    /// Birth: tells an inode apart from a later one of the same number. Its time, where the file system
-    /// keeps that; else the inode's generation, as `NO_TIME` nanoseconds show.
+    /// Birth: tells an inode apart from a later one with its number. The time of birth, where the
+    /// file system keeps that. Otherwise the inode's generation, with `NO_TIME` as nanoseconds.
     pub btime: Option<(i64, u32)>,
-    /// A regular file.
+    /// It is a regular file.
     pub is_regular: bool,
-    /// A symbolic link (of a name: files that are open are none).
+    /// It is a symbolic link. Only for names: an open file never is one.
     pub is_link: bool,
-    /// How many names it has.
+    /// The number of its names.
     pub links: u64,
     /// Its owner (Unix; elsewhere 0).
     pub uid: u32,
@@ -47,27 +48,28 @@ pub struct FileStat {
     pub blocks: u64,
 }
 
-/// Nanoseconds of a birth that is a generation and no time.
+/// The nanoseconds of a birth that is a generation and not a time.
 pub const NO_TIME: u32 = u32::MAX;
 
-/// Of an open file.
+/// Returns the metadata of an open file.
 pub fn of_file(file: &File) -> io::Result<FileStat> {
     from_metadata(&file.metadata()?, Some(file))
 }
 
-/// Of a path, a link at its end not followed. `None`: nothing there.
+/// Returns the metadata of a path, or `None` if nothing is there. A link at its end is not
+/// followed.
 #[cfg(all(unix, not(all(target_os = "linux", not(atomic_mmap_portable)))))]
 pub fn of_path(path: &Path) -> io::Result<Option<FileStat>> {
     present(std::fs::symlink_metadata(path).and_then(|metadata| from_metadata(&metadata, None)))
 }
 
-/// Of a path. `None`: nothing there.
+/// Returns the metadata of a path, or `None` if nothing is there.
 #[cfg(windows)]
 pub fn of_path(path: &Path) -> io::Result<Option<FileStat>> {
     present(File::open(path).and_then(|file| of_file(&file)))
 }
 
-/// The user for whom this process opens files (Unix; elsewhere 0).
+/// Returns the user for which this process opens files (Unix; elsewhere 0).
 pub fn user() -> u32 {
     #[cfg(unix)]
     // SAFETY: the call has no precondition and does not fail.
@@ -119,15 +121,18 @@ fn from_metadata(metadata: &Metadata, file: Option<&File>) -> io::Result<FileSta
     })
 }
 
-/// The generation of an inode on a file system that keeps no time of birth (ext4 with inodes of 128
-/// bytes): the kernel draws one for each file that takes the number.
+/// Returns the generation of an inode, for file systems that keep no time of birth (ext4 with
+/// inodes of 128 bytes). The kernel draws one at random for each file that takes the inode's
+/// number.
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 fn generation(file: &File) -> Option<(i64, u32)> {
     use std::os::fd::AsRawFd;
-    /// FS_IOC_GETVERSION of linux/fs.h. The kernel writes an `int`, whatever the request's number says.
+    /// FS_IOC_GETVERSION of linux/fs.h. The kernel writes an `int`, whatever the request's number
+    /// says.
     const GET_VERSION: u64 = 0x8008_7601;
     let mut generation = 0_i64;
-    // SAFETY: the descriptor is open, and the kernel writes at most the 8 bytes that the number says.
+    // SAFETY: the descriptor is open, and the kernel writes at most the 8 bytes that the number
+    // says.
     let told = unsafe { libc::ioctl(file.as_raw_fd(), GET_VERSION as _, &raw mut generation) };
     (told == 0).then_some((generation & 0xffff_ffff, NO_TIME))
 }
@@ -163,8 +168,8 @@ fn from_metadata(metadata: &Metadata, file: Option<&File>) -> io::Result<FileSta
 
     let file = file.ok_or(io::ErrorKind::InvalidInput)?;
     let mut information = Information::default();
-    // SAFETY: the handle is open as long as `file` is borrowed, and the structure has the layout that
-    // the call fills (13 fields of 32 bits).
+    // SAFETY: the handle is open as long as `file` is borrowed, and the structure has the layout
+    // that the call fills (13 fields of 32 bits).
     let done = unsafe { GetFileInformationByHandle(file.as_raw_handle(), &raw mut information) };
     if done == 0 {
         return Err(io::Error::last_os_error());

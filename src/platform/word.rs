@@ -1,10 +1,10 @@
-//! How is one 8-byte word of the mapping read or changed at once?
+//! Atomic access to one 8-byte word of the mapping.
 //!
 //! Owns: the atomic word operations and their byte order (little-endian on media).
 //!
-//! Invariants: each operation is one aligned 8-byte access, so neither another thread nor a crash sees
-//! a part of it. The only references into the mapping are the `&AtomicU64` that live inside these
-//! functions for the length of one operation.
+//! Invariants: each operation is one aligned 8-byte access, so neither another thread nor a crash
+//! sees a part of it. The only references into the mapping are the `&AtomicU64` that live inside
+//! these functions for the length of one operation.
 //!
 //! May import: std only.
 
@@ -23,7 +23,7 @@ unsafe fn word<'a>(at: *const u8) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(at.cast_mut().cast()) }
 }
 
-/// Acquire.
+/// Loads a word (acquire).
 ///
 /// # Safety
 /// `at` is aligned to 8 and in the mapping for 8 bytes.
@@ -33,7 +33,7 @@ pub unsafe fn load(at: *const u8) -> u64 {
     u64::from_le(unsafe { word(at) }.load(Ordering::Acquire))
 }
 
-/// Release.
+/// Stores a word (release).
 ///
 /// # Safety
 /// As [`load`].
@@ -43,7 +43,7 @@ pub unsafe fn store(at: *mut u8, value: u64) {
     unsafe { word(at) }.store(value.to_le(), Ordering::Release);
 }
 
-/// Stores `new` if the word holds `old`; else returns what it holds.
+/// Stores `new` if the word holds `old`; otherwise returns the word's value as the error.
 ///
 /// # Safety
 /// As [`load`].

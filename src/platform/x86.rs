@@ -1,16 +1,17 @@
-//! How are bytes moved, written back, drained and summed up on x86-64?
+//! Copies, write-backs, drains and checksums on x86-64.
 //!
 //! Owns: every instruction that touches mapped memory on this architecture, except the atomic word
-//! operations (`word.rs`), and those for checksums. The instructions are inline assembly because the
-//! other side of a mapping is not the compiler's: another thread (an optimistic reader), another process
-//! or the kernel may touch the bytes at any time. An assembly block that is opaque to the compiler means
-//! just what the processor does; a Rust copy would be a data race.
+//! operations (`word.rs`), and the instructions for checksums. They are inline assembly because
+//! mapped bytes do not belong to the compiler: another thread (an optimistic reader), another
+//! process or the kernel may touch them at any time. An assembly block is opaque to the compiler
+//! and means just what the processor does; a Rust copy would be a data race.
 //!
 //! Invariants:
 //! - No block carries `nomem` or `readonly` if it writes or orders memory, so each is a compiler
 //!   barrier for everything around it.
 //! - No reference into mapped memory is formed, only raw addresses.
-//! - A copy promises no atomicity of any width: small sizes store some bytes twice (the same value).
+//! - A copy promises no atomicity of any width: small sizes store some bytes twice, with equal
+//!   values.
 //! - Cached copies keep the order of x86: earlier stores are visible before them, they before later
 //!   stores, loads in order. Streamed ones do not, until a drain.
 //!
@@ -28,24 +29,25 @@ use std::arch::asm;
 pub use summed::{stream_to_sides_summed, sums_on_the_way};
 
 impl Crc {
-    /// The CRC-32C of the words, least significant byte first.
+    /// Returns the CRC-32C of the words, least significant byte first.
     #[inline(always)]
     pub fn of_words(self, words: impl IntoIterator<Item = u64>) -> u32 {
         !self.after(u32::MAX, words)
     }
 
-    /// The CRC-32C of what has the sum `sum`, followed by the words, least significant byte first.
+    /// Returns the CRC-32C of data with the CRC `sum`, followed by the words, least significant
+    /// byte first.
     #[inline(always)]
     pub fn appended(self, sum: u32, words: impl IntoIterator<Item = u64>) -> u32 {
         !self.after(!sum, words)
     }
 
-    /// What the register holds after the words, if it held `before`.
+    /// Returns the register's value after the words, if it was `before`.
     #[inline(always)]
     fn after(self, before: u32, words: impl IntoIterator<Item = u64>) -> u32 {
         let mut sum = u64::from(before);
         for word in words {
-            // SAFETY: registers only, and the instruction is there: `self` says so.
+            // SAFETY: registers only, and `self` proves that the instruction exists.
             unsafe {
                 asm!(
                     "crc32 {sum}, {word}",
@@ -58,13 +60,14 @@ impl Crc {
     }
 }
 
-/// Every side of a copy looks alike to the processor. The portable code tells them apart.
+/// All sides of a copy are equal to the processor. The portable code tells them apart.
 pub use self::{copy as copy_in, copy as copy_across};
 
 /// Bytes in a cache line.
 const LINE: usize = 64;
 
-/// There are stores past the cache, and lines can be written back: power loss can be answered for.
+/// The processor has streaming stores and can write lines back, so it can promise to survive power
+/// loss.
 pub const FLUSHES: bool = true;
 
 /// Copies `len` bytes through the cache.
@@ -77,7 +80,8 @@ pub unsafe fn copy(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     unsafe { copy_by_size(&cpu, to, from, len) }
 }
 
-/// The same, where it is called: for a short read a call is a good part of what it costs.
+/// Copies `len` bytes through the cache, inlined: for a short read a call is a good part of the
+/// cost.
 ///
 /// # Safety
 /// As [`copy`].
@@ -91,7 +95,7 @@ pub unsafe fn copy_out(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
 /// As [`copy`].
 #[inline(always)]
 unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: each branch touches only [0, len) of both sides, which the caller vouches for: it
+    // SAFETY: each branch touches only [0, len) of both sides, which the caller guarantees: it
     // loads and stores from the front and, overlapping, from the end, and the branch's lower bound
     // makes both fit.
     unsafe {
@@ -145,8 +149,8 @@ unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
                 options(nostack, preserves_flags)
             );
         } else if len > 0 {
-            // 1 to 3 bytes: the first, the last and the middle, which may be the same. One after the other,
-            // in one register: with more the callers would have to save theirs.
+            // 1 to 3 bytes: the first, the last and the middle, which may coincide. One after the
+            // other, in one register: more registers would have to be saved by the callers.
             asm!(
                 "movzx {a:e}, byte ptr [{s}]",
                 "mov byte ptr [{d}], {a:l}",
@@ -165,10 +169,10 @@ unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
 
 /// The lengths that `rep movsb` copies, on a processor without 64-byte registers.
 ///
-/// Measured (EPYC Zen 4, tmpfs, ns, loop against `rep movsb`): a cold read of 512 bytes 128 and 106,
-/// 1 KiB 285 and 163, 2 KiB 415 and 277; a cold store of 1 KiB 194 and 154. Below 512 its start-up
-/// costs more than it saves. From 4 KiB up it can be catastrophic where the two sides lie a few bytes
-/// apart modulo the page (4 KiB 547 and 1656, 64 KiB 4861 and 20864), so the loop takes over.
+/// Measured on an EPYC Zen 4 with tmpfs, in ns, loop / `rep movsb`. Cold reads: 512 bytes 128/106,
+/// 1 KiB 285/163, 2 KiB 415/277. A cold store of 1 KiB: 194/154. Below 512 bytes its start-up costs
+/// more than it saves. From 4 KiB up it can be catastrophic where the two sides lie a few bytes
+/// apart modulo the page: 4 KiB 547/1656, 64 KiB 4861/20864. So the loop takes over.
 const STRING: std::ops::RangeInclusive<usize> = 512..=2048;
 
 /// # Safety
@@ -176,14 +180,14 @@ const STRING: std::ops::RangeInclusive<usize> = 512..=2048;
 #[inline(always)]
 unsafe fn copy_long(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     match cpu.wide {
-        // SAFETY: the caller's contract is the same, and the proof says that AVX-512F is there.
+        // SAFETY: the caller's contract is the same, and the proof says that AVX-512F exists.
         Some(proof) => unsafe { copy_wide(proof, to, from, len) },
         // SAFETY: the caller's contract is the same.
         None => unsafe { copy_long_narrow(cpu.fast_string, to, from, len) },
     }
 }
 
-/// By one load and one store a line. Registers 16 and up, as in [`stream_lines_wide`].
+/// Copies by one load and one store a line. Registers 16 and up, as in [`stream_lines_wide`].
 ///
 /// # Safety
 /// As [`copy`], and `len` is at least 64.
@@ -191,8 +195,8 @@ unsafe fn copy_long(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
 unsafe fn copy_wide(proof: Wide, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY:
     // - the instructions exist: the proof says so;
-    // - as in `copy_by_size`: from the front and, overlapping, from the end, and the branch's lower bound makes
-    //   both fit.
+    // - as in `copy_by_size`: from the front and, overlapping, from the end, and the branch's lower
+    //   bound makes both fit.
     unsafe {
         if len == LINE {
             asm!(
@@ -231,26 +235,30 @@ unsafe fn copy_wide(proof: Wide, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// What is longer is asked for ahead of the copy.
+/// Copies that are longer prefetch their source.
 const AHEAD_FROM: usize = 2048;
 
-/// Asks for the first lines of what is about to be copied, and says how far ahead the copy is to ask for the rest:
-/// `len`, where that is not worth it.
+/// Prefetches the first lines of a copy's source, and returns how far ahead the copy has to
+/// prefetch the rest: `len`, where prefetching is not worth it.
 ///
-/// A processor that copies has as many lines under way as its window has room for, and what it fetches by its own guess
-/// ends with each page of 4 KiB. Measured (EPYC Zen 5, random reads of 512 MiB, ns, by loops like these, without lines
-/// asked for and with all but the first): wide, 4 KiB 482 and 403 while others kept the memory busy, else no difference; 8
-/// KiB 722 and 622; 64 KiB 3360 and 2490; 256 KiB 15300 and 9830. Narrow, 8 KiB 943 and 784, 64 KiB 3670 and 2670. Of
-/// what is in the caches already, wide, 4 KiB 22 and 26, 8 KiB 42 and 48. The first ones as well: 8 KiB 0.88 and 0.84 of
-/// `memcpy`, 16 KiB 0.88 and 0.81.
+/// The processor's window limits the number of a copy's cache misses in flight. The hardware
+/// prefetcher stops at each page of 4 KiB.
+///
+/// Measured on an EPYC Zen 5: random reads of 512 MiB by loops like these. In ns, without
+/// prefetches / with prefetches of all lines but the first. Wide: 4 KiB 482/403 while other threads
+/// kept the memory busy, and no difference otherwise; 8 KiB 722/622; 64 KiB 3360/2490; 256 KiB
+/// 15300/9830. Narrow: 8 KiB 943/784, 64 KiB 3670/2670. With the source in the caches, wide: 4 KiB
+/// 22/26, 8 KiB 42/48. Prefetching the first lines as well changes the time from 88 % to 84 % of
+/// `memcpy` at 8 KiB, and from 88 % to 81 % at 16 KiB.
 #[inline(always)]
 fn ask_ahead(from: *const u8, len: usize) -> usize {
     if len <= AHEAD_FROM {
         return len;
     }
-    // Further where there is more to come: the first lines are waited for in any case.
+    // Further ahead for longer copies: the first lines have to be waited for in any case.
     let ahead = (len / 4).clamp(1024, 4096);
-    // SAFETY: prefetches never fault, whatever the address, and change no memory contents. (What they ask for is copied.)
+    // SAFETY: prefetches never fault, whatever the address, and change no memory contents. The
+    // prefetched lines belong to the source.
     unsafe {
         asm!(
             "2:",
@@ -272,9 +280,10 @@ unsafe fn copy_wide_loop(_proof: Wide, to: *mut u8, from: *const u8, len: usize)
     let ahead = ask_ahead(from, len);
     // SAFETY:
     // - the instructions exist: the proof says so;
-    // - `n` is what is left: the loops step over 64 bytes of it while there is more than `ahead`, which is at least as
-    //   many, then over 256 and 64 bytes where there are as many, and the last block ends where both sides do, and begins
-    //   at most 64 bytes before that, where `len` is at least as long. What is asked for is among what is left.
+    // - `n` is the number of bytes left. The first loop steps over 64 of them while more than
+    //   `ahead` are left, which is at least 64. The next two step over 256 and over 64 bytes while
+    //   that many are left. The last block ends where both sides end, and begins at most 64 bytes
+    //   before that; `len` is at least 64. Prefetched lines are among the bytes left.
     unsafe {
         asm!(
             "cmp {n}, {ahead}",
@@ -353,10 +362,10 @@ unsafe fn copy_long_narrow(
 #[inline(always)]
 unsafe fn copy_loop(to: *mut u8, from: *const u8, len: usize) {
     let ahead = ask_ahead(from, len);
-    // SAFETY:
-    // - `n` is what is left: the loops step over 64 bytes of it while there are more than as many, the first one while
-    //   there is more than `ahead`, and so does what follows, which ends where both sides do: it begins 64 bytes before
-    //   that, and `len` is at least as long. What is asked for is among what is left.
+    // SAFETY: `n` is the number of bytes left. Both loops step over 64 of them while more than 64
+    // are left, the first loop only while more than `ahead` are left. The last block ends where
+    // both sides end, and begins 64 bytes before that; `len` is at least 64. Prefetched lines are
+    // among the bytes left.
     unsafe {
         asm!(
             "cmp {n}, {ahead}",
@@ -414,11 +423,11 @@ unsafe fn copy_loop(to: *mut u8, from: *const u8, len: usize) {
 #[inline(always)]
 unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usize) {
     // SAFETY:
-    // - `rep movsb` touches `len` bytes on both sides, as the caller vouches for;
+    // - `rep movsb` touches `len` bytes on both sides, which the caller guarantees;
     // - it counts upwards: the ABI promises a clear direction flag;
-    // - the registers that it demands are as they were when it is done. (They are not given as operands: then whoever
-    //   this is inlined to would keep what it has there elsewhere, on the way of all other lengths as well, and a
-    //   register that is saved for that is a store for each read.)
+    // - the block restores the registers that `rep movsb` demands. They are not operands: a caller
+    //   that inlines this would then have to move its own values out of them, for all other lengths
+    //   as well. Saving a register for that would cost a store in each read.
     unsafe {
         asm!(
             "movq {x}, rdi",
@@ -440,15 +449,16 @@ unsafe fn copy_string(_proof: FastString, to: *mut u8, from: *const u8, len: usi
     }
 }
 
-/// Stores a line past the cache, word by word: they fill one write-combining buffer. Unordered until a drain.
+/// Stores a line past the cache, word by word: the words fill one write-combining buffer. Unordered
+/// until a drain.
 ///
 /// # Safety
-/// `to` is writable for 64 bytes and aligned to as many.
+/// `to` is writable for 64 bytes and aligned to 64.
 #[inline(always)]
 pub unsafe fn stream_line(to: *mut u8, line: [u64; LINE / 8]) {
     debug_assert!(to.addr().is_multiple_of(LINE));
     let [a, b, c, d, e, f, g, h] = line;
-    // SAFETY: all eight words lie in the 64 bytes that the caller vouches for.
+    // SAFETY: all eight words lie in the 64 bytes that the caller guarantees.
     unsafe {
         asm!(
             "movnti qword ptr [{to}], {a}",
@@ -469,8 +479,8 @@ pub unsafe fn stream_line(to: *mut u8, line: [u64; LINE / 8]) {
     }
 }
 
-/// Copies past the cache: whole lines by the widest store there is, words at the two ends. Unordered
-/// until a drain.
+/// Copies past the cache: whole lines by the processor's widest store, words at the two ends.
+/// Unordered until a drain.
 ///
 /// # Safety
 /// As [`copy`]; `to` is aligned to 8 and `len` is a multiple of 8.
@@ -480,8 +490,8 @@ pub unsafe fn stream(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     let head = (to.addr().wrapping_neg() % LINE).min(len);
     let lines = (len - head) & !(LINE - 1);
     let tail = len - head - lines;
-    // SAFETY: the three parts follow each other and make up [0, len). Each is a multiple of 8 from an
-    // 8-aligned start; the lines start at a multiple of 64 unless there are none.
+    // SAFETY: the three parts follow each other and make up [0, len). Each is a multiple of 8 from
+    // an 8-aligned start; the lines start at a multiple of 64 unless there are none.
     unsafe {
         stream_words(to, from, head);
         if lines > 0 {
@@ -497,8 +507,8 @@ pub unsafe fn stream(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
 unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
-        // SAFETY: `len` is a multiple of 8, so the 8 bytes at `at` lie inside the caller's range. The
-        // source may have any alignment: `mov` does not care.
+        // SAFETY: `len` is a multiple of 8, so the 8 bytes at `at` lie inside the caller's range.
+        // The source may have any alignment: `mov` does not care.
         unsafe {
             asm!(
                 "mov {a}, qword ptr [{s} + {n}]",
@@ -525,9 +535,9 @@ unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// One store per line: it fills the write-combining buffer at once, so that no partly filled buffer
-/// can be evicted. Registers 16 and up are used since they leave the upper halves of the lower ones
-/// clean (no `vzeroupper` is needed).
+/// Streams lines by one store each: it fills the write-combining buffer at once, so that no partly
+/// filled buffer can be evicted. Registers 16 and up are used since they leave the upper halves of
+/// the lower ones clean (no `vzeroupper` is needed).
 ///
 /// # Safety
 /// As [`stream_lines`].
@@ -536,7 +546,7 @@ unsafe fn stream_lines_wide(_proof: Wide, to: *mut u8, from: *const u8, len: usi
     // SAFETY:
     // - the instructions exist: the proof says so;
     // - the loops step over exactly `len` bytes, 256 and then 64 at a time, on both sides, and the
-    //   caller vouches for those;
+    //   caller guarantees those;
     // - vmovntdq demands a 64-aligned target, which `to` is and the steps keep.
     unsafe {
         asm!(
@@ -574,13 +584,13 @@ unsafe fn stream_lines_wide(_proof: Wide, to: *mut u8, from: *const u8, len: usi
     }
 }
 
-/// Four 16-byte stores per line, back to back, for processors without 64-byte ones.
+/// Streams lines by four 16-byte stores each, back to back, for processors without 64-byte stores.
 ///
 /// # Safety
 /// As [`stream_lines`].
 unsafe fn stream_lines_narrow(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the loop steps over exactly `len` bytes on both sides, 64 at a time, as the caller
-    // vouches for; `to` is 64-aligned, so each part is 16-aligned, which movntdq demands.
+    // SAFETY: the loop steps over exactly `len` bytes on both sides, 64 at a time, which the caller
+    // guarantees; `to` is 64-aligned, so each part is 16-aligned, which movntdq demands.
     unsafe {
         asm!(
             "test {n}, {n}",
@@ -612,7 +622,7 @@ unsafe fn stream_lines_narrow(to: *mut u8, from: *const u8, len: usize) {
 /// `to` is writable for 8 bytes and aligned to 8.
 #[inline]
 pub unsafe fn stream_word(to: *mut u8, value: u64) {
-    // SAFETY: one 8-byte store to an address that the caller vouches for; being aligned, it is one
+    // SAFETY: one 8-byte store to an address that the caller guarantees; being aligned, it is one
     // access and cannot be torn.
     unsafe {
         asm!("movnti qword ptr [{d}], {v}", d = in(reg) to, v = in(reg) value,
@@ -643,8 +653,8 @@ pub unsafe fn write_back(cpu: Cpu, at: *const u8, len: usize) {
 /// The byte is in mapped memory.
 #[inline(always)]
 pub unsafe fn write_back_line(cpu: Cpu, at: *const u8) {
-    // SAFETY: the byte is mapped, as the caller says; the proof says that the instruction exists. None of them changes
-    // memory contents.
+    // SAFETY: the caller guarantees that the byte is mapped; the proof says that the instruction
+    // exists. None of the instructions changes memory contents.
     unsafe {
         match cpu.write_back.kind() {
             WriteBackKind::Clwb => {
@@ -669,7 +679,7 @@ pub fn drain() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// Brings a line in for writing. A hint.
+/// Prefetches a line for a store. A hint.
 #[inline]
 pub fn prefetch_write(cpu: Cpu, at: *const u8) {
     // SAFETY: prefetches never fault, whatever the address, and change no memory contents.
@@ -683,7 +693,7 @@ pub fn prefetch_write(cpu: Cpu, at: *const u8) {
     }
 }
 
-/// Asks for the line at `at`.
+/// Prefetches the line at `at` for a load.
 #[inline]
 pub fn prefetch_read(at: *const u8) {
     // SAFETY: prefetches never fault, whatever the address, and change no memory contents.
@@ -696,7 +706,7 @@ pub fn prefetch_read(at: *const u8) {
 mod tests {
     use super::*;
 
-    /// Both stream widths, whatever detection would choose.
+    /// Both stream widths agree, whatever detection would choose.
     #[test]
     fn stream_widths_agree() {
         #[repr(align(64))]
@@ -715,7 +725,7 @@ mod tests {
                 assert!(to.0[len..].iter().all(|b| *b == 0xee));
                 if let Some(proof) = Cpu::get().wide {
                     let mut to = Lines([0xee; 1024]);
-                    // SAFETY: as above, and the proof says that AVX-512F is there.
+                    // SAFETY: as above, and the proof says that AVX-512F exists.
                     unsafe { stream_lines_wide(proof, to.0.as_mut_ptr(), from.as_ptr(), len) };
                     drain();
                     assert_eq!(to.0[..len], from[..len]);
@@ -725,7 +735,7 @@ mod tests {
         }
     }
 
-    /// All ways of a long copy, on every length near a switch.
+    /// All ways of a long copy agree, on every length near a switch.
     #[test]
     fn long_copies_agree() {
         let from: Vec<u8> = (0..40_000u32).map(|n| (n % 251) as u8).collect();
@@ -738,14 +748,15 @@ mod tests {
         let around = |n: usize| n - 70..n + 70;
         let lens = (64..400).chain(500..520).chain(around(2048));
         for len in lens.chain(around(4096)).chain(around(16_384)).chain([8192, 16_484, 40_000]) {
-            // SAFETY: (all three) both sides hold `len` bytes, of two allocations, and `len` is at least 64.
+            // SAFETY: (all three) both sides hold `len` bytes, of two allocations, and `len` is at
+            // least 64.
             check(len, &|to, from, len| unsafe { copy_loop(to, from, len) });
             if let Some(proof) = Cpu::get().fast_string {
                 // SAFETY: as above.
                 check(len, &|to, from, len| unsafe { copy_string(proof, to, from, len) });
             }
             if let Some(proof) = Cpu::get().wide {
-                // SAFETY: as above, and the proof says that AVX-512F is there.
+                // SAFETY: as above, and the proof says that AVX-512F exists.
                 check(len, &|to, from, len| unsafe { copy_wide(proof, to, from, len) });
             }
         }

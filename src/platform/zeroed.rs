@@ -1,8 +1,9 @@
-//! Where do words come from that are all zero, and take memory only where they are used?
+//! Words that start as zero and take memory only where they are used.
 //!
-//! Owns: one anonymous mapping, this process's own, read and written as atomics only. Where the system gives memory to
-//! what is used of such a mapping, and not to all of it at once (Unix), there are as many words as were asked for;
-//! elsewhere, or where it refuses, there are none, and who asks for a word is told so.
+//! Owns: one anonymous mapping, private to this process, which is read and written by atomics only.
+//! On Unix the system backs only the used parts of the mapping with memory, so all requested words
+//! exist. On other systems, or where the system refuses, no word exists, and [`ZeroedWords::get`]
+//! returns `None`.
 //!
 //! May import: std, memmap2, and the atomics of `primitive`.
 
@@ -13,30 +14,31 @@ mod imp {
     use crate::primitive::AtomicU64;
     use std::ptr::NonNull;
 
-    /// So many words, or none.
+    /// Either all requested words or none.
     #[derive(Debug)]
     pub struct ZeroedWords {
         words: NonNull<AtomicU64>,
-        /// Invariant: that many follow `words`, in `_memory` or none.
+        /// Invariant: `count` words follow `words`; they lie in `_memory`, or there are none.
         count: u64,
         _memory: Option<memmap2::MmapMut>,
     }
 
-    // SAFETY: what is shared are atomics, in memory that lives as long as this does and that nobody else has.
+    // SAFETY: what is shared are atomics, in memory that lives as long as this value does and that
+    // nothing else uses.
     unsafe impl Send for ZeroedWords {}
     // SAFETY: as above.
     unsafe impl Sync for ZeroedWords {}
 
     impl ZeroedWords {
-        /// As many as that, if the system has such memory.
+        /// Creates `count` words if the system supports that, and none otherwise.
         pub fn new(count: u64) -> Self {
             let memory = usize::try_from(count)
                 .ok()
                 .and_then(|count| count.checked_mul(size_of::<AtomicU64>()))
                 .filter(|len| *len > 0 && cfg!(all(unix, not(miri))))
                 .and_then(|len| {
-                    // Not reserved: what is never used takes no memory. (It counts for RLIMIT_DATA, and where the
-                    // system never promises more than it has.)
+                    // Not reserved: unused parts take no memory. They count for RLIMIT_DATA, and as
+                    // used memory on systems that never overcommit.
                     memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()
                 });
             let Some(mut memory) = memory else {
@@ -46,14 +48,15 @@ mod imp {
             ZeroedWords { words, count, _memory: Some(memory) }
         }
 
-        /// The word with this number, if it is there.
+        /// Returns the word with this number, if it exists.
         #[inline(always)]
         pub fn get(&self, n: u64) -> Option<&AtomicU64> {
             // SAFETY:
             // - `count` words follow `words` (invariant), and `n` is one of them;
-            // - a mapping begins with a page, so they are aligned, and its bytes are zero or what was stored by these
-            //   atomics: all of them are valid;
-            // - they live as long as `self`, and nothing else refers to them: the mapping is kept, and never touched.
+            // - a mapping begins with a page, so they are aligned, and its bytes are zero or what
+            //   these atomics stored: all of them are valid;
+            // - they live as long as `self`, and nothing else refers to them: the mapping is kept,
+            //   and never touched.
             (n < self.count).then(|| unsafe { self.words.add(n as usize).as_ref() })
         }
     }
@@ -87,24 +90,24 @@ mod imp {
     }
 }
 
-/// The words of models are objects of their own: a few, or none.
+/// The words of models, which are separate objects: a few, or none.
 #[cfg(any(loom, shuttle))]
 mod imp {
     use crate::primitive::AtomicU64;
 
     const MOST: u64 = if cfg!(loom) { 0 } else { 256 };
 
-    /// The first few.
+    /// The first few of the requested words.
     #[derive(Debug)]
     pub struct ZeroedWords(Box<[AtomicU64]>);
 
     impl ZeroedWords {
-        /// As many as that, but not more than a model needs.
+        /// Creates `count` words, but at most the number that a model needs.
         pub fn new(count: u64) -> Self {
             ZeroedWords((0..count.min(MOST)).map(|_| AtomicU64::new(0)).collect())
         }
 
-        /// The word with this number, if it is there.
+        /// Returns the word with this number, if it exists.
         pub fn get(&self, n: u64) -> Option<&AtomicU64> {
             self.0.get(usize::try_from(n).ok()?)
         }

@@ -1,4 +1,4 @@
-//! Runs a model of real code through all its executions, and says how many there were.
+//! Exploration of models: runs a model of real code through all its executions, and counts them.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --lib loom_ -- --nocapture`. Each line begins with
 //! `loom:`; the crash lab reads them.
@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Times that one execution may switch threads before it counts as one that does not end.
+/// The number of thread switches after which an execution counts as endless.
 const SWITCHES: usize = 3_000;
 
-/// How much of a model is explored: switches away from a thread that could have gone on.
+/// The bound of an exploration: switches away from a thread that could have gone on.
 #[derive(Clone, Copy)]
 pub struct Preemptions(pub usize);
 
@@ -30,7 +30,7 @@ fn run(bound: Preemptions, model: impl Fn() + Send + Sync + 'static) -> (bool, u
     (passed.is_ok(), executions.load(Ordering::Relaxed))
 }
 
-/// Every execution of `model` must pass.
+/// Checks that every execution of `model` passes.
 #[track_caller]
 pub fn holds(name: &str, bound: Preemptions, model: impl Fn() + Send + Sync + 'static) {
     let (passed, executions) = run(bound, model);
@@ -38,7 +38,7 @@ pub fn holds(name: &str, bound: Preemptions, model: impl Fn() + Send + Sync + 's
     assert!(passed, "{name}: execution {executions} fails");
 }
 
-/// Some execution of `model`, in which something was left out, must fail.
+/// Checks that some execution of `model`, in which something is left out, fails.
 #[track_caller]
 pub fn is_found(name: &str, bound: Preemptions, model: impl Fn() + Send + Sync + 'static) {
     let (passed, executions) = run(bound, model);
@@ -47,7 +47,8 @@ pub fn is_found(name: &str, bound: Preemptions, model: impl Fn() + Send + Sync +
     assert!(!passed, "{name} was not found");
 }
 
-/// Some execution of `model` must fail when orders of each of these kinds are missing everywhere.
+/// Checks that some execution of `model` fails when orders of each of these kinds are missing
+/// everywhere.
 #[track_caller]
 pub fn needs(
     name: &str,

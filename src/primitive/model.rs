@@ -1,8 +1,8 @@
-//! The primitives of a model checker, in the shape of those of a normal build.
+//! The primitives of a model checker, with the interfaces of those of a normal build.
 //!
-//! loom and shuttle both imitate `std`; here their locks get the faces of `parking_lot`: no poison, and
-//! a condition variable that borrows its guard. Whoever waits gives way to the scheduler: under a model
-//! there is no time, so that a sleep would be a thread that never goes on.
+//! loom and shuttle both imitate `std`. Here their locks get the interfaces of `parking_lot`: no
+//! poison, and a condition variable that borrows its guard. A waiting thread yields to the
+//! scheduler: a model has no time, so a thread that sleeps would never continue.
 
 #[cfg(loom)]
 use ::loom as checker;
@@ -20,11 +20,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// As `parking_lot::Mutex`.
+/// A mutex as `parking_lot::Mutex`.
 #[derive(Debug)]
 pub struct Mutex<T>(inner::Mutex<T>);
 
-/// As `parking_lot::MutexGuard`. Empty only while a condition variable has it.
+/// A guard as `parking_lot::MutexGuard`. Empty only while a condition variable has it.
 pub struct MutexGuard<'a, T>(Option<inner::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
@@ -59,7 +59,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// As `parking_lot::Condvar`.
+/// A condition variable as `parking_lot::Condvar`.
 #[derive(Debug)]
 pub struct Condvar(inner::Condvar);
 
@@ -82,7 +82,7 @@ impl Condvar {
     }
 }
 
-/// As `parking_lot::RwLock`.
+/// A lock as `parking_lot::RwLock`.
 #[derive(Debug)]
 pub struct RwLock<T>(inner::RwLock<T>);
 
@@ -100,8 +100,8 @@ impl<T> RwLock<T> {
     }
 }
 
-/// As `once_cell::race::OnceBox`. Here the second of two that make a value waits for the first; there both make
-/// one, and one of them is dropped.
+/// A cell as `once_cell::race::OnceBox`. Here a second thread that makes the value waits for the
+/// first one. There both threads make one, and one value is dropped.
 #[derive(Debug)]
 pub struct OnceBox<T>(OnceLock<Box<T>>);
 
@@ -119,8 +119,8 @@ impl<T> OnceBox<T> {
     }
 }
 
-/// As [`std::sync::OnceLock`]: the value itself is in one, and who may set it and who sees it is
-/// decided by a modelled word.
+/// A cell as [`std::sync::OnceLock`], which holds the value. A modelled word decides which thread
+/// sets the value, and which threads see it.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     step: AtomicU8,
@@ -165,7 +165,7 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// As [`std::thread_local`], for values that are made by a constant expression.
+/// Declares a thread local as [`std::thread_local`], for values of constant expressions.
 macro_rules! local {
     (static $name:ident: $type:ty = $init:expr;) => {
         $crate::primitive::thread_local! { static $name: $type = $init; }
@@ -174,8 +174,8 @@ macro_rules! local {
 pub use checker::thread_local;
 pub(crate) use local;
 
-/// As `crossbeam_utils::Backoff`, but that it never has enough: what it waits for is for the
-/// scheduler to bring about.
+/// A backoff as `crossbeam_utils::Backoff`, but one that never completes: the scheduler has to
+/// bring about what it waits for.
 #[derive(Debug)]
 pub struct Backoff;
 
@@ -193,15 +193,16 @@ impl Backoff {
     }
 }
 
-/// Lets others go on: there is no time to wait for.
+/// Lets other threads continue: there is no time to wait for.
 pub fn sleep(_duration: Duration) {
     checker::thread::yield_now();
 }
 
-/// A place where the scheduler may go on with another thread.
+/// Marks a point at which the scheduler may switch to another thread.
 ///
-/// Under shuttle, a look at a word of no meaning: a yield would tell schedulers that go by priorities
-/// that this thread is waiting. Under loom nothing: it has no mapped bytes, and explores words only.
+/// Under shuttle this loads a word without meaning: a yield would tell priority-based schedulers
+/// that this thread is waiting. Under loom it does nothing: loom has no mapped bytes, and explores
+/// words only.
 #[inline]
 pub fn yield_point() {
     #[cfg(shuttle)]
@@ -213,8 +214,8 @@ pub fn yield_point() {
     }
 }
 
-/// A number for each thread of one execution, in the order of their first calls, so that the same
-/// schedule finds the same numbers. None: the thread is ending.
+/// Returns the thread's number within one execution, or `None` if the thread is ending. Threads are
+/// numbered in the order of their first calls, so that one schedule always has the same numbers.
 pub fn thread_number() -> Option<u64> {
     checker::lazy_static! {
         static ref THREADS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! The primitives of a normal build: re-exports, and nothing that costs anything.
+//! The primitives of a normal build: re-exports without any cost.
 
 pub use crossbeam_utils::Backoff;
 pub use once_cell::race::OnceBox;
@@ -9,7 +9,7 @@ pub use std::thread::sleep;
 
 use std::sync::atomic::Ordering;
 
-/// As [`std::thread_local`], for values that are made by a constant expression.
+/// Declares a thread local as [`std::thread_local`], for values of constant expressions.
 macro_rules! local {
     (static $name:ident: $type:ty = $init:expr;) => {
         std::thread_local! { static $name: $type = const { $init }; }
@@ -17,11 +17,12 @@ macro_rules! local {
 }
 pub(crate) use local;
 
-/// A place where a model's scheduler may go on with another thread. There is none.
+/// Marks a point at which a model's scheduler may switch threads. Does nothing here.
 #[inline(always)]
 pub fn yield_point() {}
 
-/// A number for each thread, in the order of their first calls. None: the thread is ending.
+/// Returns the thread's number, in the order of their first calls, or `None` if the thread is
+/// ending.
 pub fn thread_number() -> Option<u64> {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     std::thread_local! {

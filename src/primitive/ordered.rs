@@ -1,15 +1,15 @@
-//! loom's atomics, with the orders that loom leaves out, and with orders left out on purpose.
+//! loom's atomics, with orders that loom lacks, and with orders left out on purpose.
 //!
-//! - loom takes a sequentially consistent access for one that acquires and releases. Here a fence
-//!   before and after it gives back what that leaves out (and orders a little more than the language
-//!   does: what depends on the difference is not found).
-//! - loom keeps one last access to each word, to find what it has to try in another order. A thread
-//!   that loads a word and then stores to it hides another thread's load before: the store is never
-//!   tried before that load. So each load here begins with a store to a second word, which nobody reads:
-//!   that makes loads of one word depend on each other, and orders nothing.
-//! - [`weakened`] runs a model with some kind of order missing everywhere: a model that passes then,
-//!   too, does not depend on that order, or does not look. Each model is run so, to know that it can
-//!   fail.
+//! - loom treats a sequentially consistent access as one that acquires and releases. Here a fence
+//!   before and after the access gives back the missing order. This orders slightly more than the
+//!   language does: bugs that depend on the difference are not found.
+//! - loom keeps one last access to each word, to find out which orders it has to try. If a thread
+//!   loads a word and then stores to it, this hides an earlier load by another thread: the store is
+//!   never tried before that load. So each load here begins with a store to a second word, which no
+//!   thread reads. That makes loads of one word depend on each other, and orders nothing.
+//! - [`weakened`] runs a model with some kind of order missing everywhere. A model that passes then
+//!   does not depend on that order, or does not check it. Each model is run like this, to know that
+//!   it can fail.
 
 use ::loom::sync::atomic as loom_atomic;
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// A kind of order that is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
-    /// None.
+    /// No order is missing.
     Nothing,
     /// Stores and read-modify-writes that should release do not.
     Release,
@@ -33,7 +33,7 @@ pub enum Missing {
 }
 
 std::thread_local! {
-    // loom runs all threads of a model on the thread that asked for it.
+    // loom runs all threads of a model on the thread that started it.
     static MISSING: Cell<Missing> = const { Cell::new(Missing::Nothing) };
 }
 
@@ -54,7 +54,7 @@ fn lacks(missing: Missing) -> bool {
     MISSING.get() == missing
 }
 
-/// The order as it is with what is missing.
+/// Returns the order that remains without what is missing.
 fn order(order: Ordering) -> Ordering {
     match order {
         Ordering::Release if lacks(Missing::Release) => Ordering::Relaxed,
@@ -65,7 +65,7 @@ fn order(order: Ordering) -> Ordering {
     }
 }
 
-/// As [`std::sync::atomic::fence`].
+/// Executes a fence as [`std::sync::atomic::fence`].
 pub fn fence(order: Ordering) {
     match order {
         Ordering::Release if lacks(Missing::ReleaseFence) => {}
@@ -90,7 +90,7 @@ fn with_fences<R>(order: Ordering, access: impl FnOnce() -> R) -> R {
 
 macro_rules! atomic {
     ($name:ident, $value:ty, $($fetch:ident)*) => {
-        /// As its namesake in [`std::sync::atomic`].
+        /// An atomic as its namesake in [`std::sync::atomic`].
         #[derive(Debug)]
         pub struct $name {
             word: loom_atomic::$name,

@@ -1,11 +1,13 @@
-//! How are mapped bytes reached? The bounds-checked door to one mapped file.
+//! The bounds-checked door to one mapped file: every access to mapped bytes goes through it.
 //!
-//! Owns: a file, its mapping, and how much of the mapping the file backs. Invariant: every access
-//! lies within what the file backs, checked here, on every call, with a panic that names the file
-//! and the range (a panic here is a bug of the engine, never of a caller): beyond the end of the
-//! file lies SIGBUS. (One is checked a few steps before: [`sides::Filling`], for who is pinned in between.)
-//! Holes are the engine's duty (`engine::space` allocates before first touch).
-//! May import `platform`, `primitive` and `units`. With `platform`, the only address of `unsafe` in the crate.
+//! Owns: a file, its mapping, and the length of the mapping's part that the file backs. Invariant:
+//! every access lies within what the file backs, since beyond the end of the file lies SIGBUS.
+//! Every call checks this here. A violation panics with the file and the range, and is a bug of the
+//! engine, never of a caller. One check comes a few steps earlier: [`sides::Filling`], for a caller
+//! with a pinned lane. Avoiding holes is the engine's duty (`engine::space` allocates before first
+//! touch).
+//! May import `platform`, `primitive` and `units`. With `platform`, the only address of `unsafe` in
+//! the crate.
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
@@ -26,7 +28,7 @@ pub struct MappedFile {
     mapping: Mapping,
     /// The file's exact length.
     len: AtomicU64,
-    /// The same to the end of its last page.
+    /// The file's length, rounded up to the end of its last page.
     backed: AtomicU64,
     file: File,
     id: FileId,
@@ -34,7 +36,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// The door to `file`, which is `len` bytes long; what lies past the mapping is not reached.
+    /// Creates the door to `file`, which is `len` bytes long. Bytes past the mapping cannot be
+    /// reached.
     pub fn new(
         platform: Platform,
         id: FileId,
@@ -50,30 +53,30 @@ impl MappedFile {
         mapped
     }
 
-    /// The file's path, for messages.
+    /// Returns the file's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file, for calls that are not copies.
+    /// Returns the open file, for calls that are not copies.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file's exact length in bytes.
+    /// Returns the file's exact length in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Number of bytes that the file backs: what may be accessed.
+    /// Returns the number of bytes that the file backs, and that may therefore be accessed.
     #[inline]
     pub fn backed(&self) -> u64 {
         self.backed.load(Ordering::Acquire)
     }
 
-    /// Changes how much the file backs. The caller has changed the file's length before growing
-    /// this, and changes it after shrinking this.
+    /// Changes how much the file backs. To grow, the caller changes the file's length first. To
+    /// shrink, it changes the file's length afterwards.
     fn set_backed(&self, len: u64) {
         // The page that holds the end of the file is backed to its own end.
         let backed = len.next_multiple_of(crate::units::PAGE as u64);
@@ -91,15 +94,16 @@ impl MappedFile {
         self.place_of(offset)
     }
 
-    /// Whether the file backs all of these bytes.
+    /// Returns `true` if the file backs all of these bytes.
     #[inline(always)]
     fn backs(&self, offset: u64, len: usize) -> bool {
         let end = offset.checked_add(len as u64);
         end.is_some_and(|end| end <= self.backed.load(Ordering::Relaxed))
     }
 
-    /// The address of `offset`, for who has found that it is at most `backed`, and so at most the mapping's
-    /// length (`set_backed`): the pointer stays within the one mapping, or one past its end.
+    /// Returns the address of `offset`. The caller has checked that `offset` is at most `backed`,
+    /// and so at most the mapping's length (`set_backed`). The pointer stays within the one
+    /// mapping, or one past its end.
     #[inline(always)]
     fn place_of(&self, offset: u64) -> Place {
         Place { ptr: self.near(offset).cast_mut(), file: self.id, offset }
@@ -119,10 +123,10 @@ impl MappedFile {
         self.place(offset, 8)
     }
 
-    /// Copies `from` to `offset`. What is durable when: see `Platform::copy_in`.
+    /// Copies `from` to `offset`. `Platform::copy_in` says when the bytes become durable.
     #[inline]
     pub fn copy_in(&self, offset: u64, from: &[u8], how: Copying) {
-        // A copy is not one step: under a scheduler somebody else may go on in the middle of it.
+        // A copy is not one step: under a scheduler another thread may run in the middle of it.
         #[cfg(shuttle)]
         let (offset, from) = {
             let (first, rest) = from.split_at(from.len() / 2);
@@ -132,18 +136,19 @@ impl MappedFile {
         self.copy_in_at_once(offset, from, how);
     }
 
-    /// Stores a line, of which the words are at hand, to `offset`, as [`Copying::BySize`] does.
+    /// Stores a line, given as words in registers, to `offset`, as [`Copying::BySize`] does.
     #[inline(always)]
     pub fn store_line(&self, offset: u64, line: [u64; 8]) {
         assert!(offset.is_multiple_of(64));
-        // Nobody but recovery reads more of it than a word: one step will do under a scheduler.
+        // Only recovery reads more of it than a word, so one step is enough under a scheduler.
         let to = self.place(offset, 64);
-        // SAFETY: `to` begins 64 mapped and backed bytes (`place`), aligned to as many: mappings begin at a page.
+        // SAFETY: `to` begins 64 mapped and backed bytes (`place`), and is aligned to 64: mappings
+        // begin at a page.
         unsafe { self.platform.store_line(to, line) }
     }
 
-    /// Stores `from`, at least a byte, to `offset`, all in one line, by one instruction: see `Platform::store_in_line`. By who
-    /// holds the lock of the page.
+    /// Stores `from`, at least one byte, to `offset` within one line by one instruction: see
+    /// `Platform::store_in_line`. The caller holds the lock of the page.
     #[inline(always)]
     pub fn store_in_line(&self, how: InLine, offset: u64, from: &[u8]) {
         // Not empty, and not over the line's end.
@@ -153,12 +158,13 @@ impl MappedFile {
         }
         let to = self.place_of(offset);
         // SAFETY:
-        // - `to` begins `from.len()` mapped and backed bytes: they lie in one line, and what is backed ends with a page
-        //   (`set_backed`);
-        // - they lie in one line there as well: mappings begin at a page;
-        // - `from` is the caller's own memory, or a view's page, which is pinned and so is not this one: who has the lock of a
-        //   page looks for pins before it stores to it;
-        // - nobody else stores there: who would needs the same lock.
+        // - `to` begins `from.len()` mapped and backed bytes: they lie in one line, and what is
+        //   backed ends with a page (`set_backed`);
+        // - they lie in one line of the mapping as well: mappings begin at a page;
+        // - `from` is the caller's own memory, or a page that a view has pinned. A pinned page
+        //   cannot be the page of `to`: the holder of a page lock checks for pins before it stores
+        //   to the page;
+        // - no other thread stores there: it would need the lock that the caller holds.
         unsafe { self.platform.store_in_line(how, to, from) }
     }
 
@@ -179,7 +185,8 @@ impl MappedFile {
         unsafe { self.copy_out_from(to, from.ptr) }
     }
 
-    /// The same, if the file backs them. False: nothing was done.
+    /// Fills `to` from `offset` if the file backs these bytes. Returns `false` if it does not, and
+    /// then does nothing.
     #[inline]
     pub fn try_copy_out(&self, to: &mut [u8], offset: u64) -> bool {
         if !self.backs(offset, to.len()) {
@@ -191,8 +198,8 @@ impl MappedFile {
         true
     }
 
-    /// The same for bytes of one page, if that is what they are, and the file backs it. False: nothing was
-    /// done.
+    /// Fills `to` from `offset` if the bytes lie in one page and the file backs it. Returns `false`
+    /// if not, and then does nothing.
     #[inline(always)]
     pub fn copy_out_in_page(&self, to: &mut [u8], offset: u64) -> bool {
         let is_backed = offset < self.backed.load(Ordering::Relaxed);
@@ -200,7 +207,7 @@ impl MappedFile {
             return false;
         }
         let from = self.place_of(offset);
-        // SAFETY: `from` begins `to.len()` mapped and backed bytes: its page has as many from there on, and
+        // SAFETY: `from` begins `to.len()` mapped and backed bytes: they end within their page, and
         // what is backed ends with a page (`set_backed`).
         unsafe { self.copy_out_from(to, from.ptr) }
         true
@@ -210,15 +217,15 @@ impl MappedFile {
     /// `from` begins `to.len()` mapped and backed bytes.
     #[inline]
     unsafe fn copy_out_from(&self, to: &mut [u8], from: *const u8) {
-        // As above.
+        // As in `copy_in`: under a scheduler a copy is two steps.
         #[cfg(shuttle)]
         let (to, from) = {
             let (first, rest) = to.split_at_mut(to.len() / 2);
-            // SAFETY: the first half of what the caller vouches for.
+            // SAFETY: the first half of the range that the caller guarantees.
             unsafe { self.copy_out_at_once(first, from) };
             (rest, from.wrapping_add(first.len()))
         };
-        // SAFETY: what the caller vouches for, or the second half of it.
+        // SAFETY: the range that the caller guarantees, or the second half of it.
         unsafe { self.copy_out_at_once(to, from) }
     }
 
@@ -227,7 +234,7 @@ impl MappedFile {
     #[inline]
     unsafe fn copy_out_at_once(&self, to: &mut [u8], from: *const u8) {
         // SAFETY:
-        // - the caller vouches for `from`;
+        // - the caller guarantees `from`;
         // - `to` is the caller's own memory, so the ranges do not overlap.
         unsafe { self.platform.copy_out(to, from) }
     }
@@ -268,8 +275,8 @@ impl MappedFile {
         unsafe { self.platform.flush_word(at) }
     }
 
-    /// Asks for the line at `offset` ahead of a store to it. Anywhere: what is cut off meanwhile, or was never
-    /// there, is not asked for.
+    /// Prefetches the line at `offset` for a store. Any `offset` is allowed: a line that has been
+    /// truncated meanwhile, or never existed, is not prefetched.
     #[inline]
     pub fn prefetch_write(&self, offset: u64) {
         if let Some(at) = self.hint(offset) {
@@ -278,35 +285,36 @@ impl MappedFile {
         }
     }
 
-    /// The same, without a look at where that is.
+    /// Prefetches the line at `offset` for a store, without a check of where `offset` lies.
     #[inline(always)]
     pub fn prefetch_store(&self, offset: u64) {
-        // SAFETY: a prefetch changes nothing and never faults, wherever this is.
+        // SAFETY: a prefetch changes nothing and never faults, whatever the address.
         unsafe { self.platform.prefetch_write(self.near(offset)) }
     }
 
-    /// Asks for the line at `offset` ahead of a load from it. Anywhere, without a look at where that is: every read
-    /// begins with this. A hole stays one.
+    /// Prefetches the line at `offset` for a load. Any `offset` is allowed and none is checked,
+    /// since every read begins with this. A hole stays a hole.
     #[inline]
     pub fn prefetch_read(&self, offset: u64) {
-        // SAFETY: a prefetch changes nothing and never faults, wherever this is.
+        // SAFETY: a prefetch changes nothing and never faults, whatever the address.
         unsafe { self.platform.prefetch_read(self.near(offset)) }
     }
 
-    /// The address of `offset`, wherever it is: for hints, and for who has found that the file backs it.
+    /// Returns the address of `offset`, wherever that is. For hints, and for callers that have
+    /// checked that the file backs it.
     #[inline(always)]
     fn near(&self, offset: u64) -> *const u8 {
         self.mapping.base().wrapping_add(offset as usize).cast_const()
     }
 
-    /// The address of `offset`, where it is in the mapping. Whether the file backs it may change at any
-    /// time for who holds no lock, so nothing but a hint may go there.
+    /// Returns the address of `offset` if it lies in the mapping. For hints only: without a lock
+    /// the file may stop backing the address at any time.
     #[inline]
     fn hint(&self, offset: u64) -> Option<*const u8> {
         (offset < self.mapping.len() as u64).then_some(self.near(offset))
     }
 
-    /// The word at `offset`.
+    /// Returns the word at `offset`.
     #[inline]
     pub fn load_word(&self, offset: u64) -> u64 {
         let at = self.word(offset);
@@ -314,7 +322,7 @@ impl MappedFile {
         unsafe { self.platform.load_word(at.ptr) }
     }
 
-    /// Stores a word and writes it back without waiting.
+    /// Stores a word and starts its write-back without waiting.
     #[inline]
     pub fn store_word_through(&self, offset: u64, value: u64) {
         let at = self.word(offset);
@@ -330,8 +338,8 @@ impl MappedFile {
         unsafe { self.platform.store_word(at, value) }
     }
 
-    /// Replaces a word by `new` if it is `old`, in one atomic step, and writes the line back
-    /// without waiting, whatever was found.
+    /// Replaces a word by `new` if it is `old`, in one atomic step. Starts the write-back of its
+    /// line without waiting, whether the word was replaced or not.
     pub fn replace_word_through(&self, offset: u64, old: u64, new: u64) {
         let at = self.word(offset);
         // SAFETY: `at` is a mapped, backed and aligned word (`word`).
@@ -342,28 +350,30 @@ impl MappedFile {
         unless!(ClearNotFlushed, self.flush_word(offset));
     }
 
-    /// The address of `len` bytes at `offset`. Reading through it is the caller's `unsafe`.
+    /// Returns the address of `len` bytes at `offset`. Reading through it is the caller's `unsafe`.
     pub fn address(&self, offset: u64, len: usize) -> *const u8 {
         self.place(offset, len).ptr
     }
 
-    /// Reads through the file and not through the mapping: a hole reads as zeroes and is not
-    /// allocated by the read, so that no SIGBUS can come of it on a full file system.
+    /// Reads through the file and not through the mapping. A hole reads as zeroes and stays
+    /// unallocated, so the read cannot cause a SIGBUS on a full file system.
     pub fn read_file(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
         self.platform.read_at(&self.file, self.id, to, offset)
     }
 
-    /// Writes through the file and not through the mapping: costs no page fault, and what has no room on the
-    /// file system is an error. Durable with the next sync. After an error any part may have been written.
+    /// Writes through the file and not through the mapping. This costs no page fault, and a full
+    /// file system is an error. Durable with the next sync. After an error any part may have been
+    /// written.
     pub fn write_file(&self, from: &[u8], offset: u64) -> io::Result<()> {
         self.platform.write_at(&self.file, self.id, from, offset)
     }
 
-    /// Allocates every page that the range touches, so that no store to it can fail. Does not make the
-    /// file longer.
+    /// Allocates every page that the range touches, so that no store to the range can fail. Does
+    /// not make the file longer.
     ///
-    /// A page fault asks the file system for all blocks of the page. Blocks may be smaller than a page,
-    /// so a range of bytes would leave some of them out: with 1 KiB blocks, three quarters of a page.
+    /// A page fault asks the file system for all blocks of the page. Blocks may be smaller than a
+    /// page, so allocating only the range's bytes would leave out some of its blocks. With 1 KiB
+    /// blocks that could be three quarters of a page.
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         if planted!(BytesAllocated) {
             return self.allocate_to_end(offset, offset + len);
@@ -373,20 +383,21 @@ impl MappedFile {
         self.allocate_to_end(offset - offset % page, end)
     }
 
-    /// The same from `old` on, which was the file's end until a moment ago. The page that `old` cuts in
-    /// two may be in use: what lies before `old` is left alone, also by a file system without a call.
+    /// Allocates the pages from `old` to `end`, after the file has grown. `old` was its end before.
+    /// The page that contains `old` may be in use: bytes before `old` are left alone, even where
+    /// the file system has no allocation call.
     pub fn allocate_growth(&self, old: u64, end: u64) -> io::Result<()> {
         self.allocate_to_end(old, end.next_multiple_of(self.platform.page_size()))
     }
 
-    /// Whether a page of the mapping is longer than one of ours.
+    /// Returns `true` if a page of the mapping is longer than the crate's pages.
     pub fn has_long_pages(&self) -> bool {
         self.platform.page_size() > crate::units::PAGE as u64
     }
 
-    /// Allocates the rest of the page of the mapping that the file's end cuts in two, up to `end`. The file never
-    /// reaches over what has no storage: a page fault asks for all that it reaches to, and another thread may
-    /// store to that page meanwhile.
+    /// Allocates the rest of the mapping's page that the file's end cuts in two, up to `end`. The
+    /// file must never reach over bytes without storage. A page fault asks for all blocks up to the
+    /// file's end, and another thread may store to that page meanwhile.
     pub fn allocate_past_end(&self, end: u64) -> io::Result<()> {
         let len = self.len();
         let end = end.min(len.next_multiple_of(self.platform.page_size()));
@@ -397,13 +408,13 @@ impl MappedFile {
     }
 
     fn allocate_to_end(&self, start: u64, end: u64) -> io::Result<()> {
-        // The last page's rest past the file's last block is never written back, and needs no space.
+        // In the last page, what lies past the file's end is never written back and needs no space.
         let len = end.min(self.len.load(Ordering::Acquire)).saturating_sub(start);
         self.platform.allocate(&self.file, self.id, None, start, len)
     }
 
-    /// The same for the first `len` bytes of the chunk at `offset`. If that is all of it, it becomes one page of the
-    /// processor's where the file lies in memory and such a page is to be had.
+    /// Allocates the first `len` bytes of the chunk at `offset`. A whole chunk of a file in memory
+    /// becomes one huge page if the system has one.
     pub fn allocate_chunk(&self, offset: u64, len: u64) -> io::Result<()> {
         debug_assert!(offset.is_multiple_of(CHUNK as u64) && len <= CHUNK as u64);
         if len < CHUNK as u64 || offset + len > self.len.load(Ordering::Acquire) {
@@ -412,8 +423,8 @@ impl MappedFile {
         self.platform.allocate(&self.file, self.id, Some(&self.mapping), offset, len)
     }
 
-    /// Has the page cache forget what it holds of the range, in whole folios, and need not write: a hint. A
-    /// folio is at most as large as a chunk, and aligned to its own size.
+    /// Drops clean pages of the range from the page cache, in whole folios: a hint. A folio is at
+    /// most as large as a chunk, and aligned to its own size.
     pub fn forget_folios(&self, offset: u64, len: u64) {
         let chunk = CHUNK as u64;
         let end = (offset + len).next_multiple_of(chunk).min(self.len());
@@ -421,12 +432,13 @@ impl MappedFile {
         self.platform.forget_cached(&self.file, &self.mapping, start, end.saturating_sub(start));
     }
 
-    /// Gives the range back to the file system; it reads as zeroes. False: not supported.
+    /// Gives the range back to the file system, so that it reads as zeroes. Returns `false` if that
+    /// is not supported.
     pub fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
         self.platform.punch(&self.file, self.id, offset, len)
     }
 
-    /// Changes the file's length and with it what may be accessed.
+    /// Changes the file's length, and with it the range that may be accessed.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         if len < self.len.load(Ordering::Acquire) {
             self.set_backed(len);
@@ -436,18 +448,18 @@ impl MappedFile {
         Ok(())
     }
 
-    /// The next offset, from `offset` on, that lies in a hole, as far as the file system tells; the end of
-    /// the file is one.
+    /// Returns the next offset, from `offset` on, that lies in a hole, as far as the file system
+    /// tells. The end of the file counts as a hole.
     pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
         self.platform.next_hole(&self.file, offset)
     }
 
-    /// The next offset, from `offset` on, where the file is not a hole.
+    /// Returns the next offset, from `offset` on, where the file is not a hole.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         self.platform.next_data(&self.file, offset)
     }
 
-    /// Asks for bytes that are about to be read in order.
+    /// Starts reading ahead bytes that are about to be read in order.
     pub fn will_need(&self, offset: u64, len: u64) {
         self.platform.will_need(&self.file, &self.mapping, offset, len);
     }

@@ -1,8 +1,9 @@
-//! How is a part of a line stored by one instruction?
+//! The store of a part of a line by one instruction.
 //!
-//! A process that is killed has executed an instruction or not: a signal comes between two, and one that faults has stored
-//! nothing, as its line lies within a page. So where only the process can die, what one instruction stores is stored as a
-//! whole. (That another thread sees all of it at once is promised by nobody: readers look at versions.)
+//! A process that is killed has executed an instruction or not: a signal comes between two
+//! instructions. One that faults has stored nothing, since its line lies within a page. So where
+//! only the process can die, the bytes of one instruction are stored as a whole. Other threads may
+//! still see a part of them: readers validate versions.
 //!
 //! May import: `cpu` only.
 
@@ -10,7 +11,7 @@ use super::super::cpu::Masked;
 use super::{Cpu, LINE};
 use std::arch::asm;
 
-/// Whether there is such an instruction.
+/// Returns the proof if the processor has an instruction for this.
 #[inline]
 pub fn stores_in_line(cpu: Cpu) -> Option<Masked> {
     cpu.masked
@@ -27,10 +28,10 @@ pub unsafe fn store_in_line(_proof: Masked, to: *mut u8, from: *const u8, len: u
     debug_assert!(0 < len && start + len <= LINE);
     // SAFETY:
     // - the instructions exist: the proof says so;
-    // - a whole line is all in the range that the caller vouches for;
-    // - of a part of one, what lies outside of that range is masked: it is neither loaded nor stored, and no fault comes of
-    //   it (Intel SDM, volume 1, 15.6.4). The shift is below 64, as `start` is, and its mask has `len` bits, all inside the
-    //   line.
+    // - a whole line lies in the range that the caller guarantees;
+    // - in a partial line, the bytes outside that range are masked: they are neither loaded nor
+    //   stored, and cause no fault (Intel SDM, volume 1, 15.6.4). The shift is below 64, since
+    //   `start` is, and its mask has `len` bits, all inside the line.
     unsafe {
         if len == LINE {
             asm!(

@@ -1,18 +1,20 @@
-//! How are lines copied of which each has its own side of two?
+//! Copies of lines, each to or from its own side of two.
 //!
-//! Owns: the loops that copy neighbouring lines to, or from, one of two places each, as the bits of a word say:
-//! line `n` of side `bit n`. The address is selected, line by line, and not jumped for: the bits are as good as
-//! random where pages were written in places, so each jump would be a wrong guess as often as not, and each of
-//! those takes as long as copying ten lines. Measured (4 KiB with its drains, from 2 to 32 pieces a page): by
-//! runs of lines 400 to 750 ns, so 350 to 380, as without pieces.
+//! Owns: the loops that copy neighbouring lines to, or from, one of two places each, as the bits of
+//! a word say: line `n` belongs to side `bit n`. The address is selected line by line, without a
+//! branch. The bits are close to random in fragmented pages, so a branch would often be
+//! mispredicted, and each misprediction takes as long as copying ten lines. Measured for 4 KiB with
+//! its drains, from 2 to 32 fragments a page: 400 to 750 ns by runs of lines, 350 to 380 ns by
+//! selection. Selection takes as long as a copy without fragments.
 //!
-//! Invariants: those of the parent. Lines are taken upwards, each once; at most 64, as many as the word has bits.
+//! Invariants: those of the parent. Lines are taken upwards, each once; at most 64, one for each
+//! bit of the word.
 
 use super::{Cpu, LINE};
 use std::arch::asm;
 
-/// One step for each line: `{side}` becomes the place of the line's side, then the steps follow, which find the
-/// line `{n}` bytes behind their places.
+/// Loops over the lines. For each line `{side}` becomes the place of the line's side. Then the
+/// given steps follow, which find the line `{n}` bytes after their places.
 macro_rules! for_each_line {
     (($sides:ident, $zero:expr, $one:expr, $lines:ident), [$($steps:expr),*], $($operands:tt)*) => {
         asm!(
@@ -32,8 +34,9 @@ macro_rules! for_each_line {
     };
 }
 
-/// Copies each line: one of `from` and `to` is "side", its place on its side, and the other one is "whole", the place in
-/// `$whole`, where all lines follow each other. `by` the wide store if the processor has it, else by the narrow one.
+/// Copies each line. One of `from` and `to` is "side", the line's place on its side. The other one
+/// is "whole", the place in `$whole`, where all lines follow each other. `by` names the wide store,
+/// for processors that have it, and the narrow store.
 macro_rules! copy_each_line {
     ($cpu:ident, $lines:tt, from $from:literal, to $to:literal, by $wide:literal or $narrow:literal, $whole:expr) => {
         match $cpu.wide {
@@ -67,8 +70,8 @@ macro_rules! copy_each_line {
 /// Copies lines past the cache, as [`super::stream_lines`].
 ///
 /// # Safety
-/// For each line, its 64 bytes are writable behind its side's place of `to` and readable behind `from`, and these
-/// two do not overlap; both of `to` are aligned to 64. `lines` is at most 64.
+/// For each line, its 64 bytes are writable after its side's place of `to` and readable after
+/// `from`, and these two do not overlap; both of `to` are aligned to 64. `lines` is at most 64.
 #[inline(always)]
 pub unsafe fn stream_to_sides(
     cpu: Cpu,
@@ -82,9 +85,9 @@ pub unsafe fn stream_to_sides(
         return;
     }
     // SAFETY:
-    // - the loop goes once for each line, upwards from 0, and touches its 64 bytes behind `from` and behind one of
-    //   `to`, which the caller vouches for;
-    // - the wide instructions exist where they are taken: the proof says so;
+    // - the loop runs once for each line, upwards from 0, and touches its 64 bytes after `from` and
+    //   after one of `to`, which the caller guarantees;
+    // - the wide instructions exist where they are used: the proof says so;
     // - both targets are 64-aligned, and the steps keep that, which vmovntdq and movntdq demand.
     unsafe {
         copy_each_line!(
@@ -97,8 +100,8 @@ pub unsafe fn stream_to_sides(
 /// Copies lines through the cache. The places need no alignment.
 ///
 /// # Safety
-/// For each line, its 64 bytes are writable behind its side's place of `to` and readable behind `from`, and these
-/// two do not overlap. `lines` is at most 64.
+/// For each line, its 64 bytes are writable after its side's place of `to` and readable after
+/// `from`, and these two do not overlap. `lines` is at most 64.
 #[inline(always)]
 pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const u8, lines: usize) {
     debug_assert!(lines <= 64);
@@ -117,8 +120,8 @@ pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const
 /// Copies lines from their sides through the cache. The places need no alignment.
 ///
 /// # Safety
-/// For each line, its 64 bytes are readable behind its side's place of `from` and writable behind `to`, and these
-/// two do not overlap. `lines` is at most 64.
+/// For each line, its 64 bytes are readable after its side's place of `from` and writable after
+/// `to`, and these two do not overlap. `lines` is at most 64.
 #[inline(always)]
 pub unsafe fn copy_from_sides(
     cpu: Cpu,
@@ -131,7 +134,7 @@ pub unsafe fn copy_from_sides(
     if lines == 0 {
         return;
     }
-    // SAFETY: as in `copy_to_sides`, with the two changed about.
+    // SAFETY: as in `copy_to_sides`, with the two exchanged.
     unsafe {
         copy_each_line!(
             cpu, (sides, from[0], from[1], lines),
@@ -140,7 +143,8 @@ pub unsafe fn copy_from_sides(
     }
 }
 
-/// Asks for lines ahead of loads from their sides, all at once. A hint, for who copies something else meanwhile.
+/// Prefetches lines for loads from their sides, all at once. A hint, for callers that copy
+/// something else meanwhile.
 #[inline]
 pub fn prefetch_from_sides(from: [*const u8; 2], sides: u64, lines: usize) {
     debug_assert!(lines <= 64);
@@ -162,12 +166,12 @@ mod tests {
 
     const WORDS: [u64; 8] = [0, !0, 1, 1 << 63, 0xAAAA_5555_F00F_1234, !1, !0 >> 1, 0b0110];
 
-    /// Of both widths, whatever detection would choose.
+    /// Returns processors of both widths, whatever detection would choose.
     fn cpus() -> [Cpu; 2] {
         [Cpu::get(), Cpu { wide: None, ..Cpu::get() }]
     }
 
-    /// The sides, how many lines, and how far the buffer is from an aligned one.
+    /// Returns the sides, the number of lines, and the buffer's distance from an aligned address.
     fn cases() -> impl Iterator<Item = (u64, usize, usize)> {
         let lines = [0, 1, 2, 3, 5, 63, 64];
         let with_lines = move |sides| lines.into_iter().map(move |lines| (sides, lines));
@@ -179,7 +183,7 @@ mod tests {
         (0..4096 + 7).map(|n| ((n + plus) % 251) as u8).collect()
     }
 
-    /// Past the cache, and through it.
+    /// Copies past the cache, and through it.
     #[test]
     fn each_line_goes_to_its_side_and_nothing_else() {
         type Way = unsafe fn(Cpu, [*mut u8; 2], u64, *const u8, usize);
@@ -191,7 +195,8 @@ mod tests {
             {
                 let mut to = [Page([0xEE; 4096]), Page([0xEE; 4096])];
                 let places = to.each_mut().map(|side| side.0.as_mut_ptr());
-                // SAFETY: each side has 4096 bytes and is 64-aligned, and so many does `from` have; at most 64 lines.
+                // SAFETY: each side and `from` have 4096 bytes, and each side is 64-aligned; at
+                // most 64 lines.
                 unsafe { way(cpu, places, sides, from[shift..].as_ptr(), lines) };
                 super::super::drain();
                 for n in 0..64 {
@@ -213,7 +218,7 @@ mod tests {
             for cpu in cpus() {
                 let mut to = [0xEE; 4096];
                 let places = from.each_ref().map(|side| side[shift..].as_ptr());
-                // SAFETY: each side has 4096 bytes from there, and so many does `to` have; at most 64 lines.
+                // SAFETY: each side has 4096 bytes from there, and so has `to`; at most 64 lines.
                 unsafe { copy_from_sides(cpu, to.as_mut_ptr(), places, sides, lines) };
                 for n in 0..64 {
                     let line = n * 64..n * 64 + 64;

@@ -1,24 +1,26 @@
-//! How is a line summed up while it is copied?
+//! A copy that computes the CRC-32C of its lines on the way.
 //!
-//! Owns: the loop that stores lines past the cache, each to its side, and folds each into what becomes their CRC-32C. A
-//! sum by itself loads every line once more, and takes some 50 ns for a page; here it is done with while the stores wait
-//! for each other.
+//! Owns: the loop that stores lines past the cache, each to its side, and folds each into what
+//! becomes their CRC-32C. A separate checksum loads every line once more, and takes some 50 ns for
+//! a page. Here the time is hidden, since the stores wait for each other anyway.
 //!
-//! A CRC is the remainder of a polynomial. So of two lines the first may be replaced by anything with the same remainder
-//! that is no longer than the second, and added to that: this is one step, two products for each 16 bytes. What is left
-//! after all steps is a line with the remainder of all, and 8 instructions of the usual kind find that.
-//! (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
+//! A CRC is the remainder of a polynomial. So of two lines the first may be replaced by any value
+//! of equal remainder that is no longer than the second line. The value is then added to that line.
+//! This is one step: two products for each 16 bytes. After all steps one line is left, with the
+//! remainder of all lines, and 8 ordinary CRC instructions compute it. (V. Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
 //!
 //! Invariants: those of the parent.
 
 use super::{Cpu, Fold, LINE};
 use std::arch::asm;
 
-/// The polynomial of CRC-32C, the highest power (x^32) left out, the next one in the lowest bit.
+/// The polynomial of CRC-32C: the highest power (x^32) is left out, the next one is in the lowest
+/// bit.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// The remainder of x^n, the highest power in the lowest bit, as a product of such numbers wants it: one bit further
-/// up, since it comes out one bit too low.
+/// Returns the remainder of x^n, with the highest power in the lowest bit, one bit further up. The
+/// shift makes up for products of these numbers, which come out one bit too low.
 const fn power(n: u32) -> u64 {
     let mut remainder = 1 << 31;
     let mut done = 0;
@@ -29,16 +31,18 @@ const fn power(n: u32) -> u64 {
     (remainder as u64) << 1
 }
 
-/// What the first and the second 8 bytes of each 16 are multiplied by, to stand for what they stood for `lines` later.
-/// (The first 8 bytes count for 64 powers more than the second, and such a number lies in the lower half of its register,
-/// where it counts for 32 more than it is: so 64 - 32 more, and 32 less.)
+/// Returns the factors of the first and the second 8 bytes of each 16, which move them `lines`
+/// lines ahead without a change of the remainder. The first 8 bytes count for 64 powers more than
+/// the second. A factor lies in the lower half of its register, where it counts for 32 powers more
+/// than it is. So the exponents are 64 - 32 more, and 32 less.
 const fn powers(lines: u32) -> [u64; 2] {
     let bits = lines * LINE as u32 * 8;
     [power(bits + 32), power(bits - 32)]
 }
 static POWERS: [[u64; 2]; 2] = [powers(1), powers(2)];
 
-/// A line that begins with these 4 bytes, and goes on with zeroes, leaves what a sum begins with: all bits set.
+/// A line that begins with these 4 bytes, and goes on with zeroes, leaves the initial value of a
+/// CRC: all bits set.
 const BEGINNING: u32 = {
     let mut register = u32::MAX;
     let mut bits = 0;
@@ -51,14 +55,14 @@ const BEGINNING: u32 = {
     register
 };
 
-/// Whether this processor can.
+/// Returns `true` if this processor can do this.
 #[inline(always)]
 pub fn sums_on_the_way(cpu: Cpu) -> bool {
     cpu.fold.is_some()
 }
 
-/// Copies lines past the cache, as [`super::stream_to_sides`]. The CRC-32C of their bytes; none, and nothing is done,
-/// if this processor cannot.
+/// Copies lines past the cache, as [`super::stream_to_sides`], and returns the CRC-32C of their
+/// bytes. Returns `None`, and does nothing, if this processor cannot do this.
 ///
 /// # Safety
 /// As [`super::stream_to_sides`].
@@ -78,6 +82,8 @@ pub unsafe fn stream_to_sides_summed(
     Some(unsafe { stream_and_fold(fold, to, sides, from, lines) })
 }
 
+/// Copies the lines and folds them.
+///
 /// # Safety
 /// As [`super::stream_to_sides`], and `lines` is not 0.
 #[inline(always)]
@@ -91,18 +97,21 @@ unsafe fn stream_and_fold(
     debug_assert!(to.iter().all(|to| to.addr().is_multiple_of(LINE)) && (1..=64).contains(&lines));
     let mut rest = [0; LINE / 8];
     // SAFETY:
-    // - an odd line goes before the loop, so `end - n` is a multiple of 128 whenever the loop begins, and not 0: both
-    //   lines of a step are among the caller's; each line is taken once, upwards, and takes one bit of `sides`;
+    // - an odd line goes before the loop, so `end - n` is a multiple of 128 whenever the loop
+    //   begins, and not 0. So both lines of a step are among the caller's; each line is taken once,
+    //   upwards, and takes one bit of `sides`;
     // - each of `to` is aligned to 64, and the steps keep that, which vmovntdq demands;
     // - `POWERS` has the 32 bytes that are loaded, and `rest` the 64 that are stored;
-    // - all instructions are of AVX-512F, or VPCLMULQDQ as wide: the proof says that they exist.
+    // - all instructions are of AVX-512F, or of VPCLMULQDQ at this width: the proof says that they
+    //   exist.
     unsafe {
         asm!(
             "vbroadcasti32x4 zmm19, xmmword ptr [{powers}]",
             "vbroadcasti32x4 zmm20, xmmword ptr [{powers} + 16]",
-            // In a register at once: what is stored in pieces and loaded as a whole would be waited for.
+            // Moved to a register in one step: a load of bytes that were stored in pieces would
+            // have to wait.
             "vmovd xmm17, {beginning:e}",
-            // An odd one comes first.
+            // An odd line comes first.
             "test {end}, 64",
             "jz 3f",
             "mov {side}, {zero}",
@@ -116,8 +125,8 @@ unsafe fn stream_and_fold(
             "add {n}, 64",
             "cmp {n}, {end}",
             "je 4f",
-            // Then two at a time, each for itself: zmm17 stands for the line before the next one, zmm21 for the one
-            // before that.
+            // Then two lines a step, in independent chains: zmm17 stands for the line before the
+            // next one, zmm21 for the line before that.
             "3:",
             "vpxorq zmm21, zmm21, zmm21",
             "2:",
@@ -174,7 +183,8 @@ mod tests {
                     let bytes = &from[shift..shift + lines * LINE];
                     let mut to = [Page([0xEE; 4096]), Page([0xEE; 4096])];
                     let places = to.each_mut().map(|side| side.0.as_mut_ptr());
-                    // SAFETY: each side has 4096 bytes and is 64-aligned, and so many has `bytes`; at most 64 lines.
+                    // SAFETY: each side and `bytes` have 4096 bytes, and each side is 64-aligned;
+                    // at most 64 lines.
                     let sum = unsafe {
                         stream_to_sides_summed(cpu, places, sides, bytes.as_ptr(), lines)
                     };
