@@ -19,6 +19,9 @@ use crate::units::PAGE;
 use std::io;
 use std::path::Path;
 
+/// Pairs that a home file remembers as discarded, the newest first: its attributes have little room.
+const MOST_DISCARDED: usize = 64;
+
 /// A reflection file that this opening has made.
 pub(super) struct Made {
     pub file: File,
@@ -289,7 +292,8 @@ impl Opening<'_> {
         if let Some(earlier) = &found.of_earlier {
             // Its reflection file stays, and does not refuse this file again.
             let mut all = self.discarded(home)?;
-            all.push(*earlier);
+            all.truncate(MOST_DISCARDED - 1);
+            all.insert(0, *earlier);
             self.platform
                 .set_xattr(home, marker::DISCARDED, all.as_flattened())
                 .map_err(self.io("set the attribute", self.path))?;
