@@ -531,7 +531,7 @@ fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
         Mismatch::MarkGone => format!(
             "{home}: its attribute is gone, and its reflection file {reflection} says that it had one; if a \
              tool has removed the attribute, open with OnMismatch::Trust; if the home file was \
-             restored from a backup, {discard} (that reflection file is removed)"
+             restored from a backup, {discard}"
         ),
         Mismatch::MayBeSnapshot => format!(
             "{home}: was last opened on another device and by another path, and {reflection} is its \

@@ -8,7 +8,7 @@ use super::deploy::{Pins, Which};
 use super::session::{closed_as, remove_own, write_superblock};
 use crate::bitmap::Validity;
 use crate::error::{Error, Result};
-use crate::format::marker;
+use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, Name};
@@ -122,9 +122,27 @@ impl Engine {
     }
 
     fn close_fast(&self) -> Result<()> {
+        self.note_close_in_mark()?;
         unless!(FastHomeNotSynced, self.sync_home()?);
         unless!(FastReflectionNotSynced, self.sync_reflection()?);
         self.end_session(State::Clean(closed_as(&self.platform, &self.home)?))
+    }
+
+    /// Has a mark with sessions say that its own one has begun: a superblock of the one before is no
+    /// match from here on. The sync of the home file that follows makes it durable.
+    fn note_close_in_mark(&self) -> Result<()> {
+        let io = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
+        let home = self.home.file();
+        let found =
+            self.platform.get_xattr(home, marker::NAME).map_err(io("read the attribute"))?;
+        let Some(mark) = found.and_then(|bytes| Marker::decode(&bytes)) else { return Ok(()) };
+        let Some(Sessions { begun, .. }) = mark.sessions else { return Ok(()) };
+        let sessions = Some(Sessions { before: begun, begun });
+        let value = Marker { sessions, ..mark }.encode();
+        self.platform
+            .set_xattr(home, marker::NAME, &value)
+            .map_err(io("set the attribute"))
+            .map(drop)
     }
 
     /// Writes the superblock that says that there is nothing to recover. What it says so of is

@@ -49,13 +49,14 @@ pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Res
     let mut sum = sum::crc32c(&len.to_le_bytes());
     let is_short = len <= SUMMED;
     let mut bytes = vec![0; if is_short { len as usize } else { PAGE }];
-    let last = (len / PAGE as u64).saturating_sub(1);
+    let last = len.saturating_sub(1) / PAGE as u64;
     for n in 0..if is_short { 1 } else { SAMPLES } {
         let at = last * n / (SAMPLES - 1) * PAGE as u64;
+        let there = bytes.len().min((len - at) as usize);
         platform
-            .read_at(home.0, FileId::Home, &mut bytes, at)
+            .read_at(home.0, FileId::Home, &mut bytes[..there], at)
             .map_err(|e| Error::io_at("read", home.1, at, e))?;
-        sum = sum::crc32c_append(sum, &bytes);
+        sum = sum::crc32c_append(sum, &bytes[..there]);
     }
     Ok(sum)
 }

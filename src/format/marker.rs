@@ -55,8 +55,12 @@ pub struct Sessions {
 impl Sessions {
     /// Returns `true` if a superblock of this session may belong to the mark. It may be that of the
     /// opening, before or after its superblock was written, or that of the close.
-    pub fn fit(&self, session: u64) -> bool {
-        [self.before, self.begun, self.begun + 1].contains(&session)
+    ///
+    /// An opening may end a dead session before its own begins, and a discard empties a closed pair:
+    /// neither leaves one that is in use.
+    pub fn fit(&self, session: u64, is_in_use: bool) -> bool {
+        let ends = !is_in_use && session == self.begun + 2;
+        ends || [self.before, self.begun, self.begun + 1].contains(&session)
     }
 }
 
@@ -178,7 +182,9 @@ mod tests {
     #[test]
     fn a_mark_fits_the_sessions_that_may_lie_beside_it() {
         let sessions = Sessions { before: 4, begun: 7 };
-        let fitting: Vec<u64> = (0..12).filter(|session| sessions.fit(*session)).collect();
-        assert_eq!(fitting, [4, 7, 8]);
+        let fit = |is_in_use| -> Vec<u64> {
+            (0..12).filter(|session| sessions.fit(*session, is_in_use)).collect()
+        };
+        assert_eq!((fit(true), fit(false)), (vec![4, 7, 8], vec![4, 7, 8, 9]));
     }
 }

@@ -60,9 +60,18 @@ pub(super) enum Claim {
 
 impl Opening<'_> {
     /// The names under which a companion of this home file may lie.
-    pub(super) fn candidates(&self, home: &FileStat, mark: Option<&Marker>) -> Vec<Name> {
+    pub(super) fn candidates(&self, home: &FileStat, mark: Option<&Marker>) -> Result<Vec<Name>> {
         let own = key_of(&identity_of(home));
         let mut names = vec![self.name_of(own, 0), self.name_of(own, 1)];
+        // A further name is taken only while those before it are.
+        for index in 2..NAMES {
+            let before = self.name_of(own, index - 1);
+            let there = self.platform.stat_name(&before);
+            if there.map_err(self.io("look up", before.path()))?.is_none() {
+                break;
+            }
+            names.push(self.name_of(own, index));
+        }
         if let Some(key) = mark.map(Marker::key) {
             for name in [0, 1, key.index].map(|index| self.name_of(key, index)) {
                 if !names.iter().any(|known| known.name() == name.name()) {
@@ -70,7 +79,7 @@ impl Opening<'_> {
                 }
             }
         }
-        names
+        Ok(names)
     }
 
     /// The names that a new reflection file of the home file may have, the usual one first.
@@ -111,7 +120,6 @@ impl Opening<'_> {
         let is_home = is_same_file(&superblock.identity, &is);
         let was_copied = was_copied(superblock, file);
         let is_used = superblock.state == State::InUse;
-        let lies_elsewhere = file.dev != home.dev;
         match mark {
             Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
                 // A copy of the companion alone may be of any time.
@@ -134,8 +142,7 @@ impl Opening<'_> {
             }
             // The mark was durable before the pair was in use: a file without one has no pair.
             None if is_home && superblock.is_marked && !planted!(UnmarkedTaken) => {
-                let is_certain = !lies_elsewhere && is_born(superblock, home);
-                if is_certain { Claim::Unmarked } else { Claim::Others }
+                if is_born(superblock, home) { Claim::Unmarked } else { Claim::Others }
             }
             None if is_home && self.lacks_its_mark(superblock, home) => Claim::Contested,
             None if is_home && was_copied && is_used => Claim::Contested,
@@ -153,7 +160,9 @@ impl Opening<'_> {
     /// Whether the mark and the superblock are of different openings: the volume of one of them was
     /// rolled back. Marks tell so where the two lie on different volumes.
     fn is_of_another_time(&self, superblock: &Superblock, mark: &Marker) -> bool {
-        let fits = mark.sessions.is_none_or(|sessions| sessions.fit(superblock.session));
+        let fits = mark.sessions.is_none_or(|sessions| {
+            sessions.fit(superblock.session, superblock.state == State::InUse)
+        });
         !fits && !planted!(RollBackTaken)
     }
 
@@ -212,8 +221,9 @@ impl Opening<'_> {
             other => other.map_err(self.io("list", self.dir.path()))?,
         };
         let companions = listed.iter().filter(|name| is_companion(name)).take(MOST_LOOKED_AT);
-        let known = self.candidates(home, None);
+        let known = self.candidates(home, None)?;
         let discarded = self.discarded(file)?;
+        let mut restored: Vec<(usize, Look)> = Vec::new();
         for name in companions.filter(|name| known.iter().all(|known| known.name() != *name)) {
             let name = Name::new(&self.dir, name.clone());
             let Named::Trusted(there, stat) = self.open_trusted_if_open_to_us(&name, home)? else {
@@ -224,23 +234,57 @@ impl Opening<'_> {
                 continue;
             }
             match self.claim_beside_others(&superblock, &stat, home, None)? {
-                claim @ (Claim::Restored | Claim::Ours | Claim::Unmarked) => {
+                claim @ (Claim::Ours | Claim::Unmarked) => {
                     let candidate = (name, there, stat, superblock);
                     return self.look_at(candidate, claim, (file, home), look);
                 }
+                claim @ Claim::Restored => {
+                    let rank = self.rank(&superblock);
+                    let mut one = Look::nothing(look.mark, name.clone());
+                    self.look_at((name, there, stat, superblock), claim, (file, home), &mut one)?;
+                    if one.is_ours {
+                        restored.push((rank, one));
+                    }
+                }
                 Claim::Others
-                    if !discarded.contains(&superblock.uuid)
+                    if look.stays.is_none()
+                        && self.is_named_here(&superblock)
+                        && !discarded.contains(&superblock.uuid)
                         && !self.lies_here(&superblock, &listed)? =>
                 {
                     look.found = Found::OfEarlierFile;
-                    look.of_earlier = Some(superblock.uuid);
+                    look.stays = Some(superblock.uuid);
                     look.companions = Companions::new(name);
-                    return Ok(());
                 }
                 _ => {}
             }
         }
+        // Of several that may have been restored with this file, the one whose path is most like this
+        // file's, and whose home file held the same bytes. Two that are as good are not told apart.
+        let best = restored.iter().map(|(rank, one)| (*rank, one.has_sum())).max();
+        restored.retain(|(rank, one)| Some((*rank, one.has_sum())) == best);
+        if restored.len() > 1 {
+            look.found = Found::Contested;
+            look.stays = None;
+            look.companions = restored[0].1.companions.clone();
+        } else if let Some((_, one)) = restored.pop() {
+            *look = one;
+        }
         Ok(())
+    }
+
+    /// How many components of the path that a superblock names are those of this home file, counted from
+    /// the end.
+    fn rank(&self, superblock: &Superblock) -> usize {
+        let is = self.path.as_os_str().as_encoded_bytes().rsplit(|byte| *byte == b'/');
+        let was = superblock.name.rsplit(|byte| *byte == b'/');
+        is.zip(was).take_while(|(is, was)| is == was).count()
+    }
+
+    /// Whether a superblock names a home file of this path. Where companions lie beside their home files,
+    /// the name says it.
+    fn is_named_here(&self, superblock: &Superblock) -> bool {
+        self.options.reflection_dir.is_none() || superblock.name == self.home_name()
     }
 
     /// The pairs that the user has discarded for this file, and whose reflection files stayed.

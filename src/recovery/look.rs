@@ -33,11 +33,13 @@ pub(super) struct Look {
     pub is_ours: bool,
     /// Whether the files of the pair were copied or restored together.
     pub is_restored: bool,
-    /// The pair of a reflection file that names an earlier home file of this name.
-    pub of_earlier: Option<[u8; 16]>,
+    /// The pair of a reflection file that stays when it is discarded, since it may be another file's.
+    pub stays: Option<[u8; 16]>,
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
     pub lengths: Lengths,
+    /// The pair that the mark names.
+    pub marked: Option<[u8; 16]>,
     /// What the journal says, where durable points are kept.
     pub journal: Option<durable::Found>,
 }
@@ -52,19 +54,25 @@ enum Restored {
 }
 
 impl Look {
-    fn nothing(mark: Mark, name: Name) -> Self {
+    pub(super) fn nothing(mark: Mark, name: Name) -> Self {
         Look {
             mark,
             found: Found::Nothing,
             companions: Companions::new(name),
             is_ours: false,
             is_restored: false,
-            of_earlier: None,
+            stays: None,
+            marked: None,
             file: None,
             superblock: None,
             lengths: Lengths::default(),
             journal: None,
         }
+    }
+
+    /// Whether the pair was closed: then a sum has told that the home file is the one that it was.
+    pub(super) fn has_sum(&self) -> bool {
+        matches!(self.found, Found::OfThisFile { home: Home::AsItWas, state: Use::Closed })
     }
 
     /// Notes what lies under a candidate's name and is not certainly this home file's. What may be
@@ -97,6 +105,8 @@ impl Opening<'_> {
             .get_xattr(home, marker::NAME)
             .map_err(self.io("read the attribute", self.path))?;
         self.home_keeps_marks.set(self.keeps_marks(home, &marker)?);
+        // Also by a mark that this version cannot read.
+        let is_marked = marker.is_some();
         let marker = marker.and_then(|bytes| Marker::decode(&bytes));
         let identity = identity_of(stat);
         let mark = match &marker {
@@ -104,14 +114,16 @@ impl Opening<'_> {
             Some(marker) if !marker.is_of(&identity) => Mark::OfAnotherFile,
             Some(_) => Mark::OfThisFile,
         };
-        let names = self.candidates(stat, marker.as_ref());
+        let names = self.candidates(stat, marker.as_ref())?;
         let mut look = Look::nothing(mark, names[0].clone());
+        look.marked = marker.as_ref().map(|marker| marker.uuid);
+        let mut snapshots = None;
         // A file without bytes and mark has nothing to lose. Where marks are kept, a file without
         // one has no pair that was in use, unless all of it was restored. What lies in the way is
         // left there.
-        let has_bytes = stat.len > 0 || marker.is_some();
+        let has_bytes = stat.len > 0 || is_marked;
         let keeps_marks = self.home_keeps_marks.get() && !planted!(UnmarkedMayHavePair);
-        let may_have_pair = marker.is_some() || stat.len > 0 && !keeps_marks;
+        let may_have_pair = is_marked || stat.len > 0 && !keeps_marks;
         let mut distrusted = None;
         for name in names {
             let named = match self.open_trusted(&name, stat) {
@@ -144,20 +156,34 @@ impl Opening<'_> {
                     let mark = marker.as_ref();
                     let claim = self.claim_beside_others(&superblock, &there, stat, mark)?;
                     match claim {
-                        Claim::Ours
-                        | Claim::Restored
-                        | Claim::Unmarked
-                        | Claim::PerhapsOriginals => {
+                        Claim::Unmarked if self.discarded(home)?.contains(&superblock.uuid) => {
+                            look.note(Found::OfAnotherFile, &name, may_have_pair);
+                        }
+                        Claim::Ours | Claim::Restored | Claim::Unmarked => {
                             let candidate = (name, file, there, superblock);
                             self.look_at(candidate, claim, (home, stat), &mut look)?;
                             return Ok(look);
                         }
-                        Claim::Contested => look.note(Found::Contested, &name, has_bytes),
-                        Claim::RolledBack => look.note(Found::RolledBack, &name, has_bytes),
+                        // This file may have a pair of its own under another name.
+                        Claim::PerhapsOriginals => {
+                            snapshots.get_or_insert((name, file, there, superblock));
+                        }
+                        Claim::Contested | Claim::RolledBack => {
+                            let found = match claim {
+                                Claim::Contested => Found::Contested,
+                                _ => Found::RolledBack,
+                            };
+                            look.note(found, &name, has_bytes);
+                            look.stays = Some(superblock.uuid);
+                        }
                         Claim::Others => look.note(Found::OfAnotherFile, &name, may_have_pair),
                     }
                 }
             }
+        }
+        if let Some(candidate) = snapshots {
+            self.look_at(candidate, Claim::PerhapsOriginals, (home, stat), &mut look)?;
+            return Ok(look);
         }
         // What may be this file's, and may not be looked at, is not taken for nothing. A link has
         // been put there: that is said in any case.
@@ -230,7 +256,15 @@ impl Opening<'_> {
         look: &mut Look,
     ) -> Result<()> {
         look.companions = Companions::new(name.clone());
-        look.is_ours = claim != Claim::PerhapsOriginals;
+        // On another volume it may be that of the original of a snapshot.
+        look.is_ours = match claim {
+            Claim::PerhapsOriginals => false,
+            Claim::Unmarked => there.dev == home.dev,
+            _ => true,
+        };
+        if !look.is_ours {
+            look.stays = Some(superblock.uuid);
+        }
         look.is_restored = match claim {
             Claim::Unmarked => was_copied(&superblock, &there),
             _ => claim == Claim::Restored,
@@ -270,7 +304,15 @@ impl Opening<'_> {
             (Found::OfThisFile { home: Home::Changed, .. }, _) => true,
             _ => false,
         };
-        if restored == Some(Restored::Bare) && is_too_long_or_short {
+        let is_undone = matches!(found, Found::OfThisFile { state: Use::Undone, .. });
+        let has_other_len = match &look.journal {
+            Some(journal) if is_undone => {
+                let Lengths { len, high_water } = self.read_lengths(&file, name.path())?;
+                ![journal.len(), len, high_water].contains(&home.len)
+            }
+            _ => false,
+        };
+        if restored == Some(Restored::Bare) && (is_too_long_or_short || has_other_len) {
             // The name alone connects the two, and the length does not: it is another file's.
             look.is_ours = false;
             look.is_restored = false;
@@ -335,12 +377,7 @@ impl Opening<'_> {
             let state = Use::Undone;
             return Ok((Found::OfThisFile { home: Home::AsItWas, state }, none));
         }
-        let mut words = [0; 16];
-        self.platform
-            .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
-            .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
-        let lengths = Lengths { len: word(0), high_water: word(8) };
+        let lengths = self.read_lengths(file, path)?;
         let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
         if too_long {
             return Ok((Found::Corrupt, none));
@@ -355,11 +392,20 @@ impl Opening<'_> {
                 State::Clean(closed) => {
                     // A restored file has its own time, or that of its copy. (The time of its inode
                     // changes by a rename and by permissions as well, which change no byte.)
-                    let keeps_time = restored != Some(Restored::Bare);
-                    let is_other = if keeps_time {
-                        moment(home.mtime) != closed.mtime
-                    } else {
-                        self.is_of_another_sum(home_file, home.len, closed.sum)?
+                    let has_other_time = moment(home.mtime) != closed.mtime;
+                    let is_other = match restored {
+                        None => has_other_time,
+                        // A restore may keep whole seconds of it.
+                        Some(Restored::WithAttributes) => {
+                            let sum = closed.sum;
+                            let is_unknown = sum.is_none();
+                            has_other_time
+                                && (is_unknown
+                                    || self.is_of_another_sum(home_file, home.len, sum)?)
+                        }
+                        Some(Restored::Bare) => {
+                            self.is_of_another_sum(home_file, home.len, closed.sum)?
+                        }
                     };
                     home.len != closed.len || is_other
                 }
@@ -376,6 +422,15 @@ impl Opening<'_> {
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
+    }
+
+    fn read_lengths(&self, file: &File, path: &Path) -> Result<Lengths> {
+        let mut words = [0; 16];
+        self.platform
+            .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
+            .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
+        Ok(Lengths { len: word(0), high_water: word(8) })
     }
 
     /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over

@@ -1,7 +1,7 @@
 //! How is a pair made, begun anew, or thrown away? Everything that opening writes but recovery.
 
 use super::look::Look;
-use super::pair::Found;
+use super::pair::{Found, Mark};
 use super::trust::Named;
 use super::{Opening, UNFINISHED};
 use crate::engine::session::{
@@ -209,7 +209,7 @@ impl Opening<'_> {
             ..last
         };
         write_superblock(platform, reflection, &superblock)?;
-        if medium != Medium::Ram {
+        if medium != Medium::Ram || !self.lies_in_memory() {
             // The new session is durable before its first operation: else the next recovery could
             // take that operation's words back by an undo entry of the old one.
             unless!(
@@ -227,7 +227,7 @@ impl Opening<'_> {
         home: &MappedFile,
         stat: &FileStat,
         reflection: &MappedFile,
-        (uuid, sessions): ([u8; 16], Sessions),
+        (uuid, sessions, is_durable): ([u8; 16], Sessions, bool),
         name: &Name,
         medium: Medium,
     ) -> Result<bool> {
@@ -244,14 +244,16 @@ impl Opening<'_> {
             .platform
             .get_xattr(home.file(), marker::NAME)
             .map_err(self.io("read the attribute", self.path))?;
-        if known.as_deref() == Some(&value[..]) {
+        let is_there = known.as_deref() == Some(&value[..]);
+        if is_there && is_durable {
             return Ok(true);
         }
-        let marked = self
-            .platform
-            .set_xattr(home.file(), marker::NAME, &value)
-            .map_err(self.io("set the attribute", self.path))?;
-        if marked && medium != Medium::Ram {
+        let marked = is_there
+            || self
+                .platform
+                .set_xattr(home.file(), marker::NAME, &value)
+                .map_err(self.io("set the attribute", self.path))?;
+        if marked && (medium != Medium::Ram || !self.lies_in_memory()) {
             // The mark is durable before the superblock that says so.
             unless!(MarkNotSynced, home.sync_all().map_err(self.io("sync", self.path))?);
         }
@@ -275,10 +277,15 @@ impl Opening<'_> {
         // else.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
+        let mut locked = None;
         if let (true, Some(file), Some(last)) = (is_ours, &found.file, &found.superblock)
             && matches!(found.found, Found::OfThisFile { .. })
             && !planted!(DiscardedNotEmptied)
         {
+            if !self.platform.try_lock(file).map_err(self.io("lock", self.path))? {
+                return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
+            }
+            locked = Some(file);
             // Without its mark it would be refused: from here on nothing in it counts.
             let path = found.companions.reflection.path();
             let emptied =
@@ -289,7 +296,19 @@ impl Opening<'_> {
                 .map_err(|e| Error::io_at("write the superblock", path, at, e))?;
             self.platform.sync_all(file, FileId::Reflection).map_err(self.io("sync", path))?;
         }
-        if let Some(earlier) = &found.of_earlier {
+        if let (None, Some(uuid), Mark::OfThisFile) = (&found.superblock, &found.marked, found.mark)
+        {
+            // Its reflection file is gone, and the journal may be left.
+            for name in self.candidates(stat, None)? {
+                let journal = Companions::new(name.clone()).journal;
+                let is_alone =
+                    self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
+                if is_alone.is_none() {
+                    self.remove_journal(&journal, stat, uuid)?;
+                }
+            }
+        }
+        if let Some(earlier) = &found.stays {
             // Its reflection file stays, and does not refuse this file again.
             let mut all = self.discarded(home)?;
             all.truncate(MOST_DISCARDED - 1);
@@ -299,14 +318,14 @@ impl Opening<'_> {
                 .map_err(self.io("set the attribute", self.path))?;
         }
         if planted!(DiscardMarkLast) && is_ours {
-            self.remove_companions(&found.companions, stat, &uuid)?;
+            self.remove_companions(&found.companions, stat, (&uuid, locked))?;
         }
         self.platform
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
         if is_ours && !planted!(DiscardMarkLast) {
-            self.remove_companions(&found.companions, stat, &uuid)?;
+            self.remove_companions(&found.companions, stat, (&uuid, locked))?;
         }
         Ok(())
     }
@@ -316,10 +335,14 @@ impl Opening<'_> {
         &self,
         companions: &Companions,
         home: &FileStat,
-        uuid: &[u8; 16],
+        (uuid, locked): (&[u8; 16], Option<&File>),
     ) -> Result<()> {
         let name = &companions.reflection;
         let Named::Trusted(file, _) = self.open_trusted(name, home)? else { return Ok(()) };
+        if let Some(locked) = locked {
+            // By this opening, through another open file.
+            self.platform.unlock(locked).map_err(self.io("unlock", name.path()))?;
+        }
         if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
             return Err(Error::Busy { path: name.path().to_owned(), in_this_process: false });
         }

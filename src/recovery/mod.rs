@@ -244,7 +244,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     }
     let set_marker = || {
         let sessions = Sessions { before: superblock.session, begun: session };
-        let of_pair = (superblock.uuid, sessions);
+        let of_pair = (superblock.uuid, sessions, superblock.is_marked);
         let name = &companions.reflection;
         opening.set_marker(&home_file, &stat, &reflection, of_pair, name, medium)
     };
@@ -524,6 +524,13 @@ impl<'a> Opening<'a> {
             self.platform.own(file, home, like).map_err(self.io("set the owner of", path))?
         );
         Ok(())
+    }
+
+    /// Whether all files lie on file systems in memory.
+    fn lies_in_memory(&self) -> bool {
+        [self.home_lies_on, self.dir_lies_on]
+            .iter()
+            .all(|file_system| matches!(file_system, FileSystem::Ram(_)))
     }
 
     fn can_flush(&self) -> bool {

@@ -95,11 +95,16 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
     let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
     match (mark, found) {
-        (Mark::Gone, Found::OfThisFile { .. }) => {
-            mismatch(Mismatch::MarkGone, wish, Some(with_mark(OnMismatch::Trust)))
-        }
-        (Mark::OfSnapshot, Found::OfThisFile { .. }) => {
-            mismatch(Mismatch::MayBeSnapshot, wish, Some(with_mark(OnMismatch::Trust)))
+        // Another mismatch is told first: the caller who trusts has read of both.
+        (Mark::Gone, Found::OfThisFile { .. }) => match with_mark(OnMismatch::Refuse) {
+            Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
+            _ => mismatch(Mismatch::MarkGone, wish, Some(with_mark(OnMismatch::Trust))),
+        },
+        (Mark::OfSnapshot, Found::OfThisFile { .. } | Found::Emptied) => {
+            match with_mark(OnMismatch::Refuse) {
+                Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
+                _ => mismatch(Mismatch::MayBeSnapshot, wish, Some(with_mark(OnMismatch::Trust))),
+            }
         }
         (Mark::Gone | Mark::OfSnapshot, _) => with_mark(wish),
         // What is another's stays where it is: the new reflection file gets another name.
@@ -284,9 +289,15 @@ mod tests {
                     Mark::OfSnapshot => Some(M::MayBeSnapshot),
                     _ => None,
                 };
-                if let (Some(why), Found::OfThisFile { .. }) = (&in_doubt, found) {
+                let is_in_doubt = matches!(found, Found::OfThisFile { .. })
+                    || found == Found::Emptied && mark == Mark::OfSnapshot;
+                if let (Some(why), true) = (&in_doubt, is_in_doubt) {
+                    let expected = match decide(Mark::OfThisFile, found, OnMismatch::Refuse) {
+                        Decision::Refuse(why) => why,
+                        _ => *why,
+                    };
                     let decision = decide(mark, found, OnMismatch::Refuse);
-                    assert_eq!(decision, Decision::Refuse(*why), "{mark:?} {found:?}");
+                    assert_eq!(decision, Decision::Refuse(expected), "{mark:?} {found:?}");
                     continue;
                 }
                 let row_of = if in_doubt.is_some() { Mark::OfThisFile } else { mark };

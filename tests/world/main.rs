@@ -1,6 +1,6 @@
 //! What does the world do to a pair of files? Moves, restores, links, owners, mounts, folders.
 //!
-//! Each test plays what a user, an administrator or an adversary did. What must hold: a pair that was
+//! Each test plays what a user, an administrator or an doubts did. What must hold: a pair that was
 //! moved or restored together opens, with what can be trusted of it; nothing that may be another's is
 //! believed, written to or removed; and what was synced is never lost in silence.
 //!
@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod doubts;
 mod identity;
 mod leftovers;
 mod mounts;

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::process::Command;
 
 /// Runs a test of this file as root with mounts, or says that it is skipped.
-fn check(test: &str) {
+pub fn check(test: &str) {
     let scratch = common::page_cache().unwrap_or_else(common::ram).scratch();
     let role = format!("mounts {test}");
     if let Some(mut child) = child_with_mounts(CHILD, &role, scratch.path()) {
@@ -28,21 +28,22 @@ pub fn play(test: &str, base: &Path) {
         "bind" => bind_mounts(base),
         "back" => rolled_back(base),
         "moved" => mounted_elsewhere(base),
+        test if test.starts_with("doubts ") => super::doubts::play(&test["doubts ".len()..], base),
         "no lists" => owners::companions_where_no_list_is_kept(base),
         test => panic!("{test}"),
     }
 }
 
 /// A file system in an image file.
-struct Volume {
+pub struct Volume {
     kind: &'static str,
-    image: PathBuf,
-    folder: PathBuf,
+    pub image: PathBuf,
+    pub folder: PathBuf,
 }
 
 impl Volume {
     /// `None`: its tools are not installed here.
-    fn new(kind: &'static str, base: &Path, name: &str) -> Option<Volume> {
+    pub fn new(kind: &'static str, base: &Path, name: &str) -> Option<Volume> {
         let volume =
             Volume { kind, image: base.join(format!("{name}.img")), folder: base.join(name) };
         fs::create_dir_all(&volume.folder).expect("a folder");
@@ -79,22 +80,22 @@ impl Volume {
         self.mount_image(&self.image, &self.folder);
     }
 
-    fn mount_image(&self, image: &Path, folder: &Path) {
+    pub fn mount_image(&self, image: &Path, folder: &Path) {
         // A snapshot has the uuid of its volume.
         let how = if self.kind == "xfs" { "loop,nouuid" } else { "loop" };
         run(Command::new("mount").args(["-o", how]).arg(image).arg(folder));
     }
 
-    fn unmount(&self) {
+    pub fn unmount(&self) {
         unmount(&self.folder);
     }
 
-    fn state(&self) -> PathBuf {
+    pub fn state(&self) -> PathBuf {
         self.folder.join("state.dat")
     }
 }
 
-fn unmount(folder: &Path) {
+pub fn unmount(folder: &Path) {
     // A process that has just died may hold its files for a moment.
     for _ in 0..100 {
         if Command::new("umount").arg(folder).output().expect("umount").status.success() {
@@ -253,13 +254,13 @@ fn one_reflection_folder_serves_several_volumes() {
 }
 
 /// A volume that can be set back to how it was.
-fn set_back(volume: &Volume, to: &Path) {
+pub fn set_back(volume: &Volume, to: &Path) {
     volume.unmount();
     run(Command::new("cp").arg("--sparse=always").arg(to).arg(&volume.image));
     volume.mount();
 }
 
-fn keep(volume: &Volume, as_file: &Path) {
+pub fn keep(volume: &Volume, as_file: &Path) {
     volume.unmount();
     run(Command::new("cp").arg("--sparse=always").arg(&volume.image).arg(as_file));
     volume.mount();
@@ -298,13 +299,16 @@ fn rolled_back(base: &Path) {
         let error = open(wish).expect_err("of another time");
         assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
     }
-    // To a time before the pair was made: it is complete.
+    // To a time before the pair was made: it is complete, and looks as if its mark had been removed.
     set_back(&homes, &plain);
     let leftover = companions_in(&others.folder).remove(0);
-    let file = open(OnMismatch::Refuse).expect("a plain file");
+    let error = open(OnMismatch::Refuse).expect_err("of another time");
+    assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
+    let file = open(OnMismatch::Discard).expect("its bytes as they are");
     assert_eq!(state_of(&file), "xxxx");
     drop(file);
     assert!(leftover.exists(), "it may be another's");
+    drop(open(OnMismatch::Refuse).expect("it refuses once"));
     // Back to where it was: both go together again.
     set_back(&homes, &now);
     let file = open(OnMismatch::Refuse).expect("both of one time");

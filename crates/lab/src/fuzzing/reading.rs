@@ -679,8 +679,11 @@ impl Folder<'_> {
         if len <= 1 << 20 {
             return crc32c::crc32c_append(sum, &home.bytes(0, len as usize));
         }
-        let last = len / P - 1;
-        let pages = (0..32).map(|n| home.bytes(last * n / 31 * P, PAGE));
+        let last = (len - 1) / P;
+        let pages = (0..32).map(|n| {
+            let at = last * n / 31 * P;
+            home.bytes(at, (len - at).min(P) as usize)
+        });
         pages.fold(sum, |sum, page| crc32c::crc32c_append(sum, &page))
     }
 
