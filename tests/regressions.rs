@@ -777,7 +777,7 @@ fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
     }
 }
 
-// ---- found by making each system call fail (the lab's part `faults`) -----------------------------
+// ---- found by making each system call fail (the lab's part `faults`) ----------------------------
 
 /// The file was mapped over a reservation of addresses. A file system that refuses a synchronous mapping
 /// (ext4) is asked after the kernel has thrown out what was mapped there: the range was nobody's until
