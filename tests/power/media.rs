@@ -3,7 +3,7 @@
 //! Every aligned word of 8 bytes has a durable value and the values stored since. A streamed value
 //! (`through`) is pending for its thread, and so is a value with a later flush of its line. The
 //! next drain of that thread makes it durable. Any other value since the durable one may be on the
-//! medium or not, word by word, because caches may evict a line at any time. A flush does not cover
+//! medium or not, word by word. Caches may evict a line at any time. A flush does not cover
 //! bytes that another thread has streamed and not drained: those are still in a write-combining
 //! buffer.
 //!
