@@ -1,10 +1,11 @@
-//! What does the world do to a pair of files? Moves, restores, links, owners, mounts, folders.
+//! Tests of outside changes to a pair of files: moves, restores, links, owners, mounts, folders.
 //!
-//! Each test plays what a user, an administrator or an adversary did. What must hold: a pair that was
-//! moved or restored together opens, with what can be trusted of it; nothing that may be another's is
-//! believed, written to or removed; and what was synced is never lost in silence.
+//! Each test plays the actions of a user, an administrator or an adversary. A pair that was moved
+//! or restored together must open with all that is trustworthy. A file that may belong to another
+//! pair must not be trusted, changed or removed. Synced bytes must never be lost without an error.
 //!
-//! Tests that mount file systems or change users need root, and say so where they are skipped.
+//! Tests that mount file systems or change users need root. Without it they print a message and
+//! return.
 #![cfg(target_os = "linux")]
 
 #[path = "../common/mod.rs"]
@@ -27,7 +28,7 @@ fn options() -> Options {
     AtomicMappedFile::options().create(true).len(LEN).journal_len(64 << 10)
 }
 
-/// What every file of these tests holds: something that was synced, on several pages.
+/// Writes and syncs the bytes that every file of these tests holds, on several pages.
 fn write_and_sync(file: &AtomicMappedFile) {
     for page in [0, 1, 70] {
         file.write_at(b"paid", page * 4096 + 100).expect("write");
@@ -35,14 +36,14 @@ fn write_and_sync(file: &AtomicMappedFile) {
     file.sync().expect("sync");
 }
 
-/// Something that was not.
+/// Writes the same pages again, without a sync.
 fn write_more(file: &AtomicMappedFile) {
     for page in [0, 1, 70] {
         file.write_at(b"more", page * 4096 + 100).expect("write");
     }
 }
 
-/// The same four bytes from each of the pages: a mixture of two states never existed.
+/// Returns the four bytes that all the pages hold. Panics at a mixture, since no state had one.
 #[track_caller]
 fn state_of(file: &AtomicMappedFile) -> String {
     let read = |page: u64| {
@@ -61,12 +62,12 @@ fn closed_fast(path: &Path) {
     file.close(CloseMode::Fast).expect("close");
 }
 
-/// A process that had the file open is dead; its last writes were not synced.
+/// Leaves a pair after a process crash, with unsynced writes.
 fn died(path: &Path) {
     run_child(CHILD, "die", path);
 }
 
-/// A way to leave the pair of a path.
+/// A way to leave the pair at a path.
 type End = fn(&Path);
 
 /// Both ways to leave a pair, by name.

@@ -1,6 +1,7 @@
-//! Volumes that come and go under a running machine: remounts, other devices, snapshots, roll-backs.
+//! Tests volumes that change under a running machine: remounts, other devices, snapshots,
+//! rollbacks.
 //!
-//! Each test runs in a mount namespace of its own, on images that are mounted by loop devices.
+//! Each test runs in its own mount namespace, on images that loop devices mount.
 
 use super::*;
 use atomic_mmap::{Error, Medium, Mismatch, OnMismatch, Survives};
@@ -8,7 +9,7 @@ use common::{child_with_mounts, run};
 use std::fs::{self, File};
 use std::process::Command;
 
-/// Runs a test of this file as root with mounts, or says that it is skipped.
+/// Runs a test of this file as root with mounts, or prints that it is skipped.
 fn check(test: &str) {
     let scratch = common::page_cache().unwrap_or_else(common::ram).scratch();
     let role = format!("mounts {test}");
@@ -17,7 +18,7 @@ fn check(test: &str) {
     }
 }
 
-/// The tests by their names.
+/// Runs a test by its name.
 pub fn play(test: &str, base: &Path) {
     match test {
         "remount" => remounted(base),
@@ -41,7 +42,7 @@ struct Volume {
 }
 
 impl Volume {
-    /// `None`: its tools are not installed here.
+    /// Makes a volume, or returns `None` if its tools are not installed.
     fn new(kind: &'static str, base: &Path, name: &str) -> Option<Volume> {
         let volume =
             Volume { kind, image: base.join(format!("{name}.img")), folder: base.join(name) };
@@ -56,7 +57,7 @@ impl Volume {
         let mut make = Command::new(tool);
         make.args(["-q", force]).arg(&volume.image);
         if kind == "ext4-128" {
-            // Too small for times of birth.
+            // Inodes that are too small for birth times.
             make.args(["-I", "128"]);
         }
         match make.output() {
@@ -80,7 +81,7 @@ impl Volume {
     }
 
     fn mount_image(&self, image: &Path, folder: &Path) {
-        // A snapshot has the uuid of its volume.
+        // A snapshot has the UUID of its volume.
         let how = if self.kind == "xfs" { "loop,nouuid" } else { "loop" };
         run(Command::new("mount").args(["-o", how]).arg(image).arg(folder));
     }
@@ -105,8 +106,8 @@ fn unmount(folder: &Path) {
     run(Command::new("umount").arg(folder));
 }
 
-/// A volume that was unmounted and attached again has another device number, perhaps, and a page cache of
-/// its own in any case.
+/// A volume that was unmounted and attached again may have another device number. It always has a
+/// new page cache.
 fn remounted(base: &Path) {
     for (end, leave) in ENDS {
         for volume in Volume::each(base, end) {
@@ -131,13 +132,13 @@ fn a_volume_that_was_mounted_anew_opens_at_its_last_durable_point() {
     check("remount");
 }
 
-/// The boot goes on, and the disk is as it was when its power went: with what was synced, and with a part of
-/// what the kernel had written back since.
+/// The boot continues, but the disk is in its state after a loss of power. It holds the synced
+/// bytes, and some of the later bytes that the kernel had written back.
 fn lost_what_was_not_synced(base: &Path) {
     for volume in Volume::each(base, "lost") {
         died(&volume.state());
         let reflection = companions_in(&volume.folder).remove(0);
-        // Written back: all of the reflection file, and nothing of the home file.
+        // The kernel has written back all of the reflection file, and no byte of the home file.
         File::open(&reflection).expect("open").sync_all().expect("sync");
         let disk = base.join(format!("{}.disk", volume.kind));
         run(Command::new("cp").arg("--sparse=always").arg(&volume.image).arg(&disk));
@@ -160,7 +161,7 @@ fn a_volume_that_lost_what_was_not_synced_is_not_believed_in_the_same_boot() {
 fn snapshot_beside_the_original(base: &Path) {
     for volume in Volume::each(base, "original") {
         if volume.kind == "btrfs" {
-            // The kernel mounts no two btrfs of one uuid; subvolumes are its snapshots.
+            // The kernel does not mount two btrfs with one UUID. Subvolumes are its snapshots.
             subvolumes(&volume);
             continue;
         }
@@ -180,7 +181,7 @@ fn snapshot_beside_the_original(base: &Path) {
     }
 }
 
-/// Two files with one inode number, one birth and one uuid, on two volumes.
+/// Checks two files with one inode number, birth time and UUID, on two volumes.
 fn both_are_themselves(original: &Path, snapshot: &Path) {
     let one = options().open(original).expect("the original");
     let other = options().open(snapshot).expect("the snapshot beside it");
@@ -195,7 +196,7 @@ fn subvolumes(volume: &Volume) {
     died(&one.join("state.dat"));
     run(Command::new("btrfs").args(["subvolume", "snapshot"]).arg(&one).arg(&two));
     let file = options().open(two.join("state.dat")).expect("the snapshot");
-    // The files that the dead process had stored to are in the snapshot as far as btrfs wrote them back.
+    // The snapshot holds the stores of the dead process that btrfs had written back.
     let state = state_of(&file);
     assert!(state == "paid" || state == "more", "{state}");
     drop(file);
@@ -212,7 +213,7 @@ fn a_snapshot_of_a_volume_opens_beside_the_original() {
     check("snapshot");
 }
 
-/// Freshly made volumes give their first files the same inode numbers.
+/// New volumes give equal inode numbers to their first files.
 fn two_volumes_with_one_reflection_folder(base: &Path) {
     let common = base.join("common");
     fs::create_dir(&common).expect("a folder");
@@ -229,7 +230,7 @@ fn two_volumes_with_one_reflection_folder(base: &Path) {
         assert_eq!(state_of(&open(volume).expect("open again")), expected);
     }
     assert!(companions_in(&common).is_empty());
-    // A snapshot of the first volume finds the original's companion, which is not its own.
+    // A snapshot of the first volume finds the companion of the original, which is not its own.
     let first = open(&volumes[0]).expect("open");
     write_and_sync(&first);
     first.close(CloseMode::Fast).expect("close");
@@ -252,7 +253,7 @@ fn one_reflection_folder_serves_several_volumes() {
     check("two");
 }
 
-/// A volume that can be set back to how it was.
+/// Sets a volume back to an earlier state.
 fn set_back(volume: &Volume, to: &Path) {
     volume.unmount();
     run(Command::new("cp").arg("--sparse=always").arg(to).arg(&volume.image));
@@ -265,8 +266,8 @@ fn keep(volume: &Volume, as_file: &Path) {
     volume.mount();
 }
 
-/// The companions lie on another volume than the home file, and one of the two is set back: half of the
-/// slices of each state was read.
+/// The companions lie on another volume than the home file, and one of the two is set back. A read
+/// returned slices of both states.
 fn rolled_back(base: &Path) {
     let homes = Volume::new("ext4", base, "homes").expect("ext4");
     let others = Volume::new("ext4", base, "companions").expect("ext4");
@@ -292,25 +293,25 @@ fn rolled_back(base: &Path) {
     }
     let now = base.join("now.img");
     keep(&homes, &now);
-    // The home file's volume.
+    // Sets back the volume of the home file.
     set_back(&homes, &old);
     for wish in [OnMismatch::Refuse, OnMismatch::Trust] {
         let error = open(wish).expect_err("of another time");
         assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
     }
-    // To a time before the pair was made: it is complete.
+    // Back to a time before the pair existed: the home file is complete.
     set_back(&homes, &plain);
     let leftover = companions_in(&others.folder).remove(0);
     let file = open(OnMismatch::Refuse).expect("a plain file");
     assert_eq!(state_of(&file), "xxxx");
     drop(file);
     assert!(leftover.exists(), "it may be another's");
-    // Back to where it was: both go together again.
+    // Forward again: both volumes match.
     set_back(&homes, &now);
     let file = open(OnMismatch::Refuse).expect("both of one time");
     assert_eq!(state_of(&file), "more");
     file.close(CloseMode::Fast).expect("close");
-    // The companions' volume.
+    // Sets back the volume of the companions.
     set_back(&others, &old_companions);
     let error = open(OnMismatch::Refuse).expect_err("of another time");
     assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
@@ -327,8 +328,8 @@ fn a_volume_that_was_set_back_under_companions_elsewhere_is_recognised() {
     check("back");
 }
 
-/// A disk is mounted at another place, and its companions lie in a folder of another volume. The only
-/// advice was to lose what they hold.
+/// A disk is mounted at another place, and its companions lie in a folder of another volume. The
+/// error message only advised to give up the bytes in the companions.
 fn mounted_elsewhere(base: &Path) {
     let common = base.join("common");
     fs::create_dir(&common).expect("a folder");
@@ -369,7 +370,7 @@ fn a_volume_that_is_mounted_elsewhere_is_opened_on_the_callers_word() {
     check("moved");
 }
 
-/// `docker run -v /srv/state.dat:/app/state.dat`
+/// A file that is mounted alone: `docker run -v /srv/state.dat:/app/state.dat`
 fn mounted_alone(base: &Path) {
     let volume = Volume::new("ext4", base, "volume").expect("ext4");
     drop(options().open(volume.state()).expect("make"));
@@ -381,13 +382,13 @@ fn mounted_alone(base: &Path) {
         let error = options().open(&name).expect_err("its companions would lie elsewhere");
         assert!(matches!(error, Error::MountedAlone { .. }), "{error:?}");
         assert!(companions_in(&other).is_empty());
-        // Its own folder may be named.
+        // The caller may name the file's own folder.
         let file = options().reflection_dir(&volume.folder).open(&name).expect("open");
         write_and_sync(&file);
         drop(file);
         unmount(&name);
     }
-    // A companion that is hidden by another file.
+    // A companion that another file hides.
     let file = options().open(volume.state()).expect("open");
     write_and_sync(&file);
     file.close(CloseMode::Fast).expect("close");
@@ -406,7 +407,7 @@ fn a_file_that_is_mounted_by_itself_is_recognised() {
     check("alone");
 }
 
-/// Bind mounts share the page cache: what a process that died had written is there.
+/// Bind mounts share the page cache, so it holds the writes of a dead process.
 fn bind_mounts(base: &Path) {
     for volume in Volume::each(base, "bound") {
         died(&volume.state());
@@ -420,7 +421,7 @@ fn bind_mounts(base: &Path) {
         unmount(&other);
         volume.unmount();
     }
-    // A boot's identity of the container's own says nothing of the machine's page cache.
+    // A container's own boot id says nothing about the machine's page cache.
     let volume = Volume::new("ext4", base, "container").expect("ext4");
     let path = base.join("boot_id");
     fs::copy("/proc/sys/kernel/random/uuid", &path).expect("an identity");
