@@ -5,7 +5,7 @@
 //! cargo run --release --example crash_demo -- --medium dax --path /dev/shm/demo --seed 7
 //! ```
 //!
-//! | option | |
+//! | option | meaning (default) |
 //! |---|---|
 //! | `--kills N` | number of kills (200) |
 //! | `--path FILE` | a new file, removed at the end (one in the temporary folder) |
@@ -199,7 +199,7 @@ fn open(path: &Path, medium: Option<Medium>) -> Result<AtomicMappedFile, Error> 
     }
 }
 
-// The child.
+// The child process.
 
 fn child(arguments: &Arguments, seed: u64) -> Anything<ExitCode> {
     let path = arguments.path.as_deref().ok_or("the child needs a path")?;
@@ -443,7 +443,7 @@ fn check_accounts<E>(
 fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; THREADS], E> {
     let mut found = [0; THREADS];
     for mover in MOVERS {
-        // The first field.
+        // The first field of the record.
         read_at(found[mover].as_mut_bytes(), MOVES_AT[mover])?;
     }
     for thread in BLOBBERS {
@@ -481,7 +481,7 @@ fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; 
     Ok(found)
 }
 
-// The parent.
+// The parent process.
 
 /// The parent's knowledge about a thread.
 #[derive(Clone, Copy, Default)]

@@ -1,7 +1,7 @@
 //! Tests every offset and length around the boundaries of slices, pages and regions.
 //!
 //! The file's slices lie in mixed slots, and each offset is written with each length. Writes are
-//! plain, in segments of one transaction, under views that pin everything, or deployed at once.
+//! plain, in segments of one transaction, under views that pin everything, or deployed immediately.
 //! Each write is read back with its neighbours. After each offset the file is closed, in fast and
 //! spatial mode alternately, and compared as a whole.
 

@@ -87,8 +87,8 @@ fn closed_pair(ground: &Ground, len: u64) -> Scratch {
     scratch
 }
 
-/// Returns the bytes of `closed_pair` after a truncation to one page and a growth to the old length.
-/// Pages 1 to 8 hold sevens afterwards.
+/// Returns the bytes of `closed_pair` after a truncation to one page and a growth to the old
+/// length. Pages 1 to 8 hold sevens afterwards.
 fn cut_and_written(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     bytes[..PAGE as usize].fill(1);

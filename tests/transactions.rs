@@ -1,4 +1,4 @@
-//! Tests that a transaction sees one state, with one length, and ends whatever its closure does.
+//! Tests that a transaction sees one state, with one length, and ends for every closure.
 
 mod common;
 

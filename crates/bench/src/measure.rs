@@ -68,8 +68,8 @@ pub fn ratio(of: &Series, to: &Series) -> f64 {
 /// Most operations of a turn.
 const MOST: usize = 1 << 22;
 
-/// Runs the turns of all contenders. All do an equal number of operations: as many as the slowest
-/// one can do in the time of a turn, but at least `least`.
+/// Runs the turns of all contenders. All do an equal number of operations: what the slowest one can
+/// do in the time of a turn, but at least `least`.
 pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<Series> {
     let began = Instant::now();
     take_turns_by(effort, least, turns, &|| began.elapsed())

@@ -212,7 +212,7 @@ impl Library {
     }
 }
 
-/// A pool of libpmemobj whose root object is the file's bytes.
+/// A pool of libpmemobj with the file's bytes as its root object.
 pub struct Pool {
     library: &'static Library,
     pool: NonNull<c_void>,

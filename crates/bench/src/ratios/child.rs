@@ -1,5 +1,4 @@
-//! A process that ends after writes. This program starts itself, and the child kills itself or
-//! closes.
+//! A process that ends after writes. This program starts itself, and the child aborts or closes.
 
 use atomic_mmap::{AtomicMappedFile, CloseMode, Medium};
 use std::io;
