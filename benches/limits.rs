@@ -1,22 +1,22 @@
-//! What does atomicity cost over what the hardware does at best?
+//! Compares this crate's writes with the fastest copies that the hardware allows.
 //!
-//! For each size: a bare copy with one drain and with two (the least for data and a word that makes
-//! it count), on a mapping of the same kind, at random offsets; then this crate's write. tmpfs is
-//! treated as persistent memory (`Medium::Dax` forced). Absolute times mean nothing on shared
-//! machines: look at the ratios within a group.
+//! For each size, at random offsets, it measures bare copies to a mapping of one kind, and then
+//! this crate's write. A bare copy takes one drain, or two: the minimum for data and a word that
+//! makes the data valid. tmpfs is treated as persistent memory (`Medium::Dax` forced). On shared
+//! machines only the ratios within a group are meaningful.
 //!
-//! `cargo bench --bench limits`, or `-- --quick`. `ATOMIC_MMAP_BENCH_DIR` chooses the folder.
+//! Run with `cargo bench --bench limits`, or `-- --quick`. `ATOMIC_MMAP_BENCH_DIR` sets the folder.
 
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium, Raw};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::path::PathBuf;
 
-/// Large enough that neither the data nor the state fits the caches.
+/// So large that neither the data nor the state fits the caches.
 const FILE: u64 = 512 << 20;
 const SIZES: [usize; 8] = [8, 64, 256, 1024, 4096, 16 << 10, 64 << 10, 1 << 20];
 
-/// Offsets that are multiples of `step`, in no order that a prefetcher knows.
+/// Random multiples of `step`, in an order that no prefetcher predicts.
 struct Offsets {
     state: u64,
     step: u64,
@@ -66,14 +66,14 @@ impl Drop for Scratch {
 
 fn limits(c: &mut Criterion) {
     let scratch = Scratch::new();
-    // Opening fails where lines cannot be written back: there is nothing to compare then.
+    // Opening fails on a machine that cannot write lines back. There is nothing to compare then.
     let file = scratch.open("atomic", Medium::Dax);
     let bare = scratch.open("bare", Medium::Dax);
     let raw = Raw(&bare);
     raw.allocate().expect("space for the bare copies");
     let data = vec![0x5A; 1 << 20];
-    // Every page of every slot is there before anything is measured, and whole: what smaller
-    // writes have cut in pieces is put together again.
+    // Allocates every page of every slot before the measurement, and defragments what smaller
+    // writes have fragmented.
     let whole = || {
         for _ in 0..2 {
             for at in (0..FILE).step_by(data.len()) {

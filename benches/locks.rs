@@ -1,13 +1,13 @@
-//! Which scheme of page and region locks costs least?
+//! Compares three schemes of page and region locks.
 //!
-//! Three schemes over the same words, alone and with a second thread on other pages of the same
-//! region:
-//! - *lazy*: what the crate does (`src/lock`): an intention on the region that page lockers leave
-//!   behind and the next region locker cleans (MGSP III-C2);
-//! - *eager*: an intention that is counted up and down on the region's word around each page lock;
-//! - *single*: no region lock; who writes many pages takes each page's lock.
+//! All schemes use one set of words. Each is measured alone, and with a second thread on other
+//! pages of the region:
+//! - *lazy*: the crate's scheme (`src/lock`). Page lockers leave an intention on the region, and
+//!   the next region locker clears it (MGSP III-C2).
+//! - *eager*: every page lock raises and lowers a count of intentions in the region's word.
+//! - *single*: no region lock. A writer of many pages takes each page's lock.
 //!
-//! `cargo bench --bench locks`. The figures of a run are in `docs/decisions/two-lock-granularities.md`.
+//! Run with `cargo bench --bench locks`. Results are in `docs/decisions/two-lock-granularities.md`.
 
 #[allow(dead_code, unused_imports, unused_macros, reason = "the locks name a few of them")]
 #[path = "../src/mutant.rs"]
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGES: usize = 64;
 
-/// One region's words, spaced as in the crate: two pages a cache line.
+/// The words of one region, with the crate's spacing: two pages a cache line.
 struct Region {
     word: LockWord,
     count: AtomicU64,
@@ -60,7 +60,7 @@ impl Region {
         drop(lock_region(&self.word, self.pages.iter().map(|page| &page.word)));
     }
 
-    /// The low half counts page lockers, the high half is the region's lock.
+    /// The low half counts page lockers. The high half is the region's lock.
     fn eager_page(&self, n: usize) {
         const HELD: u64 = 1 << 32;
         while self.count.fetch_add(1, Ordering::SeqCst) >= HELD {
@@ -94,7 +94,7 @@ impl Region {
     }
 }
 
-/// Measures `one` while another thread does `other` all the time.
+/// Measures `one` while another thread runs `other` in a loop.
 fn beside<T>(other: impl Fn() + Send + Sync, one: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {

@@ -1,38 +1,37 @@
-//! Kills a writing process again and again, and looks at what is left of its file.
+//! Kills a writing process repeatedly, and checks its file after each kill.
 //!
 //! ```sh
 //! cargo run --release --example crash_demo -- --kills 200
 //! cargo run --release --example crash_demo -- --medium dax --path /dev/shm/demo --seed 7
 //! ```
 //!
-//! | option | |
+//! | option | meaning (default) |
 //! |---|---|
-//! | `--kills N` | how often (200) |
-//! | `--path FILE` | a file that does not exist yet, and is removed at the end (one in the temporary folder) |
-//! | `--medium dax\|page-cache\|ram` | forces the medium, to emulate (what is found) |
-//! | `--seed N` | of all that is random but the threads' timing (from the clock) |
+//! | `--kills N` | number of kills (200) |
+//! | `--path FILE` | a new file, removed at the end (one in the temporary folder) |
+//! | `--medium dax\|page-cache\|ram` | emulates this medium (the detected one) |
+//! | `--seed N` | seed of all random choices, except for thread timing (from the clock) |
 //!
-//! The child, which is this program again, has five threads: two move money from one account to up
-//! to 40 others, two write blobs of up to 300 KiB at offsets that are aligned to nothing, one counts. What has
-//! returned is acknowledged to the parent through a pipe, one `write(2)` each, so that no
-//! acknowledgement can die with the child. Now and then the child closes the file and opens it
-//! again. It is killed with SIGKILL a few milliseconds after it says that it runs, or already while
-//! it starts. The parent opens the file, which recovers it, and checks:
+//! The child, which is this program again, has five threads. Two move money from one account to up
+//! to 40 others. Two write blobs of up to 300 KiB at unaligned offsets. One counts. The child
+//! acknowledges each returned operation to the parent through a pipe, with one `write(2)`. So no
+//! acknowledgement can die with the child. Sometimes the child closes the file and opens it again.
+//! The parent kills it with SIGKILL a few milliseconds after its first message, or during its
+//! start. Then the parent opens the file, which recovers it, and checks:
 //!
-//! - nothing is torn: no money was made or lost, each move is in both accounts and in its thread's
-//!   counter, each blob is whole, the counter's two fields agree;
-//! - nothing is lost: of each thread, what was acknowledged is there, and at most one operation more
-//!   (the one that was under way).
+//! - No operation is torn: no money was made or lost, and each move is in both accounts and in its
+//!   thread's counter. Each blob is whole, and the counter's two fields agree.
+//! - No operation is lost: the file holds every acknowledged operation of each thread, and at most
+//!   one operation more, which was in flight.
 //!
-//! Now and then the parent does not look, and the next child recovers the file, and may be killed
-//! while it does. After a spatial close the plain bytes are checked as well.
+//! Sometimes the parent skips the check. The next child then recovers the file, and may be killed
+//! meanwhile. After a spatial close the parent also checks the plain bytes.
 //!
-//! The last line is the only one on stdout; the exit code is 1 if anything was torn or lost. Then
-//! the files are kept. SIGKILL shows what the death of the process leaves, not what the loss of
-//! power would.
+//! The last line is the only one on stdout. The exit code is 1 if an operation was torn or lost,
+//! and the files are then kept. SIGKILL shows what a process crash leaves, not a loss of power.
 //!
-//! Most kills hit something other than a commit that is half done: with the recovery of log entries
-//! taken out of the crate, 200 kills noticed it in 5 runs of 8. For more, use `--kills 2000`.
+//! Most kills hit no half-done commit. With the recovery of log records removed from the crate, 200
+//! kills found the bug in 5 runs of 8. For a stronger test, use `--kills 2000`.
 
 mod scratch;
 
@@ -53,7 +52,7 @@ use std::time::{Duration, Instant};
 
 type Anything<T> = Result<T, Box<dyn StdError>>;
 
-/// Set in the child, to its seed.
+/// Environment variable of the child, with its seed.
 const CHILD_VARIABLE: &str = "CRASH_DEMO_CHILD";
 
 const THREADS: usize = 5;
@@ -61,21 +60,21 @@ const MOVERS: Range<usize> = 0..2;
 const BLOBBERS: Range<usize> = 2..4;
 const COUNTER: usize = 4;
 
-// The file, from its beginning to its end. Hardly anything is aligned, as in real files.
+// The file, from start to end. Most of it is unaligned, as in real files.
 
 /// The counter lies on two pages, one field on each.
 const TALLY_AT: u64 = 4096 - 8;
-/// What each mover has done: on a page of its own, since transactions compete for pages.
+/// The counts of each mover, on separate pages, since transactions compete for pages.
 const MOVES_AT: [u64; MOVERS.end] = [9_000, 13_000];
-/// The most that one payment pays: the more pages, the longer it takes, and the more kills hit it.
+/// Most accounts that one payment pays. More pages take longer, and more kills hit the payment.
 const PAYEES: u64 = 40;
 /// Every 256th account lies on two pages.
 const ACCOUNTS_AT: u64 = 16_384 - 8;
 const ACCOUNTS: u64 = 20_000;
 const BALANCE: u64 = 1000;
 const BLOBS_AT: u64 = 340_011;
-/// Each writer of blobs has some places and goes round: an old blob must still be there when the
-/// newest one is.
+/// Each writer of blobs uses its places in turn: the older blobs must still exist when the newest
+/// one does.
 const PLACES: u64 = 3;
 const PLACE_LEN: u64 = 300 * 1024 + 77;
 const FILE_LEN: u64 = BLOBS_AT + 2 * PLACES * PLACE_LEN;
@@ -85,7 +84,7 @@ const FILE_LEN: u64 = BLOBS_AT + 2 * PLACES * PLACE_LEN;
 #[repr(C)]
 struct Account {
     balance: u64,
-    /// How often it has paid or was paid.
+    /// Number of payments that it made or received.
     entries: u64,
 }
 
@@ -95,7 +94,7 @@ struct Account {
 struct Moves {
     /// The number of the mover's last payment.
     sequence: u64,
-    /// How many entries its payments have made in the accounts.
+    /// Number of entries that its payments have made in the accounts.
     entries: u64,
 }
 
@@ -120,32 +119,33 @@ struct BlobHeader {
     magic: u64,
     sequence: u64,
     thread: u32,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     len: u32,
-    /// CRC-32C of this header, with zero here, and of all that belongs to it.
+    /// CRC-32C of this header, with zero here, and of its blob.
     checksum: u32,
     reserved: u32,
 }
 
 const BLOB_MAGIC: u64 = u64::from_le_bytes(*b"one blob");
 const MOST_CONTENT: usize = PLACE_LEN as usize - size_of::<BlobHeader>();
-/// In how many ways content is cut out of the child's noise.
+/// Number of different pieces that a blob's content can be, cut from the child's noise.
 const NOISE_SHIFTS: u64 = 4096;
 
-/// What the child says. Below `PIPE_BUF`, so that a pipe takes it whole or not at all.
+/// A message of the child. It is shorter than `PIPE_BUF`, so that a pipe takes it whole or not at
+/// all.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
 struct Message {
-    /// The thread whose operation has returned, or one of the two below.
+    /// The thread with a returned operation, or one of the two constants below.
     what: u64,
-    /// Its number.
+    /// The number of the operation.
     sequence: u64,
 }
 
 /// The file is open and the threads are starting.
 const RUNNING: u64 = 1 << 32;
-/// A thread has read something torn. What it was is on stderr.
+/// A thread has read torn bytes. It prints them on stderr.
 const TORN: u64 = 1 << 33;
 
 fn main() -> Anything<ExitCode> {
@@ -190,7 +190,7 @@ fn open(path: &Path, medium: Option<Medium>) -> Result<AtomicMappedFile, Error> 
     let began = Instant::now();
     loop {
         match options.clone().open(path) {
-            // A process that looks at the child's memory map keeps its locks for a moment.
+            // A process that reads the child's memory map keeps its locks for a moment.
             Err(Error::Busy { .. }) if began.elapsed() < Duration::from_secs(5) => {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -199,16 +199,16 @@ fn open(path: &Path, medium: Option<Medium>) -> Result<AtomicMappedFile, Error> 
     }
 }
 
-// The child.
+// The child process.
 
 fn child(arguments: &Arguments, seed: u64) -> Anything<ExitCode> {
     let path = arguments.path.as_deref().ok_or("the child needs a path")?;
-    // The parent never writes: the pipe ends when the parent does, and the child goes with it.
+    // The parent never writes. The pipe ends when the parent does, and then the child exits too.
     thread::spawn(|| {
         let _end = io::stdin().read(&mut [0]);
         std::process::exit(1);
     });
-    // Not `Stdout`, whose buffer would die with us: a `File` has none.
+    // A `File` has no buffer. The buffer of `Stdout` would be lost in a kill.
     let pipe = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let mut random = Random(seed);
     let noise: Vec<u8> = (0..(MOST_CONTENT + NOISE_SHIFTS as usize).div_ceil(8))
@@ -225,7 +225,7 @@ fn child(arguments: &Arguments, seed: u64) -> Anything<ExitCode> {
                 let mut random = random.fork();
                 scope.spawn(move || {
                     if let Err(error) = worker.run(&mut random) {
-                        // Here and now: the parent tells our end from the one that it makes.
+                        // Reported here, so that the parent can tell this exit from its own kill.
                         eprintln!("crash_demo: thread {number}: {error}");
                         std::process::exit(1);
                     }
@@ -253,8 +253,8 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn run(&self, random: &mut Random) -> Anything<()> {
-        // Goes on behind what the file says, not behind what this process remembers: should the
-        // file forget, the parent hears a number twice.
+        // Continues after the numbers in the file, not after the numbers in this process. If the
+        // file loses one, the parent receives a number twice.
         let found = sequences(&mut |to, at| self.file.read_at(to, at), &mut Vec::new())?;
         let mut sequence = found[self.number];
         while !self.ends.load(Ordering::Relaxed) {
@@ -276,7 +276,7 @@ impl Worker<'_> {
 
     fn move_money(&self, sequence: u64, random: &mut Random) -> Result<(), Error> {
         let accounts = self.file.array::<Account>(ACCOUNTS_AT, ACCOUNTS)?;
-        // Mostly in the mover's own part, so that there is more moving than waiting.
+        // Usually in the mover's own part, so that movers rarely wait for each other.
         let part = match random.below(8) {
             0 => 0..ACCOUNTS,
             _ => {
@@ -286,8 +286,8 @@ impl Worker<'_> {
         };
         let mut any_account = || accounts.offset_of(random.between(part.clone()));
         let payer = any_account()?;
-        // Chosen outside of the transaction, which may run more than once. Twice the same payee, or
-        // the payer, is no harm: a transaction sees what it has written.
+        // Chosen outside the transaction, which may run more than once. A payee may occur twice or
+        // be the payer, since a transaction reads its own writes.
         let mut payees = [0; PAYEES as usize];
         for payee in &mut payees {
             *payee = any_account()?;
@@ -322,8 +322,8 @@ impl Worker<'_> {
             _ => MOST_CONTENT,
         };
         let len = random.below(most as u64 + 1) as usize;
-        // From somewhere in the noise: to make new content for each blob would take longer than to
-        // write it, and the kills are to hit the writing.
+        // Cut from the noise at a random offset. New content for each blob would take longer than
+        // its write, and the kills are meant to hit writes.
         let content = &self.noise[random.below(NOISE_SHIFTS) as usize..][..len];
         let mut header = BlobHeader {
             magic: BLOB_MAGIC,
@@ -351,7 +351,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Readers never see a part of an operation either. And some of what else is to be survived.
+    /// Checks that readers never see a part of an operation, and runs some other operations.
     fn look_around(&self, random: &mut Random) -> Anything<()> {
         let mut torn = Vec::new();
         let place = place_of_blob(BLOBBERS.start, 0) + random.below(2 * PLACES) * PLACE_LEN;
@@ -380,7 +380,7 @@ impl Worker<'_> {
     }
 }
 
-// What must hold of the file.
+// The invariants of the file.
 
 fn place_of_blob(thread: usize, place: u64) -> u64 {
     BLOBS_AT + ((thread - BLOBBERS.start) as u64 * PLACES + place) * PLACE_LEN
@@ -391,7 +391,7 @@ fn checksum_of_blob(header: &BlobHeader, content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), content)
 }
 
-/// The header of the blob at the beginning of `bytes`, `None` if there never was one.
+/// Returns the header of the blob at the start of `bytes`, or `None` if it was never written.
 fn check_blob(bytes: &[u8]) -> Result<Option<BlobHeader>, String> {
     let (header, rest) = BlobHeader::read_from_prefix(bytes).map_err(|_| "a blob cut short")?;
     if header.as_bytes().iter().all(|&byte| byte == 0) {
@@ -407,16 +407,17 @@ fn check_blob(bytes: &[u8]) -> Result<Option<BlobHeader>, String> {
     }
 }
 
-/// Fills a buffer from an offset on: of the open file, or of its plain bytes.
+/// Fills a buffer from an offset, in the open file or in its plain bytes.
 type ReadAt<'a, E> = &'a mut dyn FnMut(&mut [u8], u64) -> Result<(), E>;
 
-/// No money was made or lost. If nobody is moving any: and the accounts agree with the movers.
+/// Checks that no money was made or lost. If no thread is moving any, also checks the accounts
+/// against the movers.
 fn check_accounts<E>(
     read_at: ReadAt<'_, E>,
     is_quiet: bool,
     torn: &mut Vec<String>,
 ) -> Result<(), E> {
-    // One read, so one state, although others are moving money.
+    // One read returns one state, even while other threads move money.
     let mut accounts = vec![Account { balance: 0, entries: 0 }; ACCOUNTS as usize];
     read_at(accounts.as_mut_bytes(), ACCOUNTS_AT)?;
     let total = accounts.iter().fold(0_u64, |sum, account| sum.wrapping_add(account.balance));
@@ -438,11 +439,11 @@ fn check_accounts<E>(
     Ok(())
 }
 
-/// The number of the last operation of each thread that is in the file.
+/// Returns the number of each thread's last operation in the file.
 fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; THREADS], E> {
     let mut found = [0; THREADS];
     for mover in MOVERS {
-        // The first field.
+        // The first field of the record.
         read_at(found[mover].as_mut_bytes(), MOVES_AT[mover])?;
     }
     for thread in BLOBBERS {
@@ -463,7 +464,7 @@ fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; 
         }
         let newest = present.into_iter().max().unwrap_or(0);
         found[thread] = newest;
-        // The others must be the ones right before it, as far as there were any.
+        // The other places must hold the numbers right before it, if there were any.
         let mut expected: Vec<u64> = (0..PLACES).map(|back| newest.saturating_sub(back)).collect();
         expected.sort_unstable();
         present.sort_unstable();
@@ -480,14 +481,14 @@ fn sequences<E>(read_at: ReadAt<'_, E>, torn: &mut Vec<String>) -> Result<[u64; 
     Ok(found)
 }
 
-// The parent.
+// The parent process.
 
-/// What the parent knows of a thread.
+/// The parent's knowledge about a thread.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// The last operation that is known to have returned.
+    /// The last operation that has certainly returned.
     acknowledged: u64,
-    /// The last one that can have been started.
+    /// The last operation that can have started.
     started: u64,
 }
 
@@ -554,10 +555,10 @@ fn parent(arguments: &Arguments) -> Anything<ExitCode> {
     let failed = result.is_err() || torn + lost > 0;
     if failed {
         eprintln!("crash_demo: {} and {} are kept", path.display(), reflection.display());
-        // Without its drop, which would remove the folder.
+        // Skips the drop, which would remove the folder.
         std::mem::forget(scratch);
     } else if scratch.is_none() {
-        // After a last close that leaves a plain file and nothing else.
+        // The last close leaves a plain file and no others.
         open(&path, arguments.medium)?.close(CloseMode::Spatial)?;
         std::fs::remove_file(&path)?;
     }
@@ -573,18 +574,18 @@ struct Demo {
     random: Random,
     known: [Known; THREADS],
     findings: Findings,
-    /// Acknowledged ones.
+    /// Acknowledged operations.
     operations: u64,
     kills: u64,
 }
 
-/// What a child has said until its end.
+/// The messages of one child.
 #[derive(Default)]
 struct Heard {
-    /// Of each thread, the first and the last acknowledgement.
+    /// The first and the last acknowledgement of each thread.
     acknowledged: [Option<(u64, u64)>; THREADS],
     operations: u64,
-    /// Acknowledgements that do not follow the one before.
+    /// Acknowledgements with a number that does not follow the one before.
     out_of_order: Vec<String>,
     torn: u64,
 }
@@ -596,7 +597,7 @@ impl Demo {
             let before = self.findings.counts();
             let can_open = self.run_and_kill()?;
             self.kills += 1;
-            // Not always: then it is the next child that recovers.
+            // Sometimes skipped: then the next child recovers the file.
             let looks = self.kills == kills || self.random.below(4) != 0;
             let mode =
                 if self.kills.is_multiple_of(2) { CloseMode::Spatial } else { CloseMode::Fast };
@@ -611,11 +612,12 @@ impl Demo {
         Ok(())
     }
 
-    /// Returns whether the file can be opened, as far as is known.
+    /// Runs a child and kills it. Returns `false` if the child ended because the file could not be
+    /// opened.
     fn run_and_kill(&mut self) -> Anything<bool> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--path").arg(&self.path);
-        // In place of `--medium`: a medium that the environment forces is the child's as well.
+        // Set in place of `--medium`, so that the child also gets a medium from the environment.
         if let Some(medium) = self.medium {
             command.env(MEDIUM_VARIABLE, medium.to_string());
         }
@@ -626,10 +628,10 @@ impl Demo {
         let listener = thread::spawn(move || listen(pipe, &running));
 
         if self.random.below(6) == 0 {
-            // While it starts, opens or recovers.
+            // During its start, its opening or its recovery.
             thread::sleep(Duration::from_micros(self.random.below(6_000)));
         } else {
-            // An end without this word is seen by the child's exit status.
+            // If the child ends without this message, its exit status shows it.
             let _word = runs.recv_timeout(Duration::from_secs(60));
             thread::sleep(Duration::from_micros(self.random.between(1_000..60_000)));
         }
@@ -640,7 +642,7 @@ impl Demo {
         if status.signal() == Some(libc::SIGKILL) {
             return Ok(true);
         }
-        // If it could not open the file, neither can the parent, which will say so.
+        // If the child could not open the file, the parent cannot either, and reports why.
         if self.check(CloseMode::Fast)? {
             return Err(format!("the child has ended by itself: {status}").into());
         }
@@ -653,7 +655,7 @@ impl Demo {
         self.findings.lost.extend(heard.out_of_order);
         for (thread, (known, heard)) in self.known.iter_mut().zip(heard.acknowledged).enumerate() {
             let Some((first, last)) = heard else {
-                // It may have got as far as one operation, without a word.
+                // The child may have run one operation without a message.
                 known.started += 1;
                 continue;
             };
@@ -673,10 +675,10 @@ impl Demo {
         }
     }
 
-    /// Recovers the file and looks at it. Returns whether it could be opened.
+    /// Recovers and checks the file. Returns `true` if it could be opened.
     fn check(&mut self, mode: CloseMode) -> Anything<bool> {
         let file = match open(&self.path, self.medium) {
-            // Everything that was acknowledged is lost.
+            // All acknowledged operations are lost.
             Err(error @ Error::Mismatch { .. }) => {
                 self.findings.lost.push(error.to_string());
                 return Ok(false);
@@ -714,22 +716,22 @@ impl Demo {
                 let what = format!("thread {thread}: {found} found, but it was never started");
                 self.findings.torn.push(what);
             }
-            // What was found once has to stay.
+            // Operations found once must stay.
             *known = Known { acknowledged: found, started: found };
         }
         Ok(())
     }
 }
 
-/// Hears all that the child has said, also after its end: until the pipe is empty.
+/// Reads all messages of the child, even after its end, until the pipe is empty.
 fn listen(mut pipe: impl Read, running: &mpsc::Sender<()>) -> io::Result<Heard> {
     const LEN: usize = size_of::<Message>();
     let mut heard = Heard::default();
     let mut buffer = vec![0; 1 << 16];
     let mut filled = 0;
     loop {
-        // A reader that waits is woken by every write, and the child has the processor to itself
-        // only as long as nobody is.
+        // Polls, because every write would wake a blocked reader, which would take the processor
+        // from the child.
         thread::sleep(Duration::from_millis(1));
         let got = pipe.read(&mut buffer[filled..])?;
         if got == 0 {
@@ -741,7 +743,7 @@ fn listen(mut pipe: impl Read, running: &mpsc::Sender<()>) -> io::Result<Heard> 
             let message =
                 Message::read_from_bytes(bytes).map_err(|_| io::ErrorKind::UnexpectedEof)?;
             match message.what {
-                // Nobody listens any more from the second one on.
+                // After the first `RUNNING` the receiver is gone.
                 RUNNING => drop(running.send(())),
                 TORN => heard.torn += 1,
                 thread => heard.acknowledge(thread as usize, message.sequence),
@@ -769,7 +771,7 @@ impl Heard {
     }
 }
 
-/// A child that does not outlive an error of its parent's.
+/// A child that is killed when the parent returns early with an error.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -779,7 +781,7 @@ impl Drop for Killed {
     }
 }
 
-/// A line that is written over on a terminal, and now and then a line elsewhere.
+/// A progress line: rewritten on a terminal, printed at intervals elsewhere.
 struct Progress {
     kills: u64,
     on_terminal: bool,
@@ -811,7 +813,7 @@ impl Progress {
     }
 }
 
-/// splitmix64: good enough, and no dependency.
+/// splitmix64: good enough, and needs no dependency.
 struct Random(u64);
 
 impl Random {

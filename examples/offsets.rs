@@ -5,10 +5,11 @@
 //! cargo run --release --example offsets -- /dev/shm
 //! ```
 //!
-//! A consumer's workers finish messages in any order, and an offset must never go back: each commit
-//! is a `fetch_max`, one atomic operation on eight bytes. What has returned survives the death of
-//! the process (on `dax` the loss of power). `sync` makes a durable point, to which a loss of power goes
-//! back. It waits for the disk, so the workers share one: it covers everything that returned before it
+//! A consumer's workers finish messages in any order, and an offset must never go back. So each
+//! commit is a `fetch_max`, one atomic operation on eight bytes. After it returns, it survives a
+//! process crash, and on `dax` also a loss of power. `sync` makes a durable point, and a loss of
+//! power goes back to the last one. A `sync` waits for the disk, so the workers share one: it
+//! covers all operations that returned before it began.
 //! began.
 
 mod scratch;
@@ -23,7 +24,7 @@ const WORKERS: u64 = 4;
 const COMMITS_PER_WORKER: u64 = 200_000;
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 
-/// A header comes first in most files; where the array begins need not be aligned to anything.
+/// Most files begin with a header. The array after it may start at any offset.
 const OFFSETS_AT: u64 = 100;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,9 +46,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 })
             })
             .collect();
-        // One durable point for all that was committed since the last one: whatever a loss of power
-        // leaves, it is the offsets of one moment. A worker that has to tell the broker "this is on the
-        // disk" waits for the next one, or calls `sync` itself: calls at the same time share a barrier.
+        // One durable point for all commits since the last one. A loss of power leaves the offsets
+        // of one moment. A worker may have to tell the broker that its offset is on the disk. It
+        // waits for the next point or calls `sync` itself: concurrent calls share a barrier.
         let mut syncs = 0;
         while finished.load(Ordering::Acquire) < WORKERS {
             thread::sleep(SYNC_EVERY);
@@ -69,11 +70,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{commits} commits from {WORKERS} threads, {rate:.0} a second, {syncs} syncs");
     println!("{} of them came late, and changed nothing", late.into_inner());
 
-    // A restart. Fast leaves both files as they are: the next open takes no time.
+    // A restart. A fast close leaves both files as they are, so the next open is quick.
     file.close(CloseMode::Fast)?;
     let file = AtomicMappedFile::open(&path)?;
 
-    // All offsets of one moment: one read, although others may be committing.
+    // All offsets of one moment: one read, even while other threads commit.
     let mut found = vec![0; PARTITIONS as usize];
     file.array::<u64>(OFFSETS_AT, PARTITIONS)?.get_many(0, &mut found)?;
     if found != expected {
@@ -83,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Commits offsets of random partitions, forth and sometimes back. Returns the largest of each.
+/// Commits offsets of random partitions, some of them out of order. Returns the largest of each.
 fn commit_many(file: &AtomicMappedFile, worker: u64, late: &AtomicU64) -> Result<Vec<u64>, Error> {
     let offsets = file.array::<u64>(OFFSETS_AT, PARTITIONS)?;
     let mut largest = vec![0; PARTITIONS as usize];
@@ -94,13 +95,13 @@ fn commit_many(file: &AtomicMappedFile, worker: u64, late: &AtomicU64) -> Result
         random ^= random >> 7;
         random ^= random << 17;
         let partition = random % PARTITIONS;
-        // Messages are done up to a hundred places out of order.
+        // Messages finish up to a hundred places out of order.
         let offset = n + (random >> 32) % 100;
         let before = offsets.slot(partition)?.fetch_max(offset)?;
         late.fetch_add(u64::from(before >= offset), Ordering::Relaxed);
         let largest = &mut largest[partition as usize];
         *largest = offset.max(*largest);
-        // Whatever the others do, nobody takes back what this thread has committed.
+        // No other thread can take back what this thread has committed.
         debug_assert!(before.max(offset) >= *largest);
     }
     Ok(largest)

@@ -1,14 +1,14 @@
-//! A tiny store of 8 KiB pages: allocation, a free list, and an index whose pages split.
+//! A tiny store of 8 KiB pages: allocation, a free list, and an index with page splits.
 //!
 //! ```sh
 //! cargo run --release --example page_store            # in the temporary folder
 //! cargo run --release --example page_store -- /dev/shm
 //! ```
 //!
-//! What a storage engine needs a double-write buffer or a write-ahead log for, torn pages and
-//! changes of several pages, is here one operation each: a page is one `store`, and a split, which
-//! changes the full page, the new one, their parent and the head of the file, is one transaction.
-//! So every state that a crash can leave is one that the code below can read.
+//! A storage engine needs a double-write buffer or a write-ahead log against torn pages and for
+//! changes of several pages. Here each of these is one operation. A page is one `store`. A split
+//! changes the full page, the new one, their parent and the head of the file in one transaction. So
+//! the code below can read every state that a crash can leave.
 
 mod scratch;
 
@@ -29,7 +29,7 @@ const LEAF: u16 = 2;
 const ROOT: u16 = 3;
 const NOTE: u16 = 4;
 
-/// The index's root: its number never changes.
+/// The index's root. Its number never changes.
 const ROOT_PAGE: u64 = 1;
 
 /// The first bytes of page 0.
@@ -38,7 +38,7 @@ const ROOT_PAGE: u64 = 1;
 #[repr(C)]
 struct Head {
     magic: u64,
-    /// Pages that were ever used, this one included. The file may be longer.
+    /// Pages in use or freed, including this one. The file may be longer.
     pages: u64,
     /// The first free page, or 0.
     free: u64,
@@ -48,17 +48,17 @@ struct Head {
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
 struct Page {
-    /// CRC-32C of everything behind it. Not against crashes, which leave no page torn, but against
-    /// what a disk or a stray write does to it.
+    /// CRC-32C of all bytes after it. A crash never tears a page: the checksum is against damage by
+    /// the disk or by a stray write.
     checksum: u32,
     kind: u16,
     /// Words in use.
     count: u16,
-    /// A page that was written to the wrong place is noticed.
+    /// Detects a page that was written to the wrong place.
     number: u64,
     /// The next free page, or 0.
     next: u64,
-    /// A leaf: keys in order. The root: pairs of a first key and a leaf, in order.
+    /// In a leaf: keys in order. In the root: pairs of a first key and a leaf, in order.
     words: [u64; WORDS],
 }
 
@@ -99,8 +99,8 @@ fn bytes_of(number: u64) -> Range<u64> {
 
 struct PageStore {
     file: AtomicMappedFile,
-    /// Held while the file grows: of two threads that grow it to different lengths, the later one
-    /// must not be the one that takes away what the earlier one uses.
+    /// Locked while the file grows. If two threads grow it to different lengths, the later one must
+    /// not shorten the file under the earlier one.
     growth: Mutex<()>,
 }
 
@@ -109,7 +109,7 @@ impl PageStore {
         let file = AtomicMappedFile::create(path, GROW_BY * PAGE)?;
         let store = PageStore { file, growth: Mutex::new(()) };
         match store.file.load::<Head>(0)?.magic {
-            // A new file, or one whose maker died before the transaction was through: zeros.
+            // A new file, or one with an unfinished first transaction: zeros.
             0 => store.file.transact(|tx| {
                 tx.store(0, &Head { magic: MAGIC, pages: ROOT_PAGE + 1, free: 0 })?;
                 let leaf = store.allocate(tx)?;
@@ -122,7 +122,7 @@ impl PageStore {
         Ok(store)
     }
 
-    /// Writes one page: one operation, in one drain on `dax` (a whole aligned page).
+    /// Writes a whole aligned page. This is one operation, with one drain on `dax`.
     fn write(&self, mut page: Page) -> Result<(), Error> {
         self.file.store(bytes_of(page.number).start, page.seal())
     }
@@ -139,7 +139,7 @@ impl PageStore {
         tx.store(bytes_of(page.number).start, page.seal())
     }
 
-    /// A page for whoever commits this transaction: without a commit it was never taken.
+    /// Takes a page in this transaction. Without a commit the page stays free.
     fn allocate(&self, tx: &mut Transaction<'_>) -> Result<u64, Error> {
         let mut head: Head = tx.load(0)?;
         let number = if head.free == 0 {
@@ -163,7 +163,7 @@ impl PageStore {
         tx.store(0, &head)
     }
 
-    /// Not a part of the transaction, and need not be: pages past the head's count are nobody's.
+    /// Runs outside the transaction, which is safe: pages past the head's count are unused.
     fn grow_to(&self, pages: u64) -> Result<(), Error> {
         let _alone = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         if self.file.len() < pages * PAGE {
@@ -172,7 +172,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// Puts a key into the index. Returns whether a page was split.
+    /// Inserts a key into the index. Returns `true` if a page was split.
     fn insert(&self, key: u64) -> Result<bool, Error> {
         self.file.transact(|tx| {
             let mut root = self.get(tx, ROOT_PAGE)?;
@@ -181,8 +181,8 @@ impl PageStore {
             let Err(mut at) = leaf.used().binary_search(&key) else { return Ok(false) };
             let is_full = leaf.used().len() == WORDS;
             if is_full {
-                // Four pages change: all of them or none. (A root of two levels holds 510 leaves;
-                // a real tree would split it as well.)
+                // Four pages change: all of them or none. A root with two levels holds 510 leaves;
+                // a real tree would split it as well.
                 let (low, high) = leaf.words.split_at(WORDS / 2);
                 let mut left = Page::new(leaf.number, LEAF, low);
                 let mut right = Page::new(self.allocate(tx)?, LEAF, high);
@@ -201,7 +201,7 @@ impl PageStore {
         })
     }
 
-    /// Takes the last leaf and its keys out of the index, and its page back. Returns the keys.
+    /// Removes the last leaf and its keys from the index, and frees its page. Returns the keys.
     fn remove_last_leaf(&self) -> Result<Vec<u64>, Error> {
         self.file.transact(|tx| {
             let mut root = self.get(tx, ROOT_PAGE)?;
@@ -215,12 +215,12 @@ impl PageStore {
         })
     }
 
-    /// Reads everything once, from one state, without copying it. Returns the keys in order, or
-    /// what is wrong.
+    /// Reads the whole file once, from one state, without a copy. Returns the keys in order, or the
+    /// first fault that it finds.
     fn check(&self) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
         let head: Head = self.file.load(0)?;
         let view = self.file.view(0..head.pages * PAGE)?;
-        // SAFETY: nobody has the file but this process, which changes it through the crate only.
+        // SAFETY: only this process uses the file, and it changes the file through the crate only.
         let bytes = unsafe { view.as_slice() };
         for (number, page) in (0..).zip(bytes.chunks_exact(PAGE as usize)).skip(1) {
             if crc32c::crc32c(&page[4..]).as_bytes() != &page[..4] {
@@ -228,7 +228,7 @@ impl PageStore {
             }
         }
 
-        // Every page has one use: none is lost, none has two.
+        // Every page has exactly one use: no page is lost, and none is used twice.
         let page = |number: u64| view.load::<Page>(bytes_of(number).start);
         let mut uses = vec![0; head.pages as usize];
         let mut used_as = |number: u64, kind: u16| -> Result<Page, Box<dyn std::error::Error>> {
@@ -271,7 +271,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = PageStore::open(&path)?;
     println!("{}: {}, survives {:?}", path.display(), store.file.medium(), store.file.survives());
 
-    // One page, written over and over: each time one operation.
+    // One page, written repeatedly, each time as one operation.
     let note = store.file.transact(|tx| {
         let number = store.allocate(tx)?;
         store.put(tx, Page::new(number, NOTE, &[]))?;
@@ -282,7 +282,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("page {note} written 1000 times");
 
-    // Odd multipliers permute the numbers below a power of two: every key is there once.
+    // Odd multipliers permute the numbers below a power of two, so every key occurs once.
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9) % (1 << 32);
     let splits = thread::scope(|scope| {
         let insert = |thread| {

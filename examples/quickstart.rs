@@ -1,4 +1,4 @@
-//! The shortest honest tour.
+//! A short tour of the crate.
 //!
 //! ```sh
 //! cargo run --release --example quickstart            # in the temporary folder
@@ -10,8 +10,8 @@ mod scratch;
 use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
 use atomic_mmap::{AtomicMappedFile, CloseMode};
 
-/// Any type of plain bytes can be stored: `repr(C)`, no padding, these three derives. (The
-/// attribute is not needed where `zerocopy` is a dependency of your own.)
+/// Any type of plain bytes can be stored: `repr(C)`, no padding, and these three derives. The
+/// attribute is not needed if `zerocopy` is a dependency of your own crate.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = scratch::Scratch::from_args()?;
     let path = scratch.path("game.dat");
 
-    // Makes a file of 1 MiB of zeros, or opens the one that is there.
+    // Makes a file of 1 MiB of zeros, or opens the existing one.
     let file = AtomicMappedFile::create(&path, 1 << 20)?;
     println!("{} is {} bytes long", path.display(), file.len());
     println!("on {}, what has returned survives: {:?}", file.medium(), file.survives());
@@ -40,33 +40,33 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     file.read_at(&mut back, STORY)?;
     println!("over a page boundary: {:?}", str::from_utf8(&back)?);
 
-    // Values instead of bytes.
+    // Stores a value instead of bytes.
     file.store(PLAYER, &Player { level: 1, lives: 3, coins: 50 })?;
     println!("stored and loaded: {:?}", file.load::<Player>(PLAYER)?);
 
-    // Read, change, write: one operation, whoever else is at it.
+    // Reads, changes and writes in one operation, even with concurrent writers.
     let level = file.update(PLAYER, |player: &mut Player| {
         player.level += 1;
         player.level
     })?;
     println!("updated: level {level}");
 
-    // Two places, one operation: the coins are never in both, and never in neither.
+    // Two places in one operation: the coins are always in exactly one of them.
     file.transact(|tx| {
         tx.update(PLAYER, |player: &mut Player| player.coins -= 20)?;
         tx.update(CHEST, |coins: &mut u64| *coins += 20)
     })?;
     println!("moved 20 coins into the chest");
 
-    // Dropped without a commit, a transaction has never happened.
+    // A transaction that is dropped without a commit has no effect.
     let mut tx = file.begin();
     tx.store(CHEST, &0_u64)?;
     drop(tx);
 
-    // The default of dropping a handle, but here errors are heard of.
+    // A dropped handle closes this way too, but `close` returns errors.
     file.close(CloseMode::Spatial)?;
 
-    // The file is plain now: anything can read it.
+    // The file is plain now: any program can read it.
     let bytes = std::fs::read(&path)?;
     let (player, _) = Player::read_from_prefix(&bytes).map_err(|_| "a file too short")?;
     println!("read from the plain file: {player:?}");

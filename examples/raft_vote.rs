@@ -6,27 +6,27 @@
 //! ```
 //!
 //! Raft is safe only if a node never votes for two candidates in one term. So a node that has
-//! answered "you have my vote" must remember it, whatever happens to it. Term and vote are two
-//! values, and to write them one after the other is wrong in either order. Say that the node has
-//! voted for A in term 1, and now votes for B in term 2:
+//! answered "you have my vote" must never forget its vote. Term and vote are two values, and
+//! writing them one after the other is wrong in either order. Say that the node has voted for A in
+//! term 1, and now votes for B in term 2:
 //!
-//! - vote first: a crash in between leaves term 1 with the vote for B. If B asks in term 1, as A did,
-//!   it is told yes: two votes in one term, and with them perhaps two leaders.
-//! - term first: a crash in between leaves term 2 with the vote for A, which nobody has cast. It
-//!   needs a third write that takes the old vote back before, and then the crash between that one
-//!   and the term leaves term 1 without a vote: B, asking in term 1, is told yes, and A was as well.
+//! - Vote first: a crash in between leaves term 1 with the vote for B. If B asks in term 1, as A
+//!   did, the node says yes. That is two votes in one term, and perhaps two leaders.
+//! - Term first: a crash in between leaves term 2 with the vote for A, which the node never cast. A
+//!   third write could erase the old vote before. But a crash after it leaves term 1 without a
+//!   vote. B, asking in term 1, gets a yes, and A had one as well.
 //!
-//! It also needs a `sync` between every two of them where writes can change their order.
+//! Where writes can be reordered, a `sync` is needed between every two of them.
 //!
 //! Here both values are one record, and every change of it is one operation.
 //!
-//! What the node may promise depends on what its file lies on, which it prints:
+//! The node's promise depends on the medium of its file, which it prints:
 //!
-//! | medium | a vote that was answered survives |
+//! | medium | an answered vote survives |
 //! |---|---|
-//! | `dax` | the loss of power |
-//! | `page-cache` | the loss of power, since every write is asked to be durable when it returns (`Durability::EveryWrite`): one write to the disk and one barrier |
-//! | `ram` | the death of the process. A node whose machine went down has to join as a new one, as if it had lost its disk |
+//! | `dax` | a loss of power |
+//! | `page-cache` | a loss of power, with `Durability::EveryWrite`: one write and one barrier |
+//! | `ram` | a process crash. After a machine crash the node must join as a new one |
 
 mod scratch;
 
@@ -37,7 +37,7 @@ use std::process::Command;
 
 const NOBODY: u64 = 0;
 
-/// What Raft calls `currentTerm` and `votedFor`.
+/// The state that Raft calls `currentTerm` and `votedFor`.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
@@ -46,7 +46,7 @@ struct Vote {
     voted_for: u64,
 }
 
-/// Where the log ends. The order of the fields makes the derived order Raft's "more up to date".
+/// The end of the log. The order of the fields makes the derived order Raft's "more up to date".
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
@@ -55,7 +55,7 @@ struct LogTail {
     last_index: u64,
 }
 
-/// All that an election asks about. A new file is zeros: term 0, nobody, an empty log.
+/// All values that an election needs. A new file is zeros: term 0, no vote, an empty log.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
 #[zerocopy(crate = "atomic_mmap::zerocopy")]
 #[repr(C)]
@@ -92,13 +92,13 @@ impl Node {
         Ok(Node { id, file })
     }
 
-    /// The first start. Nothing is to be kept, so nothing is read: one `store`.
+    /// Starts the node for the first time. There are no values to keep, so one `store` is enough.
     fn join(&self, term: u64) -> Result<(), Error> {
         self.file.store(STATE, &Vote { term, voted_for: NOBODY })?;
         self.file.sync()
     }
 
-    /// RequestVote, at the receiver. When this returns `true`, the vote is on the medium.
+    /// Answers RequestVote. When this returns `true`, the vote is on the medium.
     fn request_vote(&self, candidate: u64, term: u64, tail: LogTail) -> Result<bool, Error> {
         let slot = self.file.slot::<State>(STATE)?;
         let mut state = slot.load()?;
@@ -107,27 +107,27 @@ impl Node {
                 return Ok(false);
             }
             if state.vote.term == term && state.vote.voted_for != NOBODY {
-                // The same candidate may ask again: our answer may have been lost.
-                // It may also have come in by another thread, which is about to sync.
+                // The candidate may ask again, because our answer may have been lost. Another
+                // thread may also have stored this vote and be about to sync.
                 break state.vote.voted_for == candidate;
             }
-            // A newer term is taken over even if the candidate, behind us, gets no vote in it.
+            // The node adopts a newer term even if it refuses a candidate with an older log.
             let granted = state.tail <= tail;
             let voted_for = if granted { candidate } else { NOBODY };
             let new = State { vote: Vote { term, voted_for }, ..state };
-            // Two candidates may ask at the same time, and the log may grow: whoever comes second
-            // decides again, on what the first one left.
+            // Two candidates may ask at the same time, and the log may grow. The second thread
+            // decides again, on the state that the first one left.
             match slot.compare_exchange(&state, &new)? {
                 Ok(()) => break granted,
                 Err(actual) => state = actual,
             }
         };
-        // On page cache the vote survives a loss of power from here on; on dax it did before.
+        // On page cache the vote survives a loss of power from here on. On dax it already did.
         self.file.sync()?;
         Ok(granted)
     }
 
-    /// Becomes a candidate: a new term and the vote for itself.
+    /// Becomes a candidate: a new term, and the vote for itself.
     fn stand(&self) -> Result<State, Error> {
         let state = self.file.update(STATE, |state: &mut State| {
             state.vote = Vote { term: state.vote.term + 1, voted_for: self.id };
@@ -137,9 +137,9 @@ impl Node {
         Ok(state)
     }
 
-    /// AppendEntries, at the receiver (without the check of what comes before, which is not the
-    /// point here). The entries, the end of the log and, if it is newer, the term: together. With
-    /// the end of the log alone, this node would win elections by entries that it does not have.
+    /// Answers AppendEntries, without the check of the preceding entry, which is not the point
+    /// here. Stores the entries, the end of the log and a newer term together. With the end of the
+    /// log alone, this node would win elections with entries that it does not have.
     fn append(&self, term: u64, commands: &[[u8; 24]]) -> Result<bool, Error> {
         let entries: Vec<Entry> = commands.iter().map(|&command| Entry { term, command }).collect();
         let accepted = self.file.transact(|tx| {
@@ -166,7 +166,7 @@ impl Node {
     }
 }
 
-/// Set in the process that plays node 2 until it dies: the node's file.
+/// Environment variable of the process that plays node 2 until it dies, with the node's file.
 const DYING_NODE: &str = "RAFT_VOTE_DYING_NODE";
 /// The term in which it votes.
 const LAST_TERM: u64 = 3;
@@ -197,8 +197,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(!two.request_vote(3, term, tail)?);
     println!("node 3 stands for term {term}: its log is behind node 2's");
 
-    // Node 1 hears of term 2, and stands for the next one. Node 2 goes on in another process: it
-    // votes, and dies in the same moment.
+    // Node 1 hears of term 2, and stands for the next one. Node 2 continues in another process: it
+    // votes, and dies immediately.
     one.request_vote(3, term, tail)?;
     let State { vote: Vote { term, .. }, tail } = one.stand()?;
     assert_eq!(term, LAST_TERM);
@@ -222,6 +222,6 @@ fn vote_and_die(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let tail = LogTail { last_term: 1, last_index: 2 };
     let granted = node.request_vote(1, LAST_TERM, tail)?;
     println!("node 2 in its own process: votes for node 1 in term {LAST_TERM}: {granted}");
-    // No close and no destructor: what has returned must be enough.
+    // No close and no destructor: a returned operation must be enough.
     std::process::abort()
 }

@@ -1,8 +1,7 @@
-//! Is everything allocated before it is stored to?
+//! Tests that every page is allocated before it is stored to.
 //!
-//! How: on the recording platform every allocation, every hole that is made and every store is noted. A
-//! store to a page of which nothing says that it is allocated would be a SIGBUS on a full file system,
-//! and is a failure here on any.
+//! The recording platform notes every allocation, hole and store. A store to an unallocated page
+//! would be a SIGBUS on a full file system. Here it is a failure on any file system.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -21,12 +20,12 @@ use std::path::Path;
 
 const CHILD: &str = "plays_the_child_if_it_is_one";
 const PAGE: u64 = 4096;
-/// The smallest blocks that file systems have: ext4's on small disks.
+/// Smallest block size of the supported file systems: ext4 on small disks.
 const BLOCK: u64 = 1024;
 const CHUNK: u64 = 2 << 20;
 const LEN: u64 = 4 * CHUNK - 1000;
 
-/// Leaves a pair in use, with an entry that vouches for a word.
+/// Leaves a pair in use, with a flip record for one bitmap word.
 #[test]
 fn plays_the_child_if_it_is_one() {
     let Some((_, path)) = role() else { return };
@@ -40,7 +39,7 @@ fn grounds() -> Vec<Ground> {
     [Some(common::ram()), common::dax()].into_iter().flatten().collect()
 }
 
-/// Which blocks of both files are allocated, and how long the files are.
+/// The allocated blocks of both files, and the lengths of the files.
 #[derive(Default)]
 struct Allocated {
     blocks: [BTreeSet<u64>; 2],
@@ -58,7 +57,7 @@ impl Allocated {
         (page * PAGE / BLOCK..end.div_ceil(BLOCK)).all(|block| self.of(file).contains(&block))
     }
 
-    /// What the file system says of the files as they are.
+    /// Asks the file system for the blocks of both files.
     fn look(home: &Path, reflection: &Path) -> Allocated {
         let per_page = PAGE / BLOCK;
         let blocks = [home, reflection].map(|path| {
@@ -69,7 +68,8 @@ impl Allocated {
         Allocated { blocks, lens: [len(home), len(reflection)] }
     }
 
-    /// Follows the trace, and fails at a store to a page of which a block is a hole, or a flush of one.
+    /// Follows the trace. Panics at a store to a page with a hole in it, or at a flush of that
+    /// page.
     #[track_caller]
     fn follow(&mut self, recorder: &Recorder, what: &str) {
         let blocks = |offset: u64, len: u64| offset / BLOCK..(offset + len).div_ceil(BLOCK);
@@ -94,7 +94,7 @@ impl Allocated {
                     continue;
                 }
                 What::Copy { file, offset, bytes, .. } => (file, offset, bytes.len() as u64),
-                // Of a page that is not there, it would be a fault on persistent memory.
+                // A flush of an unallocated page would be a fault on persistent memory.
                 What::Flush { file, offset, len } => (file, offset, len),
                 What::Store { file, offset, .. } | What::CompareExchange { file, offset, .. } => {
                     (file, offset, 8)
@@ -112,7 +112,7 @@ impl Allocated {
 fn pages_with_storage(path: &Path) -> BTreeSet<u64> {
     let Ok(file) = File::open(path) else { return BTreeSet::new() };
     let seek = |from: u64, how: libc::c_int| {
-        // SAFETY: a live file descriptor; nobody else uses its position.
+        // SAFETY: the file descriptor is live, and no other code uses its position.
         u64::try_from(unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, how) }).ok()
     };
     let mut pages = BTreeSet::new();
@@ -152,14 +152,15 @@ fn random_op(file: &AtomicMappedFile, rng: &mut Rng) -> Result<(), Error> {
     }
 }
 
-/// More words than a lane holds.
+/// Writes more bitmap words than a lane holds.
 fn write_many_words(file: &AtomicMappedFile) {
     let pages = (0..360).step_by(3);
     file.transact(|tx| pages.clone().try_for_each(|n| tx.write_at(&[7; 9], n * PAGE)))
         .expect("write");
 }
 
-/// Past the old end, a page that is in use has no blocks where blocks are smaller than a page.
+/// Grows the file within its last page. Where blocks are smaller than a page, the page is in use
+/// but the blocks past the old end are not allocated.
 fn grow_within_the_last_page(file: &AtomicMappedFile) -> Result<(), Error> {
     let page = file.len() / PAGE * PAGE;
     file.set_len(page + 1000)?;
@@ -168,7 +169,8 @@ fn grow_within_the_last_page(file: &AtomicMappedFile) -> Result<(), Error> {
     (1..4u8).try_for_each(|n| file.write_at(&[n; 500], page + 3000))
 }
 
-/// A small write, and what its lane flushes when a batch ends, by when it has come home.
+/// Writes to a page and deploys it, then fills a batch of flip records. The lane flushes the words
+/// of a deployed page when the batch ends.
 fn write_deploy_and_write(file: &AtomicMappedFile) -> Result<(), Error> {
     file.write_at(&[1; PAGE as usize], 0)?;
     file.write_at(&[2; 50], 0)?;
@@ -192,7 +194,8 @@ fn nothing_is_stored_to_a_hole() {
                     write_many_words(&file);
                 }
                 for n in 0..40 {
-                    // Now and then no chunk is to be had, and then only what is needed.
+                    // Sometimes no whole chunk can be allocated. The engine then allocates only
+                    // what it needs.
                     if rng.below(8) == 0 {
                         recorder.fail_next(call::ALLOCATE, 1, libc::ENOSPC);
                     }
@@ -210,7 +213,7 @@ fn nothing_is_stored_to_a_hole() {
     }
 }
 
-/// Bytes of the file that are mapped by pages of 2 MiB.
+/// Returns how many bytes of the file are mapped by pages of 2 MiB.
 fn in_huge_pages(path: &Path) -> u64 {
     let maps = fs::read_to_string("/proc/self/smaps").expect("mappings");
     let mut lines = maps.lines().skip_while(|line| !line.ends_with(&*path.to_string_lossy()));
@@ -218,7 +221,7 @@ fn in_huge_pages(path: &Path) -> u64 {
     told.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Whether files in the folder can lie on such pages: since Linux 6.1, if it is on tmpfs.
+/// Returns `true` if files in the folder can use pages of 2 MiB: on tmpfs, since Linux 6.1.
 fn has_huge_pages(folder: &Path) -> bool {
     const LEN: usize = CHUNK as usize;
     let path = folder.join("a-page-of-2-MiB");
@@ -226,28 +229,30 @@ fn has_huge_pages(folder: &Path) -> bool {
     file.write_all_at(&[1; LEN], 0).expect("some bytes");
     let map =
         |at: *mut u8, len: usize, access: libc::c_int, how: libc::c_int, file: libc::c_int| {
-            // SAFETY: a new mapping, at an address of the kernel's choice or within the one below.
+            // SAFETY: the mapping is new. The kernel chooses its address, or it lies within the
+            // mapping below.
             let map = unsafe { libc::mmap(at.cast(), len, access, how, file, 0) };
             assert_ne!(map, libc::MAP_FAILED);
             map.cast::<u8>()
         };
-    // Twice as long, so that there is a multiple of 2 MiB in it.
+    // Twice the length, so that it contains a multiple of 2 MiB.
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let reserved = map(std::ptr::null_mut(), 2 * LEN, libc::PROT_NONE, anonymous, -1);
     let at = reserved.wrapping_add(reserved.addr().next_multiple_of(LEN) - reserved.addr());
     let (access, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
     map(at, LEN, access, how, file.as_raw_fd());
-    // Of linux/mman.h.
+    // The value of `MADV_COLLAPSE` in linux/mman.h.
     let collapse = 25;
-    // SAFETY: the mapping; the file is as long.
+    // SAFETY: the range is the mapping, and the file has this length.
     let done = unsafe { libc::madvise(at.cast(), LEN, collapse) } == 0;
-    // SAFETY: made above, and not used any more.
+    // SAFETY: the mapping was made above and is not used any more.
     unsafe { libc::munmap(reserved.cast(), 2 * LEN) };
     fs::remove_file(path).expect("gone");
     done
 }
 
-/// On small pages each random write missed two translations, and the first stores to a chunk were 512 page faults.
+/// On small pages each random write missed the TLB twice, and the first stores to a chunk took 512
+/// page faults.
 #[test]
 fn chunks_in_memory_are_single_pages_and_take_no_more_space() {
     let ground = common::ram();
@@ -256,7 +261,7 @@ fn chunks_in_memory_are_single_pages_and_take_no_more_space() {
     let options = ground.options().create(true).len(3 * CHUNK - 5000);
     let file = options.open(&path).expect("open");
     for n in 0..3u8 {
-        // The first one goes to the reflection file, the second one home.
+        // The first write goes to the reflection file, the second one to the home file.
         file.write_at(&[n; 100], CHUNK + 77).expect("write");
         file.write_at(&[n; 100], 2 * CHUNK + 77).expect("write");
     }
@@ -271,7 +276,7 @@ fn chunks_in_memory_are_single_pages_and_take_no_more_space() {
     }
     assert_eq!(in_huge_pages(&path), CHUNK, "the whole chunk, and not the one at the end");
     assert_eq!(in_huge_pages(file.reflection_path()), CHUNK);
-    // All of it but two pages is given back, and those stay as they are.
+    // All pages but two are given back, and those two stay small pages.
     file.deploy(0..file.len()).expect("deploy");
     file.set_len(CHUNK + 5000).expect("shorter");
     assert_eq!(pages_in_use(), 2);
@@ -279,8 +284,8 @@ fn chunks_in_memory_are_single_pages_and_take_no_more_space() {
     assert_eq!(read, [2; 100]);
 }
 
-/// A word that an entry vouches for and that never arrived, and one that is taken back. A copy of such a pair that
-/// keeps no pages of zeroes, as backups do, has holes there.
+/// Recovers a word with a valid flip record that was never stored, and a word that is
+/// rolled back. A backup that drops pages of zeroes leaves holes at both places.
 #[test]
 fn what_is_recovered_is_not_stored_to_a_hole() {
     let Some(ground) = common::dax() else { return };
@@ -312,7 +317,8 @@ fn what_is_recovered_is_not_stored_to_a_hole() {
     drop(file);
 }
 
-/// Leaves what an operation would that was about to move a slice of `page`, in a lane that nobody has used.
+/// Leaves the undo record of an operation that was about to move a slice of `page`, in an unused
+/// lane.
 fn leave_undo_entry(reflection: &File, page: PageIndex) {
     let copies = layout::SUPERBLOCKS.map(|at| {
         let mut bytes = [0; SUPERBLOCK_LEN];
@@ -328,7 +334,7 @@ fn leave_undo_entry(reflection: &File, page: PageIndex) {
     reflection.write_all_at(&entry.encode(seed), layout::undo_entry(lane)).expect("an entry");
 }
 
-/// Makes a hole of every page that is all zero.
+/// Makes a hole of every page that holds zeroes only.
 fn dig_holes(path: &Path) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
     for page in pages_with_storage(path) {
@@ -336,7 +342,7 @@ fn dig_holes(path: &Path) {
         let at = page * PAGE;
         if file.read_exact_at(&mut bytes, at).is_ok() && bytes.iter().all(|byte| *byte == 0) {
             let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // SAFETY: a live file descriptor; nobody has the file mapped.
+            // SAFETY: the file descriptor is live, and the file is not mapped.
             let done = unsafe {
                 libc::fallocate(file.as_raw_fd(), how, at as libc::off_t, PAGE as libc::off_t)
             };

@@ -1,9 +1,9 @@
-//! Is every offset and length right around the boundaries of slices, pages and regions?
+//! Tests every offset and length around the boundaries of slices, pages and regions.
 //!
-//! How: the whole matrix of awkward offsets and lengths is written over a file whose slices lie in
-//! mixed slots, in several ways (plain, in pieces of one transaction, while views pin everything,
-//! deployed after every write). Each write is read back with its neighbours, and each row of the
-//! matrix ends with the file closed, by turns fast and spatial, and compared as a whole.
+//! The file's slices lie in mixed slots, and each offset is written with each length. Writes are
+//! plain, in segments of one transaction, under views that pin everything, or deployed immediately.
+//! Each write is read back with its neighbours. After each offset the file is closed, in fast and
+//! spatial mode alternately, and compared as a whole.
 
 mod common;
 
@@ -11,9 +11,9 @@ use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium};
 use common::{Ground, Rng, assert_same, media, read_all};
 
 const PLACES: [usize; 13] = [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 262_145];
-/// Room for the largest offset and length, and a piece of a page and of a slice behind it.
+/// Room for the largest offset and length, with part of a page and of a slice behind them.
 const LEN: usize = 2 * 262_145 + 5000;
-/// Bytes on both sides of a write that must stay as they are.
+/// Bytes before and after a write that must not change.
 const MARGIN: usize = 4200;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// Scattered writes of all kinds, so that slices and pages lie in mixed slots.
+/// Makes scattered writes of all kinds, so that slices and pages lie in mixed slots.
 fn mix_up(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, writes: usize) {
     for _ in 0..writes {
         let (offset, len) = match rng.below(8) {
@@ -54,7 +54,7 @@ fn write(file: &AtomicMappedFile, way: Way, data: &[u8], offset: usize) {
     if way != Way::InPieces {
         return file.write_at(data, offset as u64).expect("write");
     }
-    // Three pieces, the middle one last, and the first one again over a wrong draft.
+    // Three segments: the middle one last, and the first one again over a wrong draft.
     let mut tx = file.begin();
     let (a, b) = (data.len() / 3, data.len() - data.len() / 3);
     tx.write_at(&vec![0x55; b], offset as u64).expect("draft");
@@ -76,7 +76,7 @@ fn check_matrix(ground: &Ground, way: Way) {
         mix_up(&file, &mut model, &mut rng, 200);
         let view = (way == Way::Pinned).then(|| {
             let view = file.view(0..LEN as u64).expect("view");
-            // Where durable points are kept a view is a copy.
+            // With durable points a view is a copy.
             assert_eq!(view.is_mapped(), ground.medium != Medium::PageCache);
             (view, model.clone())
         });
@@ -157,7 +157,7 @@ fn the_last_bytes_of_a_file_of_any_length_can_be_written_and_nothing_past_them()
                     assert!(matches!(past, Err(Error::OutOfRange { .. })), "{what}: {past:?}");
                     assert_same(&read_all(&file), &model, &what);
                 }
-                // Nothing at the end is a thing that can be written and read.
+                // An empty read or write at the end of the file is valid.
                 file.write_at(&[], len as u64).expect(&what);
                 file.read_at(&mut [], len as u64).expect(&what);
                 drop(view);
@@ -252,7 +252,7 @@ fn read_exact_at(file: &std::fs::File, to: &mut [u8], offset: u64) {
     file.read_exact(to).expect("read");
 }
 
-/// The log holds such a write's data for a moment: several extents of it, which are given back.
+/// The log holds the data of this write for a moment, in several extents, and then frees them.
 #[test]
 fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behind() {
     for ground in common::media() {
@@ -263,7 +263,7 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
         let mut model = vec![0; 8 << 20];
         let old = vec![1; 3 << 20];
         if ground.medium == Medium::PageCache {
-            // Views are copies there.
+            // Views are copies on this medium.
             continue;
         }
         file.write_at(&old, 100).expect("write");
@@ -279,7 +279,7 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
         assert_same(&common::read_all(&file), &model, "after the writes");
         let log = atomic_mmap::testing::layout::LOG_AREA;
         let reflection = std::fs::File::open(file.reflection_path()).expect("reflection file");
-        // The mask of the first page that was logged.
+        // The slice mask of the first page that was logged.
         let mut first = [0; 1];
         let at = log + 8;
         std::os::unix::fs::FileExt::read_at(&reflection, &mut first, at).expect("read");
@@ -295,7 +295,8 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
     }
 }
 
-/// One word of each kind, in regions that the second session does not look at until it is closed.
+/// Writes one word of each kind, in regions that the second session does not load until it is
+/// closed.
 #[test]
 fn what_a_session_has_not_touched_comes_home_when_it_is_closed() {
     const PAGE: u64 = 4096;
@@ -318,16 +319,17 @@ fn what_a_session_has_not_touched_comes_home_when_it_is_closed() {
     }
 }
 
-/// What a cut leaves in words and mirrors shows when the same places are written again.
+/// Bits that a truncation leaves in words and cached copies would show up in later writes.
 #[test]
 fn what_is_written_after_a_cut_and_a_growth_is_there_when_the_file_is_opened_again() {
     const PAGE: u64 = 4096;
     const REGION: u64 = 64 * PAGE;
     const LEN: u64 = 8 << 20;
-    // Two pages by their region's word, and a part of one by its own.
+    // Two pages through their region word, and part of one page through its page word.
     let before = [0, 2, 5].map(|n| n * REGION).map(|at| [(at + 4 * PAGE, 2), (at + 9 * PAGE, 1)]);
-    // The same two, and the one among others by its region's word: what its own says must be nothing. Or a part of the
-    // two by their own words: what the region's says must be nothing, and is not stored anew.
+    // Writes these two pages again through the region word, one of them among others. Its page word
+    // must then have no effect. Or writes parts of the two through their page words: then the
+    // region word must have no effect and is not stored again.
     let by_region = [0, 2, 5]
         .map(|n| n * REGION)
         .map(|at| [(at + 4 * PAGE, 2 * PAGE), (at + 8 * PAGE, 3 * PAGE)]);

@@ -1,4 +1,4 @@
-//! Is a copy of an open file one state of it?
+//! Tests that a copy of an open file holds one state of the file.
 
 mod common;
 
@@ -31,11 +31,11 @@ fn a_copy_has_every_byte_wherever_it_lies() {
             let copy = scratch.file("copy.dat");
             file.copy_to(&copy).expect("copy");
             assert_same(&fs::read(&copy).expect("read"), &expected, "the copy");
-            // It opens as a plain file beside the original.
+            // The copy opens as a plain file next to the original.
             let other = options().open(&copy).expect("open the copy");
             assert_same(&read_all(&other), &expected, "the copy, opened");
             other.close(CloseMode::Spatial).expect("close");
-            // And after a fast close, of words that this session has not looked at.
+            // A copy after a fast close, with words that this session has not loaded.
             file.close(CloseMode::Fast).expect("close");
             let file = options().open(&path).expect("open again");
             file.copy_to(scratch.file("again.dat")).expect("copy again");
@@ -44,7 +44,7 @@ fn a_copy_has_every_byte_wherever_it_lies() {
     }
 }
 
-/// Money goes from account to account: a copy that is not one state has another total.
+/// Threads move money between accounts. A copy that mixes two states has another total.
 #[test]
 fn a_copy_is_one_state_while_threads_write() {
     const ACCOUNTS: u64 = 64;
@@ -89,8 +89,8 @@ fn a_copy_is_one_state_while_threads_write() {
     }
 }
 
-/// A writer comes to a region that held nothing, and then to one that is copied: whoever has the second write
-/// has the first.
+/// A writer stores to a region that held nothing, and then to a region that is being copied. A copy
+/// with the second write must have the first one.
 #[test]
 fn a_copy_has_what_came_first_of_two_writes_to_regions_that_held_nothing() {
     const REGIONS: u64 = 100;
@@ -168,7 +168,7 @@ fn a_copy_that_fails_leaves_nothing_and_what_is_there_stays() {
         let error = file.copy_to(&copy).expect_err("something is there");
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&copy).expect("read"), b"mine");
-        // The file itself, too.
+        // The target is the file itself.
         file.copy_to(scratch.file("x")).expect_err("the file itself");
     }
 }

@@ -1,9 +1,9 @@
-//! How many drains does each way of writing take, and are its steps in order?
+//! Tests how many drains each write protocol takes, and the order of its steps.
 //!
-//! How: on the recording platform, with RAM treated as persistent memory. Every operation is done
-//! a few times before it is counted, so that first touches (allocation, claims of lanes) are over.
-//! The words that say which slots are valid are followed through the whole trace, so that every
-//! store of data can be compared with what was valid when it was made.
+//! The tests run on the recording platform, with RAM treated as persistent memory. They repeat
+//! every operation a few times before they count, so that allocation and the claim of a lane are
+//! over. They follow the bitmap words through the whole trace. So each data store can be compared
+//! with the slots that were valid at that time.
 
 mod common;
 
@@ -17,10 +17,10 @@ const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 const LEN: u64 = 16 << 20;
 
-/// What a store went to.
+/// The kind of place that a store went to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
-    /// A slot: the home byte that it is of, and whether it is in the reflection file.
+    /// A slot: its home offset, and `true` if it is in the reflection file.
     Slot(u64, bool),
     SliceWord(u64),
     RegionWord(u64),
@@ -46,7 +46,7 @@ fn target(file: FileId, offset: u64) -> Target {
     }
 }
 
-/// Which slots are valid, by the words that were stored.
+/// The valid slots, from the bitmap words that were stored.
 #[derive(Default)]
 struct Words {
     slices: HashMap<u64, u64>,
@@ -54,7 +54,7 @@ struct Words {
 }
 
 impl Words {
-    /// Whether the reflection slot of the slice with this home byte is the valid one.
+    /// Returns `true` if the slice at this home offset has its valid slot in the reflection file.
     fn in_reflection(&self, at: u64) -> bool {
         let (page, region) = (at / PAGE, at / REGION);
         let of_page = self.slices.get(&page).copied().unwrap_or(0) >> (at % PAGE / 64) & 1;
@@ -95,7 +95,7 @@ impl Traced {
         self.recorder.take().into_iter().map(|event: Event| event.what).collect()
     }
 
-    /// What was done in `body`. The caller follows the words through it.
+    /// Returns the trace of `body`. The caller follows the words through it.
     fn trace(&mut self, body: impl FnOnce(&AtomicMappedFile)) -> Vec<What> {
         for what in self.take() {
             self.words.follow(&what);
@@ -104,7 +104,7 @@ impl Traced {
         self.take()
     }
 
-    /// As `trace`, the third time.
+    /// Like `trace`, but returns the trace of the third call.
     fn warm_trace(&mut self, body: impl Fn(&AtomicMappedFile)) -> Vec<What> {
         body(&self.file);
         body(&self.file);
@@ -127,7 +127,7 @@ fn is_call(what: &What) -> bool {
     )
 }
 
-/// The bytes that were stored to slots, and to the lanes and the log.
+/// Returns the bytes that were stored to slots, and the bytes stored to the lanes and the log.
 fn bytes_stored(trace: &[What]) -> (u64, u64) {
     let mut sums = (0, 0);
     for what in trace {
@@ -141,12 +141,12 @@ fn bytes_stored(trace: &[What]) -> (u64, u64) {
     sums
 }
 
-/// Checks the order of an operation's steps that flips: data to free slots in whole lines, drain,
-/// words, drain (and the end of the entry, drain).
+/// Checks the order of the steps of a flip: data to free slots in whole lines, drain, words, drain.
+/// With an undo record its end follows, and a third drain.
 fn check_flip(words: &mut Words, trace: &[What], name: &str) {
-    // Data and entries of which nothing says yet that they are durable.
+    // Data and records that no drain has made durable yet.
     let mut pending = 0;
-    // Lines that were stored through the cache, and not flushed.
+    // Lines that were stored through the cache and not flushed.
     let mut dirty = HashSet::new();
     let mut words_pending = false;
     for (n, what) in trace.iter().enumerate() {
@@ -208,7 +208,7 @@ fn check_flip(words: &mut Words, trace: &[What], name: &str) {
     assert_eq!(trace.last(), Some(&What::Drain), "{name}: the last step");
 }
 
-/// Lines that a range touches, in bytes.
+/// Returns the length in bytes of all lines that a range touches.
 fn lines(offset: u64, len: u64) -> u64 {
     ((offset + len).next_multiple_of(64) - offset / 64 * 64).max(64)
 }
@@ -259,12 +259,13 @@ fn a_small_write_takes_one_drain_and_its_word_follows() {
             trace.iter().for_each(|what| traced.words.follow(what));
         }
     }
-    // Every third of 66 entries was traced, and three of those end a batch: 15, 39 and 63. No others flush words.
+    // The trace has every third of 66 records. Three of them end a batch: 15, 39 and 63. No other
+    // record flushes words.
     assert_eq!(flushing, 3);
 }
 
-/// The words that a ring vouches for are flushed together, with the drain of each entry that ends a batch: recovery
-/// counts on it, and its places are used again later than that.
+/// The drain of the record that ends a batch also flushes the words that the ring covers. Recovery
+/// depends on this, because the ring overwrites old records only later.
 #[test]
 fn words_are_flushed_with_the_drain_that_ends_a_batch() {
     let Some(ground) = common::dax() else { return };
@@ -281,7 +282,7 @@ fn words_are_flushed_with_the_drain_that_ends_a_batch() {
         match what {
             What::Flush { file: FileId::Reflection, offset, .. } => {
                 let Target::SliceWord(page) = target(FileId::Reflection, *offset) else { continue };
-                // Eight words lie in a line.
+                // One line holds eight words.
                 pending.extend(page / 8 * 8..page / 8 * 8 + 8);
             }
             What::Drain => {
@@ -300,7 +301,7 @@ fn words_are_flushed_with_the_drain_that_ends_a_batch() {
     assert!(flushed > 150 && !unflushed.is_empty(), "{flushed} flushed");
 }
 
-/// Undo entries are counted by themselves: a batch ends as late as without them.
+/// Undo records have their own count, so they do not end a batch early.
 #[test]
 fn undo_entries_take_no_place_of_the_ring() {
     let Some(ground) = common::dax() else { return };
@@ -324,7 +325,7 @@ fn undo_entries_take_no_place_of_the_ring() {
     assert_eq!(flushed.count(), 0, "words were flushed before the batch was full");
 }
 
-/// A flush is completed by a drain of the thread that issued it: nobody else's would do.
+/// Only a drain of the thread that issued a flush completes the flush.
 #[test]
 fn a_thread_that_ends_drains_the_words_that_it_vouches_for() {
     let Some(ground) = common::dax() else { return };
@@ -332,7 +333,7 @@ fn a_thread_that_ends_drains_the_words_that_it_vouches_for() {
     std::thread::scope(|scope| {
         scope.spawn(|| traced.file.write_at(&[1; 100], 200).expect("write"));
     });
-    // A thread gives its lane back after it has been joined.
+    // A thread may return its lane only after another thread has joined it.
     let mut trace = Vec::new();
     let joined = std::time::Instant::now();
     while joined.elapsed() < common::HANGS {
@@ -347,7 +348,7 @@ fn a_thread_that_ends_drains_the_words_that_it_vouches_for() {
     panic!("{:?}", short(&trace));
 }
 
-/// Nothing of an operation that fails reaches the medium late, over what comes after it.
+/// Bytes of a failed operation must not reach the medium late, over the bytes of later operations.
 #[test]
 fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
     let Some(ground) = common::dax() else { return };
@@ -355,7 +356,7 @@ fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
     let recorder = traced.recorder.clone();
     for parts in [[0, 600], [0, PAGE + 600]] {
         let trace = traced.trace(|file| {
-            // The second part has to be completed from a hole, which is read through the file.
+            // The second segment is completed from a hole, which is read through the file.
             let mut tx = file.begin();
             tx.write_at(&[1; 512], parts[0]).expect("note");
             tx.write_at(&[2; 8], parts[1]).expect("note");
@@ -370,7 +371,7 @@ fn an_operation_that_fails_half_way_drains_what_it_has_copied() {
     }
 }
 
-/// Writes of one range: name, place, drains.
+/// Writes of one range: name, offset, length, drains.
 const WRITES: [(&str, u64, u64, usize); 14] = [
     ("more than is completed for an entry", 16 * PAGE + 10, 257, 2),
     ("a page but a byte", 18 * PAGE, 4095, 2),
@@ -397,7 +398,8 @@ fn every_other_write_takes_two_or_three_drains_with_its_steps_in_order() {
         let write = |file: &AtomicMappedFile| file.write_at(&data, offset).expect("write");
         write(&traced.file);
         write(&traced.file);
-        // From both sides: the slots that are free are by turns those of either file.
+        // From both sides: the free slots lie in the home file and in the reflection file
+        // alternately.
         for _ in 0..2 {
             let trace = traced.trace(write);
             assert_eq!(drains(&trace), expected, "{name}: {:?}", short(&trace));
@@ -410,7 +412,7 @@ fn every_other_write_takes_two_or_three_drains_with_its_steps_in_order() {
     }
 }
 
-/// A trace without its bytes.
+/// Returns a trace without its bytes.
 fn short(trace: &[What]) -> Vec<String> {
     trace
         .iter()
@@ -469,19 +471,19 @@ fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same()
         }
         tx.commit().expect("commit");
     };
-    // Twice: then there is space on both sides, and nothing else has to be made ready.
+    // Twice, so that both sides have space and the operation has nothing to prepare.
     write(&traced.file);
     write(&traced.file);
     let trace = traced.trace(write);
     assert_eq!(traced.file.stats().spilled_writes, before + 3);
     assert_eq!(drains(&trace), 3, "{:?}", short(&trace));
-    // It allocates its place in the log area, and does nothing else but store.
+    // The operation allocates its extent in the log area. All its other steps are stores.
     let calls: Vec<&What> = trace.iter().filter(|what| is_call(what)).collect();
     assert!(calls.iter().all(|what| matches!(what, What::Allocate { .. })), "{calls:?}");
     let steps: Vec<What> = trace.iter().filter(|what| !is_call(what)).cloned().collect();
     check_flip(&mut traced.words, &steps, "spilled");
     assert_eq!(bytes_stored(&trace).0, pages * 64);
-    // The old words of all pages (24 bytes each) are there before the first drain.
+    // The old words of all pages, 24 bytes each, are stored before the first drain.
     let spilled = steps.iter().take_while(|what| !matches!(what, What::Drain));
     let spilled = spilled.filter_map(|what| match what {
         What::Copy { file, offset, bytes, .. } if target(*file, *offset) == Target::LogArea => {
@@ -499,7 +501,7 @@ fn reading_stores_nothing_and_drains_nothing() {
     for (_, offset, len, _) in WRITES {
         traced.file.write_at(&vec![1; len as usize], offset).expect("write");
     }
-    // A page in as many pieces as can be.
+    // A page with the most fragments that it can have.
     let mut tx = traced.file.begin();
     (0..32).for_each(|n| tx.write_at(&[9; 64], 14 * REGION + n * 128).expect("write"));
     tx.commit().expect("commit");
@@ -516,7 +518,7 @@ fn reading_stores_nothing_and_drains_nothing() {
     };
     read(&traced.file);
     let trace = traced.trace(read);
-    // Holes of the home file are read by calls, since a load would allocate them.
+    // Holes of the home file are read by system calls, since a load would allocate them.
     let stores: Vec<&What> =
         trace.iter().filter(|what| !matches!(what, What::Read { .. } | What::Os(_))).collect();
     assert!(stores.is_empty(), "{stores:?}");
@@ -524,8 +526,8 @@ fn reading_stores_nothing_and_drains_nothing() {
     assert!(trace.is_empty(), "sync has nothing to do: {trace:?}");
 }
 
-/// Who holds a region as a whole looks which of its pages are still named. Those that are stay so: the next flip there
-/// makes the entry void, or a recovery would go by it.
+/// A writer that locks a whole region checks which of its pages have active records. It must keep
+/// those marks: the next flip there invalidates the record, and recovery would otherwise apply it.
 #[test]
 fn a_write_over_a_region_forgets_no_entry_of_its_other_pages() {
     let Some(ground) = common::dax() else { return };
@@ -533,24 +535,25 @@ fn a_write_over_a_region_forgets_no_entry_of_its_other_pages() {
     let write = |file: &AtomicMappedFile, page: u64, len: usize| {
         file.write_at(&vec![1; len], page * PAGE).expect("a write");
     };
-    // An entry each.
+    // One flip record for each page.
     write(&traced.file, 40, 64);
     write(&traced.file, 3, 64);
-    // By the region's lock; one of its pages is named.
+    // This write takes the region lock. One of its pages has an active record.
     write(&traced.file, 0, 10 * PAGE as usize);
     let trace = traced.trace(|file| write(file, 40, 600));
     let is_void = |what: &What| matches!(what, What::CompareExchange { .. });
     assert!(trace.iter().any(is_void), "the entry is still there: {:?}", short(&trace));
 }
 
-/// When one drain became enough for a page, no test was left that wrote whole pages over one that an entry names.
+/// Tests a page-aligned write over a page with an active record. After one drain became enough for
+/// a page, no test covered this case.
 #[test]
 fn whole_pages_of_a_region_are_not_written_over_what_an_entry_names() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Manual);
     let all = |file: &AtomicMappedFile| file.write_at(&[1; 8 * 4096], 8 * PAGE).expect("a write");
     (0..2).for_each(|_| all(&traced.file));
-    // There and back: all slices of the eight pages lie on one side.
+    // Two writes leave all slices of the eight pages on one side.
     for n in 2..4 {
         traced.file.write_at(&[n; 4096], 10 * PAGE).expect("a vouched flip");
     }
@@ -582,7 +585,7 @@ fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothin
     let trace = traced.trace(deploy);
     assert!(trace.is_empty(), "nothing is away: {trace:?}");
 
-    // A view deploys what it needs to, and nothing where nothing is away.
+    // A view deploys only pages that are not deployed yet.
     write(&traced.file);
     let trace = traced.trace(|file| drop(file.view(0..REGION).expect("view")));
     assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
@@ -610,7 +613,7 @@ fn a_few_short_reads_deploy_nothing_in_however_many_pieces_a_page_is() {
     assert!(found.as_chunks().0.iter().enumerate().all(|(n, slice)| *slice == expected(n)));
 }
 
-/// 64 KiB in two pieces stay as they are, and in three they come home.
+/// A read of 64 KiB in two fragments deploys nothing. A read in three fragments deploys them.
 #[test]
 fn a_long_read_deploys_what_is_in_more_pieces_than_one_for_64_kib() {
     let Some(ground) = common::dax() else { return };
@@ -634,7 +637,8 @@ fn a_long_read_deploys_what_is_in_more_pieces_than_one_for_64_kib() {
     assert_eq!(bytes_stored(&trace), (128, 0));
 }
 
-/// Who writes all of what was read in pieces has the bytes at hand: two drains more, and all of it is at home.
+/// A page-aligned write after a fragmented read defragments what it has in cache. It takes two
+/// drains more, and all of the range is deployed.
 #[test]
 fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
     let Some(ground) = common::dax() else { return };
@@ -660,15 +664,16 @@ fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
     assert!(trace.is_empty(), "all of it is at home: {trace:?}");
 }
 
-/// Pages on both sides in turn are read in as many pieces. What lies on the other side as a whole stays there.
+/// Alternate pages lie in the reflection file, so a long read finds many fragments. A uniform range
+/// in the reflection file stays there.
 #[test]
 fn a_long_read_of_scattered_pages_deploys_them_once() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    // The end of one region, and the beginning of the next.
+    // A range at the end of one region and the beginning of the next.
     let start = REGION - 65536;
     let read = |file: &AtomicMappedFile| file.read_at(&mut [0; 2 * 65536], start).expect("read");
-    // Away, at home, and away again: everything is allocated then.
+    // To the reflection file, home, and to the reflection file again: then everything is allocated.
     for n in 0..3 {
         traced.file.write_at(&[n; 2 * 65536], start).expect("write");
     }
@@ -698,7 +703,7 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     traced.file.write_at(&[1; 4096], 0).expect("write");
     let view = traced.file.view(0..4096).expect("view");
-    // Warm: another page of the same chunk was written both ways.
+    // Warm up: another page of this chunk was written both ways.
     let second = traced.file.try_clone().expect("clone");
     for _ in 0..2 {
         second.write_at(&[1; 4096], PAGE).expect("write");
@@ -706,7 +711,7 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     drop(view);
     let file = traced.file.try_clone().expect("clone");
     let view = file.view(0..4096).expect("view");
-    // But a byte: no entry vouches for that.
+    // One byte less than a page: no flip record covers this write.
     let write = |file: &AtomicMappedFile| file.write_at(&[2; 4095], 0).expect("write");
     let trace = traced.trace(write);
     assert_eq!(drains(&trace), 2, "a flip away: {:?}", short(&trace));
@@ -725,9 +730,10 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     drop(view);
 }
 
-/// `docs/model/vouched_flips.py` found that a drain was missing: entries that name the slots must be void, durably,
-/// before what goes over those is logged. Or a recovery that was ended by a second loss of power, after it had
-/// stored the logged data, was followed by one that went by older entries.
+/// A regression test: `docs/model/vouched_flips.py` found a missing drain. Records that name the
+/// slots must be durably invalid before redo data over these slots is logged. Otherwise a second
+/// loss of power, after recovery had stored the redo data, made the next recovery apply older
+/// records.
 #[test]
 fn entries_are_durably_void_before_data_over_their_slots_is_logged() {
     let Some(ground) = common::dax() else { return };
@@ -779,7 +785,7 @@ fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
             check_flip(&mut traced.words, &trace, "a part of a slice, on this one");
             continue;
         }
-        // (To whichever of the two slots is valid.)
+        // The store goes to the valid one of the two slots.
         let is_at = |file: FileId, found: u64, at: u64| matches!(target(file, found), Target::Slot(home, _) if home == at);
         let is_it = match &trace[..] {
             [What::Store { file, offset: found, .. }] => is_at(*file, *found, offset - offset % 8),

@@ -1,8 +1,9 @@
-//! Does `sync` make a durable point, and does a restart of the machine go back to it, exactly?
+//! Tests that `sync` makes a durable point, and that recovery after a restart returns exactly to
+//! it.
 //!
-//! A restart is played by changing the boot id in the superblocks of a copy of the files: everything
-//! that the kernel would have written back by itself is there, and must not be believed. Which of it is
-//! there after a real loss of power is the lab's business.
+//! The tests simulate a restart of the machine: they copy the files and change the boot id in the
+//! superblocks. The copy holds all that the kernel would have written back, and recovery must not
+//! trust it. The lab tests which bytes survive a real loss of power.
 
 mod common;
 
@@ -31,8 +32,8 @@ fn ground() -> Option<Ground> {
     ground
 }
 
-/// Copies the pair into another folder as a restart of the machine would leave it: in use, of another
-/// boot, with the home file's identity.
+/// A pair in another folder, as a restart of the machine leaves it: in use, of another boot, with
+/// the identity of the copied home file.
 struct Restarted {
     _scratch: common::Scratch,
     home: PathBuf,
@@ -42,7 +43,7 @@ fn restarted(ground: &Ground, home: &Path) -> Restarted {
     copied(ground, home, Some([0xb0; 16]))
 }
 
-/// Copies the pair as the death of the process would leave it: of this boot.
+/// Copies the pair as a process crash leaves it: of this boot.
 fn died(ground: &Ground, home: &Path) -> Restarted {
     copied(ground, home, None)
 }
@@ -82,7 +83,7 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
 }
 
 impl Restarted {
-    /// The reflection file, to be changed.
+    /// Opens the reflection file for changes.
     fn reflection(&self) -> fs::File {
         let folder = self.home.parent().expect("a folder");
         let path = reflections_in(folder).pop().expect("one");
@@ -105,7 +106,7 @@ fn new_file(ground: &Ground, durability: Durability) -> (common::Scratch, Atomic
     (scratch, file)
 }
 
-/// Operations of all sizes, over each other.
+/// Makes operations of all sizes, which overlap each other.
 fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let size = match rng.below(5) {
@@ -208,14 +209,14 @@ fn lengths_go_back_as_well() {
     assert_eq!(found.len(), LEN, "a growth that was not synced");
     file.sync().expect("sync");
     let image = restarted(&ground, &home);
-    // A growth is lost with the power more easily than the record that tells of it.
+    // A loss of power can take back a growth of the file and keep the record of the growth.
     fs::File::options().write(true).open(&image.home).and_then(|f| f.set_len(LEN)).expect("cut");
     let found = image.open(&ground);
     assert_eq!(found.len(), LEN + 100_000);
     let mut bytes = [0; 5000];
     found.read_at(&mut bytes, LEN + 90_000).expect("read");
     assert_eq!(bytes, [2; 5000]);
-    // A shrink is a durable point of its own, and what grows again is zero.
+    // A shrink makes its own durable point, and bytes that grow again are zero.
     file.set_len(LEN - 2000).expect("shrink");
     let found = restarted(&ground, &home).open(&ground);
     assert_eq!(found.len(), LEN - 2000);
@@ -228,7 +229,8 @@ fn lengths_go_back_as_well() {
     assert_eq!(bytes[3000..], [0; 2000]);
 }
 
-/// Found by the fuzz target `operations`: the kernel had written a slice word of a growth that was lost.
+/// The fuzz target `operations` found this: the kernel had written a slice word of a growth that
+/// was lost.
 #[test]
 fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
     let Some(ground) = ground() else { return };
@@ -254,8 +256,8 @@ fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
     assert_same(&fs::read(&image.home).expect("read"), &model, "closed");
 }
 
-/// What a shrink cuts off is part of the last durable point until it has made another one. Opening must
-/// not cut it off sooner either.
+/// The bytes past the new length belong to the last durable point until the shrink has made its
+/// own. Opening must not truncate them earlier either.
 #[test]
 fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     let Some(ground) = ground() else { return };
@@ -266,7 +268,7 @@ fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     file.sync().expect("sync");
     file.write_at(&[7; 3000], 0).expect("write");
     let image = died(&ground, &home);
-    // All that a shrink has done by then.
+    // All steps of the shrink before the crash.
     let new = LEN / 3;
     image.store(layout::LENGTH_WORD, new);
     let found = image.open(&ground);
@@ -282,8 +284,9 @@ fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     assert_same(&read_all(&again), &model, "grown again");
 }
 
-/// A node comes up again after a crash, loads its vote and answers by it. Then the power goes, and the node voted again,
-/// for another one: opening had only noted what differed from the last durable point.
+/// After a crash, opening only noted the changes since the last durable point. A node opened the
+/// file, loaded its vote and answered with it. Then a loss of power took the vote back, and the
+/// node voted for another candidate.
 #[test]
 fn what_was_read_after_opening_is_not_taken_back_by_any_later_end() {
     let Some(ground) = ground() else { return };
@@ -309,8 +312,8 @@ fn what_was_read_after_opening_is_not_taken_back_by_any_later_end() {
     }
 }
 
-/// A point that needs a longer journal failed on a full disk. Opening needs none: it takes no space, so a full disk keeps
-/// no caller away from what the file holds.
+/// A point with a longer journal failed on a full disk. Opening takes no space, so it must succeed
+/// on a full disk.
 #[test]
 fn opening_makes_its_durable_point_on_a_full_disk() {
     let Some(ground) = ground() else { return };
@@ -319,7 +322,7 @@ fn opening_makes_its_durable_point_on_a_full_disk() {
     let file = options().open(scratch.file("state.dat")).expect("open");
     file.write_at(&vec![3; 32 << 20], 0).expect("write");
     file.sync().expect("sync");
-    // A word for each second page: more than the journal holds.
+    // A word for every second page: more than the journal holds.
     for page in (0..32 << 20).step_by(2 * PAGE as usize) {
         file.write_at(&[4; 64], page).expect("write");
     }
@@ -333,7 +336,8 @@ fn opening_makes_its_durable_point_on_a_full_disk() {
     drop(found);
 }
 
-/// A point that is longer than the working state was not left by any death: a shrink makes one first.
+/// No crash leaves a point with a longer file than the working state, because a shrink first makes
+/// a point.
 #[test]
 fn a_point_that_is_too_long_is_damage() {
     let Some(ground) = ground() else { return };
@@ -349,7 +353,7 @@ fn a_point_that_is_too_long_is_damage() {
     image.store(layout::LENGTH_WORD, LEN / 2);
     image.store(layout::HIGH_WATER_WORD, LEN / 2);
     refused(&image);
-    // The length with which the session began, past what the format can say.
+    // The length at the start of the session exceeds the limit of the format.
     for image in [died(&ground, &home), restarted(&ground, &home)] {
         let file = image.reflection();
         for at in layout::SUPERBLOCKS {
@@ -378,7 +382,8 @@ fn all_or_nothing_takes_back_what_was_not_synced_when_the_process_dies() {
         file.sync().expect("sync");
         let point = model.clone();
         write_at_random(&file, &mut model, &mut rng, 20);
-        // The files as the process leaves them: the handle is not closed before they are copied.
+        // The copy is made before the handle is closed, so it holds the files as a process crash
+        // leaves them.
         let image = restarted(&ground, &path);
         let again = options().open(&image.home).expect("open");
         assert_same(&read_all(&again), &point, &ground.medium.to_string());
@@ -388,8 +393,9 @@ fn all_or_nothing_takes_back_what_was_not_synced_when_the_process_dies() {
     }
 }
 
-/// The newest record may be in the page cache only, if its process died before the barrier. What is replayed from it may be
-/// written back at once; if the power went then, the next replay would end before this record.
+/// After a crash before the barrier, the newest record may exist only in the page cache. The bytes
+/// that recovery replays from it may be written back immediately. If the power then failed, the
+/// next replay would end before this record.
 #[test]
 fn the_newest_record_is_durable_before_anything_is_replayed_from_it() {
     if cfg!(atomic_mmap_portable) {
@@ -412,8 +418,9 @@ fn the_newest_record_is_durable_before_anything_is_replayed_from_it() {
     assert_eq!(file.load::<u8>(5).expect("load"), 1);
 }
 
-/// A game saved in ten writes and a `sync`. It returned early from the middle of a save, or panicked there: the drop of its
-/// handle made half a save durable, though a save was to be whole or not there.
+/// A game made a save in ten writes and a `sync`. An early return or a panic in the middle of a
+/// save dropped the handle. That drop made half a save durable, although `AllOrNothing` promises a
+/// whole save or none.
 #[test]
 fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
     let save = |file: &AtomicMappedFile, level: u8, writes: u64| {
@@ -452,7 +459,7 @@ fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
                 let file = open();
                 let levels: Vec<u8> = (0..10).map(|n| file.load(n * PAGE).expect("load")).collect();
                 assert_eq!(levels, [1; 10], "{ends}, {mode:?} on {}", ground.medium);
-                // What is whole is closed as it was asked for.
+                // A complete save is closed in the mode of the options.
                 save(&file, 3, 10).expect("saves");
                 drop(file);
                 let names = fs::read_dir(scratch.path()).expect("list").count();
@@ -462,7 +469,8 @@ fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
     }
 }
 
-/// Whoever calls `close` asks for what was written. If another handle is left, its drop makes no durable point.
+/// A caller of `close` wants its writes durable. If another handle is left, its drop makes no
+/// durable point.
 #[test]
 fn a_handle_that_is_closed_beside_others_makes_a_point_of_what_is_all_or_nothing() {
     for ground in common::media() {
@@ -482,7 +490,8 @@ fn a_handle_that_is_closed_beside_others_makes_a_point_of_what_is_all_or_nothing
     }
 }
 
-/// A program that gives up leaves what a crash would leave, in no time, and hears no error.
+/// A program that closes with `Unsynced` leaves the files as a crash would. It does not wait and
+/// gets no error.
 #[test]
 fn an_unsynced_close_leaves_what_the_death_of_the_process_would_leave() {
     for ground in common::media() {
@@ -523,7 +532,7 @@ fn every_write_is_durable_when_it_returns_if_that_was_asked_for() {
             assert_same(&read_all(&found), &read_all(&file), "a write that has returned");
         }
     }
-    // Several threads share barriers, and lose nothing.
+    // Several threads share barriers, and no write is lost.
     std::thread::scope(|scope| {
         for thread in 0..6_u64 {
             let file = &file;
@@ -555,7 +564,7 @@ fn syncs_come_by_themselves_at_an_interval() {
     assert_same(&read_all(&found), &read_all(&file), "synced in the background");
 }
 
-/// More records than the journal holds, with checkpoints in the background.
+/// Writes more records than the journal holds, with checkpoints in the background.
 #[test]
 fn the_journal_goes_round() {
     let Some(ground) = ground() else { return };
@@ -600,8 +609,8 @@ fn a_pair_without_its_journal_is_refused_and_can_be_discarded() {
     assert_same(&read_all(&file), &[0; LEN as usize], "nothing had come home");
 }
 
-/// What becomes of a copied pair with these bytes for its journal: the byte at 100, or why it is
-/// refused.
+/// Opens a copied pair with these bytes as its journal. Returns the byte at offset 100, or the
+/// reason for the refusal.
 fn opened_with(ground: &Ground, image: &Restarted, journal: &[u8]) -> Result<u8, Mismatch> {
     let reflection = reflections_in(image.home.parent().expect("a folder")).pop().expect("one");
     fs::write(reflection.with_added_extension("journal"), journal).expect("write");
@@ -617,9 +626,9 @@ fn journal_of(scratch: &common::Scratch) -> Vec<u8> {
     fs::read(reflection.with_added_extension("journal")).expect("read the journal")
 }
 
-/// A backup put the journal alone back, as it was before the session's first point. Its header
-/// vouches for the session, so recovery took it for one without a point. The words of the session's
-/// beginning counted, over the slices of today.
+/// A backup restored the journal alone, as it was before the first point of the session. Its header
+/// matches the session, so recovery took it for a session without a point. It combined the bitmap
+/// words of the session's start with the slices of today.
 #[test]
 fn a_journal_from_before_the_first_point_is_refused() {
     let Some(ground) = ground() else { return };
@@ -631,11 +640,11 @@ fn a_journal_from_before_the_first_point_is_refused() {
     assert_eq!(opened_with(&ground, &restarted(&ground, &path), &opened), Ok(0), "no point yet");
     file.sync().expect("sync");
     let first = journal_of(&scratch);
-    // The header was renewed, and the first record was on its way.
+    // The session had renewed the header, and was writing the first record.
     let mut header_alone = first.clone();
     header_alone[2 * PAGE as usize..].fill(0);
     for byte in [1, 2] {
-        // Stored over what the session's beginning needs.
+        // Overwrites slices that the start of the session needs.
         write(byte);
         for (journal, what) in [(&opened, "of the opening"), (&header_alone, "of the header")] {
             for image in [restarted(&ground, &path), died(&ground, &path)] {
@@ -644,14 +653,14 @@ fn a_journal_from_before_the_first_point_is_refused() {
                     Err(Mismatch::JournalSwapped),
                     "{what}"
                 );
-                // The right one comes back: nothing was changed.
+                // The right journal is put back: the pair opens, so the refusal changed nothing.
                 assert!(opened_with(&ground, &image, &first).is_ok(), "{what}");
             }
         }
         let image = restarted(&ground, &path);
         assert_eq!(opened_with(&ground, &image, &first), Ok(1), "the first point");
     }
-    // A version of the crate that wrote no floor.
+    // An older version of the crate wrote no floor.
     let image = restarted(&ground, &path);
     for at in layout::FLOORS {
         image.reflection().write_all_at(&[0; 24], at).expect("write");
@@ -659,7 +668,7 @@ fn a_journal_from_before_the_first_point_is_refused() {
     assert_eq!(opened_with(&ground, &image, &first), Ok(1), "of a version before");
 }
 
-/// The same of a journal that has records, and lacks those that a checkpoint has let go.
+/// A journal with records that lacks the records removed by a checkpoint.
 #[test]
 fn a_journal_from_before_the_last_checkpoint_is_refused() {
     let Some(ground) = ground() else { return };
@@ -674,7 +683,7 @@ fn a_journal_from_before_the_last_checkpoint_is_refused() {
     point(2);
     for byte in [3, 5, 7] {
         let before = journal_of(&scratch);
-        // The point after a cut syncs both files, as a checkpoint does.
+        // The point after a truncation syncs both files, as a checkpoint does.
         file.set_len(file.len() - PAGE).expect("shrink");
         point(byte);
         point(byte + 1);
@@ -684,7 +693,7 @@ fn a_journal_from_before_the_last_checkpoint_is_refused() {
         let whole = journal_of(&scratch);
         assert_eq!(opened_with(&ground, &image, &whole), Ok(byte + 1));
     }
-    // The newest floor is torn: the one before tells of the first journal all the same.
+    // The newest floor is torn: the floor before it still rejects the first journal.
     let whole = journal_of(&scratch);
     let image = restarted(&ground, &path);
     let floors = layout::FLOORS.map(|at| {
@@ -697,7 +706,7 @@ fn a_journal_from_before_the_last_checkpoint_is_refused() {
     image.store(newest + 8, 0x77);
     assert_eq!(opened_with(&ground, &image, &first), Err(Mismatch::JournalSwapped), "torn");
     assert_eq!(opened_with(&ground, &image, &whole), Ok(8));
-    // The next session counts anew.
+    // The next session starts a new count.
     file.close(CloseMode::Fast).expect("close");
     let options = ground.options();
     let file = options.open(&path).expect("open");
@@ -744,7 +753,7 @@ fn who_has_read_what_is_stored_in_place_conflicts() {
     file.write_at(&[1; 300], 1000).expect("write");
     let mut tx = file.begin();
     let read: u64 = tx.load(1080).expect("read");
-    // Its slices have changed since the last durable point, so they have no other place.
+    // The slices have changed since the last durable point, so no slot is free for the new bytes.
     let before = file.stats().in_place_writes;
     file.write_at(&[2; 300], 1000).expect("write");
     assert_eq!(file.stats().in_place_writes, before + 1);
@@ -758,7 +767,7 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
     let Some(ground) = ground() else { return };
     for name in [call::SYNC_DATA, call::WRITE_DURABLY] {
         if name == call::SYNC_DATA && cfg!(atomic_mmap_portable) {
-            // Records are synced by the same call there.
+            // Records are synced by this call on the portable path.
             continue;
         }
         let scratch = ground.scratch();
@@ -769,15 +778,15 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
             call::WRITE_DURABLY => {
                 options.journal_len(64 << 10).sync_every(Duration::from_millis(2))
             }
-            // From half of it on a checkpoint is asked for. The other half is room for a hundred more
-            // points, so that it is made in the background however late its thread comes.
+            // Half of the journal triggers a checkpoint. The other half has room for a hundred more
+            // points, so the background thread makes the checkpoint however late it runs.
             _ => options.journal_len(4 << 20),
         };
         let file = options.open_recorded(&recorder, &path).expect("open");
         recorder.fail_next(name, 1, libc::EIO);
         let mut model = vec![0; LEN as usize];
         let begin = Instant::now();
-        // Nobody of us makes a record on the one hand, or a checkpoint on the other.
+        // No test thread makes a record in the one case, or a checkpoint in the other.
         let error = loop {
             let n = (begin.elapsed().as_nanos() % 250) as u8 + 1;
             if let Err(error) = file.write_at(&[n; 9000], 100) {
@@ -825,8 +834,8 @@ fn the_table_can_be_read_from_the_handle() {
     }
 }
 
-/// Each page's word is another one, so that their words together are longer than the journal: it grows
-/// for them, and opening makes it short again. (The first version refused such a point, for good.)
+/// Each page has a different word, so all words together are longer than the journal. The journal
+/// grows for them, and opening makes it short again. The first version refused this point for good.
 #[test]
 fn a_point_of_more_pages_than_the_journal_has_room_for_makes_it_grow() {
     let Some(ground) = ground() else { return };
@@ -855,7 +864,7 @@ fn a_point_of_more_pages_than_the_journal_has_room_for_makes_it_grow() {
     }
     assert!(len() > pages * 24, "{}", len());
     assert!(len() < 4 * pages * 24, "it grows as far as it must: {}", len());
-    // A small one behind it, from the beginning of the ring.
+    // A small record after it, from the start of the ring.
     file.write_at(b"small", 77).expect("write");
     model[77..82].copy_from_slice(b"small");
     file.sync().expect("sync");
@@ -867,8 +876,8 @@ fn a_point_of_more_pages_than_the_journal_has_room_for_makes_it_grow() {
     assert_same(&read_all(&file), &model, "opened again");
 }
 
-/// Where copying on write cannot be turned off, everything else is as always; where the disk fails, opening
-/// fails and leaves nothing.
+/// Where copy-on-write cannot be turned off, the file works as usual. If the disk fails, opening
+/// fails and leaves no files.
 #[test]
 fn a_new_file_is_said_to_be_written_to_in_place_and_need_not_be() {
     let Some(ground) = ground() else { return };
@@ -892,8 +901,8 @@ fn a_new_file_is_said_to_be_written_to_in_place_and_need_not_be() {
     }
 }
 
-/// Three threads sync at once: one leads, another one leads for the third. When that point failed for want
-/// of space, which poisons nothing, the third one was told that all was well.
+/// Three threads call `sync`: one leads, then another one leads for the third. That point failed
+/// for lack of space, which poisons nothing. The third thread got `Ok`.
 #[test]
 fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
     let Some(ground) = ground() else { return };
@@ -920,8 +929,9 @@ fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
     file.sync().expect("nothing was lost, and there is space");
 }
 
-/// A writer waits for a page of the cut; the base fails, and may be on the disk all the same. It vouches for
-/// the slots that the writer is about to store to in place, and has no copy of them.
+/// A writer waits for a page of the cut. The write of the full record fails, but the record may be
+/// on the disk. It names the slots that the writer is about to store to in place, and holds no copy
+/// of their bytes.
 #[test]
 fn nothing_is_stored_in_place_once_a_durable_point_has_failed() {
     let Some(ground) = ground() else { return };
@@ -930,12 +940,12 @@ fn nothing_is_stored_in_place_once_a_durable_point_has_failed() {
         let recorder = Recorder::new();
         let options = ground.options().create(true).len(64 * PAGE).journal_len(64 << 10);
         let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
-        // Too much for a record: the files are synced where they are.
+        // Too long for a record: the files are synced in place.
         file.write_at(&vec![1; 32 * PAGE as usize], 0).expect("write");
         recorder.fail_from(call::WRITE_DURABLY, 1, libc::EIO);
         recorder.take();
         std::thread::scope(|threads| {
-            // Until the handle is poisoned.
+            // The writer runs until the handle is poisoned.
             let writer = threads.spawn(|| while file.write_at(&[2; 64], 0).is_ok() {});
             file.sync().expect_err("the record cannot be written");
             writer.join().expect("no panic");
@@ -948,8 +958,9 @@ fn nothing_is_stored_in_place_once_a_durable_point_has_failed() {
     }
 }
 
-/// Two losses of power. The first goes back to a shorter file: what lies past it is cut off, in the page cache.
-/// The second must not find it there again, under a growth that a record of the journal tells of.
+/// Two losses of power. Recovery from the first one truncates the file in the page cache. The
+/// second one must not bring the truncated bytes back under a growth that a journal record
+/// contains.
 #[test]
 fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
     let Some(ground) = ground() else { return };
@@ -970,9 +981,9 @@ fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
     assert_eq!(again.stats().journal_points, 1);
 }
 
-/// btrfs zeroes the rest of a page that was cut in two in the page cache, writes that back only once the file has grown
-/// again, and may have made the new length durable before. With a record that told of the length alone, a loss of
-/// power brought back what had been cut off.
+/// btrfs zeroes the rest of a truncated page in the page cache. It may write the zeroes back only
+/// after the file has grown, and make the new length durable before that. With a record of the
+/// length alone, a loss of power brought the truncated bytes back.
 #[test]
 fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
     let Some(ground) = ground() else { return };
@@ -994,9 +1005,9 @@ fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
     assert_eq!(points(), (journal + 1, flush + 1), "and stay there");
 }
 
-/// A closed pair whose durable words say something else than its working words, because somebody has damaged
-/// them. A spatial close once left the slices where they were, and panicked; the fuzzer found it. Who says that
-/// such a pair is to be trusted has a durable point of all of it after the next sync.
+/// The durable words of a closed pair were damaged, so they differ from its working words. A
+/// spatial close left the slices in place and panicked; the fuzzer found this. If the caller trusts
+/// the pair, the next sync makes a durable point of all of it.
 #[test]
 fn durable_words_that_were_damaged_while_closed_lose_nothing() {
     let Some(ground) = ground() else { return };
@@ -1025,8 +1036,8 @@ fn durable_words_that_were_damaged_while_closed_lose_nothing() {
     }
 }
 
-/// More threads than lanes make durable points of one page. The one that leads once asked for a lane with the
-/// page locked, while those that waited for the page held all lanes.
+/// More threads than lanes make durable points of one page. The leader once requested a lane while
+/// it held the page lock. The threads that waited for the page held all lanes.
 #[test]
 fn more_threads_than_lanes_share_durable_points_of_one_page() {
     let Some(ground) = ground() else { return };
@@ -1044,15 +1055,15 @@ fn more_threads_than_lanes_share_durable_points_of_one_page() {
     });
 }
 
-/// Bytes that this thread has read by system calls, where the system counts them.
+/// Returns the bytes that this thread has read by system calls, if the system counts them.
 fn bytes_read() -> Option<u64> {
     let io = fs::read_to_string("/proc/thread-self/io").ok()?;
     io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
 }
 
-/// The durable words of a pair that had none say what its working words say, wherever those are: in a slice
-/// word, in a region's word alone, in both, and of the last page. It is not all of a long file's words that are
-/// read for it: that once took 0.2 s for 100 GiB, and for the longest files seconds.
+/// A pair without durable words gets them from its working words. These are slice words, region
+/// words, both, or words of the last page. Opening must not read all words of a long file: that
+/// once took 0.2 s for 100 GiB, and seconds for the longest files.
 #[test]
 fn a_long_pair_gets_its_durable_points_where_it_was_written() {
     const LEN: u64 = (100 << 30) - 5000;
@@ -1069,18 +1080,18 @@ fn a_long_pair_gets_its_durable_points_where_it_was_written() {
         file.write_at(&region[..len], at).expect("write");
     }
     file.write_at(&region[..3 * PAGE as usize], (70 << 30) + 41 * PAGE).expect("write");
-    // Of a page that its region's word has sent away.
+    // A write to a page that its region word has moved to the reflection file.
     file.write_at(&region[..100], (5 << 30) + 7 * PAGE + 64).expect("write");
     let path = file.reflection_path().to_owned();
     file.close(CloseMode::Fast).expect("close");
 
     let before = bytes_read();
     let file = ground.options().deploy(DeployPolicy::Manual).open(&home).expect("open");
-    // The portable path cannot tell where there is something.
+    // The portable path cannot find holes.
     if !cfg!(atomic_mmap_portable)
         && let (Some(before), Some(after)) = (before, bytes_read())
     {
-        // A GiB's region words, and a page of words of each kind where there is something.
+        // The region words of each GiB, and a page of words of each kind where the file has data.
         let most = (LEN >> 30) * (32 << 10) + (2 << 20);
         assert!(after - before < most, "{} bytes were read", after - before);
     }
@@ -1118,8 +1129,8 @@ fn a_long_pair_gets_its_durable_points_where_it_was_written() {
     }
 }
 
-/// A write over several pages whose chunk is allocated as a whole takes the short way. What it changes is in
-/// the next durable point all the same.
+/// A write over several pages of an allocated chunk takes the fast path. The next durable point
+/// must contain its changes.
 #[test]
 fn a_write_over_pages_of_an_allocated_chunk_is_in_the_next_point() {
     let Some(ground) = ground() else { return };

@@ -1,8 +1,8 @@
-//! Is every error the right one, does it tell what to do, and is nothing changed by it?
+//! Tests that each error is the right one, tells the user what to do, and changes nothing.
 //!
-//! How: each error is provoked as it happens in life. Crashed pairs are made by a child process
-//! that ends without closing; a copy of the files would not do, since they know their inodes.
-//! Every refused opening is compared byte for byte, times included, with what was there before.
+//! The tests provoke each error as it happens in practice. A child process that ends without
+//! closing makes the crashed pairs. A copy of the files would not do, since the pair stores inode
+//! numbers. Each refused opening is compared byte for byte, with times, with the state before it.
 #![cfg(unix)]
 
 mod common;
@@ -41,7 +41,7 @@ fn plays_the_child_if_it_is_one() {
             let error = AtomicMappedFile::create(&path, 10).expect_err("no such medium");
             assert!(matches!(&error, Error::UnsupportedMedium { medium, .. } if medium == "tape"));
             assert!(!path.exists(), "nothing was made");
-            // What the caller says goes before the environment.
+            // The caller's option takes precedence over the environment.
             AtomicMappedFile::options().medium(Medium::Ram).create(true).open(&path).expect("open");
         }
         ["environment", medium] => {
@@ -58,7 +58,7 @@ fn plays_the_child_if_it_is_one() {
     }
 }
 
-// ---- pairs ---------------------------------------------------------------------------------------
+// ---- pairs --------------------------------------------------------------------------------------
 
 /// A home file with its reflection file, closed or crashed.
 struct Pair {
@@ -66,11 +66,11 @@ struct Pair {
     ground: Ground,
     home: PathBuf,
     reflection: PathBuf,
-    /// What the file is, by both.
+    /// The bytes of the file, as both files together hold them.
     bytes: Vec<u8>,
 }
 
-/// Writes in all ways, so that a good part of the bytes is in the reflection file only.
+/// Writes with every protocol, so that many bytes are in the reflection file only.
 fn write_all(file: &AtomicMappedFile) {
     let mut rng = Rng(9);
     for (offset, len) in
@@ -89,7 +89,7 @@ impl Pair {
         let scratch = ground.scratch();
         let home = scratch.file("state.dat");
         fs::write(&home, home_bytes()).expect("write the plain file");
-        // What `write_all` makes of it, by a second file.
+        // The bytes that `write_all` makes, from a second file.
         let other = ground.scratch();
         fs::write(other.file("x"), home_bytes()).expect("write");
         let file = ground.options().open(other.file("x")).expect("open");
@@ -128,7 +128,7 @@ impl Pair {
         is_marked(&self.home)
     }
 
-    /// Opening is refused, says why and names the files, and changes nothing.
+    /// Checks that opening is refused, names the reason and the files, and changes nothing.
     #[track_caller]
     fn refuses(&self, wish: OnMismatch, expected: Mismatch) {
         let what = format!("{expected:?} with {wish:?} on {:?}", self.ground.medium);
@@ -151,7 +151,8 @@ impl Pair {
         before.assert_unchanged(self.scratch.path(), &what);
     }
 
-    /// Refused by default and with `Trust`; with `Discard` the home file counts as it is.
+    /// Checks that opening is refused by default and with `Trust`, and that `Discard` keeps the
+    /// home file as it is.
     #[track_caller]
     fn refuses_unless_discarded(&self, expected: Mismatch) {
         self.refuses(OnMismatch::Refuse, expected);
@@ -159,8 +160,8 @@ impl Pair {
         self.discards(expected);
     }
 
-    /// The home file counts as it is. A reflection file goes if it is this home file's, and stays as it is
-    /// if it may be another's.
+    /// Checks that `Discard` keeps the home file as it is. It removes the reflection file of this
+    /// home file, and leaves one that may belong to another file.
     #[track_caller]
     fn discards(&self, expected: Mismatch) {
         let what = format!("{expected:?}, discarded on {:?}", self.ground.medium);
@@ -180,7 +181,7 @@ impl Pair {
         drop(self.open().expect("and opens again"));
     }
 
-    /// Opens, and everything is there.
+    /// Checks that the pair opens and holds all bytes.
     #[track_caller]
     fn opens(&self, wish: OnMismatch, what: &str) {
         let file = self.open_with(wish).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -192,13 +193,13 @@ fn inode(path: &Path) -> u64 {
     fs::metadata(path).expect("stat").ino()
 }
 
-/// Whether the file has the attribute that says that a reflection file belongs to it.
+/// Returns `true` if the file has the attribute that names a reflection file.
 fn is_marked(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::ffi::OsStrExt;
         let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no zero bytes");
-        // SAFETY: two strings that end with a zero, and room for no bytes.
+        // SAFETY: two strings that end with a zero, and a buffer of length zero.
         let size = unsafe {
             libc::getxattr(path.as_ptr(), c"user.atomic_mmap".as_ptr(), std::ptr::null_mut(), 0)
         };
@@ -211,7 +212,7 @@ fn is_marked(path: &Path) -> bool {
     }
 }
 
-/// Lets the clock of the file system go on, so that a change is a new time.
+/// Waits for the clock of the file system, so that a change gets a new time.
 fn let_time_pass() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
@@ -225,7 +226,7 @@ fn cut(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).expect("open").set_len(len).expect("cut");
 }
 
-/// The two superblocks.
+/// Returns the two superblocks.
 fn superblocks(reflection: &Path) -> [[u8; SUPERBLOCK_LEN]; 2] {
     let file = File::open(reflection).expect("open");
     layout::SUPERBLOCKS.map(|at| {
@@ -235,7 +236,7 @@ fn superblocks(reflection: &Path) -> [[u8; SUPERBLOCK_LEN]; 2] {
     })
 }
 
-/// What lies where superblocks are.
+/// Returns the bytes in the place of the superblocks, if the file exists.
 fn superblocks_if_any(reflection: &Path) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 8192];
     let read = File::open(reflection).ok()?.read_at(&mut bytes, 0).expect("read");
@@ -265,8 +266,8 @@ fn a_reflection_file_that_is_gone_is_told_by_the_mark() {
     }
 }
 
-/// A leftover of a removed file is in nobody's way: not of a new file of its name, and not of one that gets
-/// its inode number.
+/// A leftover of a removed file must not hinder a new file of its name, or a new file that gets its
+/// inode number.
 #[test]
 fn a_leftover_of_a_removed_file_stands_in_no_ones_way() {
     for ground in media() {
@@ -282,7 +283,7 @@ fn a_leftover_of_a_removed_file_stands_in_no_ones_way() {
                 let options = pair.ground.options().create(true).len(77);
                 let file = options.open(pair.scratch.file(&name)).expect("a new file");
                 assert_same(&read_all(&file), &[0; 77], "a new file");
-                // Kept, so that the next one gets another inode number.
+                // The file is kept, so that the next file gets another inode number.
                 file.close(CloseMode::Fast).expect("close");
             }
             assert_eq!(superblocks_if_any(&pair.reflection), left, "was changed");
@@ -329,7 +330,7 @@ fn a_copy_of_a_home_file_is_known_for_a_copy_where_attributes_are_copied() {
 fn a_file_that_took_the_place_of_the_home_file_is_not_taken_for_it() {
     for ground in media() {
         for pair in [Pair::closed(&ground), Pair::crashed(&ground)] {
-            // Kept elsewhere, so that its inode number is not given to another file.
+            // The old file is kept elsewhere, so that no other file gets its inode number.
             let elsewhere = ground.scratch();
             fs::rename(&pair.home, elsewhere.file("old.dat")).expect("rename");
             fs::write(&pair.home, b"something new").expect("write");
@@ -353,7 +354,8 @@ fn what_is_not_ours_in_the_reflection_files_place_is_never_removed() {
                 assert_eq!(fs::read(&pair.reflection).expect("read"), foreign);
             }
         }
-        // The beginning of one of ours, which is not this file's: that would have a mark.
+        // The start of a reflection file that is not this file's: a home file with a companion
+        // would have a mark.
         let pair = Pair::new(&ground);
         fs::write(&pair.reflection, b"Atom").expect("write");
         if Pair::closed(&ground).is_marked() {
@@ -369,7 +371,7 @@ fn what_is_not_ours_in_the_reflection_files_place_is_never_removed() {
         assert_ne!(file.reflection_path(), pair.reflection);
         drop(file);
         assert!(pair.reflection.is_dir());
-        // A mark says that something was there.
+        // The mark tells that a reflection file existed.
         let pair = Pair::closed(&ground);
         if !pair.is_marked() {
             continue;
@@ -398,7 +400,7 @@ fn a_newer_format_is_left_alone() {
 #[test]
 fn one_damaged_superblock_does_no_harm_and_two_are_an_error() {
     for ground in media() {
-        // Closed twice, so that both were written.
+        // The pair is closed twice, so that both superblocks were written.
         let damaged = |which: &[usize]| {
             let pair = Pair::closed(&ground);
             pair.open().expect("open").close(CloseMode::Fast).expect("close");
@@ -484,7 +486,7 @@ fn a_home_file_that_was_changed_after_a_fast_close_is_not_mixed_with_the_reflect
             pair.refuses(OnMismatch::Refuse, Mismatch::HomeChanged);
             pair.discards(Mismatch::HomeChanged);
             let file = make().open_with(OnMismatch::Trust).unwrap_or_else(|e| panic!("{n}: {e}"));
-            // What lies in the reflection file is there all the same.
+            // The bytes in the reflection file are still there.
             let mut found = vec![0; 700];
             file.read_at(&mut found, 9000).expect("read");
             assert_same(&found, &pair.bytes[9000..9700], "trusted");
@@ -515,7 +517,7 @@ fn a_crash_before_the_machine_was_restarted_is_told_from_one_after_it() {
             continue;
         }
         if ground.medium == Medium::PageCache {
-            // Nothing was synced: the last durable point is the file as it was opened first.
+            // The file was never synced: the last durable point is the file at its first opening.
             let file = make().open_with(OnMismatch::Refuse).expect("goes back");
             assert_same(&read_all(&file), &home_bytes(), "before the first sync");
             continue;
@@ -529,7 +531,7 @@ fn a_crash_before_the_machine_was_restarted_is_told_from_one_after_it() {
     }
 }
 
-// ---- opening -------------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 
 #[test]
 fn a_missing_file_is_not_found_unless_it_is_to_be_made() {
@@ -645,7 +647,7 @@ fn open_on_overlay(folder: &Path) {
     assert_eq!(file.medium(), Medium::PageCache);
 }
 
-// ---- ranges and lengths --------------------------------------------------------------------------
+// ---- ranges and lengths -------------------------------------------------------------------------
 
 #[test]
 fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
@@ -653,7 +655,8 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
         let pair = Pair::new(&ground);
         let file = pair.open().expect("open");
         let model = read_all(&file);
-        // Some of it lies away from home: reads ask for both slots then, of which none may be there.
+        // Some of it lies in the reflection file: reads then prefetch both slots, of which neither
+        // may exist.
         file.write_at(&model[..64], 0).expect("a write");
         for _ in 0..2 {
             file.read_at(&mut [0; 8], 0).expect("a read");
@@ -789,7 +792,7 @@ fn a_view_keeps_its_bytes_from_being_cut_off() {
         assert_same(&view.to_vec().expect("read"), &pair.bytes[20_000..30_000], "the view");
         drop(view);
         file.set_len(10).expect("free");
-        // A view of nothing keeps nothing, and stays what it is.
+        // An empty view protects no bytes, and stays empty.
         file.set_len(100_000).expect("grow");
         let nothing = file.view(90_000..90_000).expect("view");
         file.set_len(10).expect("a view of nothing pins nothing");
@@ -804,7 +807,7 @@ fn a_write_that_no_log_could_hold_is_refused_and_changes_nothing() {
     let scratch = ground.scratch();
     let len = 258 << 20;
     let file = ground.options().create(true).len(len).open(scratch.file("x")).expect("open");
-    // A pinned page whose newest bytes are in the other slots makes everything go by the log.
+    // A pinned page with its newest bytes in the other slots forces every write through the log.
     let view = file.view(0..4096).expect("view");
     file.write_at(&[1; 4096], 0).expect("write");
     let error = file.write_at(&vec![2; len as usize], 0).expect_err("too large");
@@ -819,9 +822,9 @@ fn a_write_that_no_log_could_hold_is_refused_and_changes_nothing() {
     file.write_at(&[3; 9000], 0).expect("goes on");
 }
 
-// ---- transactions --------------------------------------------------------------------------------
+// ---- transactions -------------------------------------------------------------------------------
 
-/// A write in every way that there is, to what a transaction has read.
+/// Writes with every protocol to bytes that a transaction has read.
 #[test]
 fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
     for ground in media() {
@@ -831,7 +834,7 @@ fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
         file.write_at(&[1; 4096], 40 * 4096).expect("away from the view");
         type Write<'a> = (&'a str, u64, &'a dyn Fn(u64));
         let of = |len: usize| move |file: &AtomicMappedFile, at| file.write_at(&vec![2; len], at);
-        // One store in RAM, alone and as what comes of a transaction.
+        // A direct store in RAM, once as a plain write and once as a transaction.
         let transact = |at| file.transact(|tx| tx.write_at(&[2; 8], at)).expect("write");
         let ways: [Write<'_>; 11] = [
             ("a word", 0, &|at| of(8)(&file, at).expect("write")),
@@ -870,20 +873,21 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
             }
             Ok(()) => panic!("no conflict"),
         };
-        // Changed before the commit.
+        // Another writer changes the bytes before the commit.
         let mut tx = file.begin();
         let old: u64 = tx.load(0).expect("load");
         tx.store(8192, &1u64).expect("store");
         file.store(0, &(old + 1)).expect("store");
         is_conflict(tx.commit());
         assert_ne!(file.load::<u64>(8192).expect("load"), 1, "nothing was written");
-        // Changed before the next read: that one conflicts, and then the commit does.
+        // Another writer changes the bytes before the next read: that read conflicts, and then the
+        // commit.
         let mut tx = file.begin();
         tx.load::<u64>(0).expect("load");
         file.store(0, &7u64).expect("store");
         is_conflict(tx.load::<u64>(8192).map(drop));
         is_conflict(tx.commit());
-        // Changed elsewhere: none. Written without having been read: none.
+        // Changes of other bytes do not conflict. Nor do writes without a read.
         let mut tx = file.begin();
         tx.load::<u64>(0).expect("load");
         tx.store(20_000, &5u64).expect("store");
@@ -891,18 +895,19 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
         file.store(100_000, &6u64).expect("store");
         tx.commit().expect("no conflict");
         assert_eq!(file.load::<u64>(20_000).expect("load"), 5);
-        // Only read, and changed: what was read is no state any more.
+        // The transaction only reads, and the bytes change: it conflicts, because it read no single
+        // state.
         let mut tx = file.begin();
         tx.load::<u64>(0).expect("load");
         tx.rollback();
-        // A body that fails rolls back, and its error is returned.
+        // A failed body rolls back, and `transact` returns its error.
         let failed: Result<(), Error> = file.transact(|tx| {
             tx.store(0, &99u64)?;
             tx.load::<u64>(LEN as u64).map(drop)
         });
         assert!(matches!(failed, Err(Error::OutOfRange { .. })), "{failed:?}");
         assert_eq!(file.load::<u64>(0).expect("load"), 7);
-        // The file became shorter than what is to be written.
+        // A truncation removes the place of the write before the commit.
         let mut tx = file.begin();
         tx.write_at(&[1; 100], LEN as u64 - 100).expect("write");
         tx.write_at(&[1; 100], 0).expect("write");
@@ -913,7 +918,7 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
     }
 }
 
-// ---- fork, poison, drop --------------------------------------------------------------------------
+// ---- fork, poison, drop -------------------------------------------------------------------------
 
 #[test]
 fn a_forked_child_can_do_nothing_with_the_handle_and_harms_nothing() {
@@ -928,7 +933,7 @@ fn a_forked_child_can_do_nothing_with_the_handle_and_harms_nothing() {
     }
 }
 
-/// In a process of its own, which has no other threads to speak of.
+/// Runs in a child process that has no other busy thread.
 fn use_after_fork(options: Options, path: &Path) {
     let folder = path.parent().expect("a folder");
     let file = options.open(path).expect("open");
@@ -937,11 +942,11 @@ fn use_after_fork(options: Options, path: &Path) {
     let view = file.view(0..100).expect("view");
     let mut tx = file.begin();
     tx.store(0, &1u64).expect("store");
-    // What this thread has done last is what it can do again at once.
+    // After this read the thread's next read could take the fast path.
     file.read_at(&mut [0; 8], 0).expect("read");
     let before = Snapshot::of(folder);
-    // SAFETY: this process runs this one test; the child allocates, which the C library allows
-    // after a fork of a process whose other thread only waits.
+    // SAFETY: this process runs this one test. The child allocates, which the C library allows
+    // after a fork: the other thread of the parent only waits.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork");
     if child == 0 {
@@ -967,11 +972,11 @@ fn use_after_fork(options: Options, path: &Path) {
         drop(other);
         let closed = is_forked(file.close(CloseMode::Spatial));
         let failed = checks.iter().chain([&closed]).position(|ok| !ok);
-        // SAFETY: no precondition; nothing of the parent's is run down.
+        // SAFETY: no precondition. No destructor of the parent runs.
         unsafe { libc::_exit(failed.map_or(0, |n| n as i32 + 1)) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a live local for its status.
+    // SAFETY: the process is our child, and the status goes to a live local.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child died: {status:#x}");
     assert_eq!(libc::WEXITSTATUS(status), 0, "a check of the child, counted from 1");
@@ -990,7 +995,7 @@ fn after_a_failed_sync_nothing_works_any_more_and_opening_again_recovers() {
         eprintln!("no page cache here: skipped");
         return;
     };
-    // By the journal; and by the files, since the file became shorter: each of them, and the record.
+    // Through the journal, and through the files after a truncation: each file, and the record.
     let by_files = [(call::SYNC_DATA, 1), (call::SYNC_DATA, 2), (call::WRITE_DURABLY, 1)];
     let all = by_files.map(|(call, nth)| (call, nth, true)).into_iter();
     for (call, nth, by_files) in all.chain([(call::WRITE_DURABLY, 1, false)]) {

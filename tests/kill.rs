@@ -1,12 +1,11 @@
-//! Does what was acknowledged survive SIGKILL, and is everything else whole or absent?
+//! Tests that acknowledged operations survive SIGKILL, and that all others are whole or absent.
 //!
-//! How: a child (this binary again) writes from several threads, in every way that the engine has:
-//! places that carry the number of their operation in every word. After each operation it
-//! acknowledges the number in a log file. It is killed at random times: while it opens and
-//! recovers, while it writes, while it grows and shrinks the file, while it closes. Then the parent
-//! (or the next child) opens the file: each place must carry one number from end to end, at least
-//! the one that was acknowledged last, and at most the one after. ATOMIC_MMAP_TEST_ROUNDS changes
-//! how many children there are.
+//! A child process of this binary writes from several threads, with every write protocol of the
+//! engine. Each operation stores its number in every word of its places, and then acknowledges the
+//! number in a log file. The test kills the child at random times: during opening, recovery,
+//! writes, resizing and closing. Then the parent or the next child opens the file. Each place must
+//! hold one number from end to end. It is at least the last acknowledged number, and at most the
+//! number after that. ATOMIC_MMAP_TEST_ROUNDS sets the number of children.
 #![cfg(unix)]
 
 mod common;
@@ -25,39 +24,39 @@ const THREADS: u64 = 4;
 const STRIDE: u64 = 2 << 20;
 const SHARED_PAGE: u64 = THREADS * STRIDE;
 const BASE_LEN: u64 = SHARED_PAGE + 4096;
-/// Records of the log that are no thread's.
+/// Records of the log that belong to no thread.
 const OPENING: u64 = 100;
 const OPENED: u64 = 101;
 const CLOSING: u64 = 102;
-/// The one that changes the length.
+/// The thread that changes the length.
 const RESIZER: u64 = 103;
 
 const KINDS: u64 = 10;
 
-/// The places (offset and length) that operations of a kind write together.
+/// Returns the places (offset and length) that an operation of this kind writes together.
 fn places(thread: u64, kind: u64) -> Vec<(u64, usize)> {
     let base = thread * STRIDE;
     let at = |offset: u64, len: usize| vec![(base + offset, len)];
     match kind {
-        // Small, in a page with others.
+        // Small, in a page with other kinds.
         0 => at(100, 200),
         // A whole page.
         1 => at(8192, 4096),
-        // Unaligned over pages.
+        // Unaligned, over several pages.
         2 => at(20_001, 10_000),
         // Aligned, in one region.
         3 => at(65_536, 65_536),
-        // A transaction, with a part in the first page.
+        // A transaction, with a segment in the first page.
         4 => vec![(base + 400_000, 64), (base + 600_000, 64), (base + 300, 200)],
-        // More than an entry vouches for, in the first page.
+        // More than a flip record covers, in the first page.
         5 => at(520, 700),
-        // Over regions.
+        // Over several regions.
         6 => at(700_001, 300_000),
-        // Small, in a slice with kind 0.
+        // Small, in one slice with kind 0.
         7 => at(76, 24),
-        // Small, in a page and in slices with other threads.
+        // Small, in a page and in slices that other threads share.
         8 => vec![(SHARED_PAGE + thread * 40, 40)],
-        // Too many words for a lane.
+        // More words than a lane holds.
         9 => (0..110).map(|n| (base + (1 << 20) + n * 8192, 64)).collect(),
         _ => unreachable!(),
     }
@@ -69,7 +68,7 @@ fn stamp(n: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number that a place carries from end to end.
+/// Returns the number that a place holds from end to end.
 fn number_at(file: &AtomicMappedFile, offset: u64, len: usize) -> u64 {
     let mut bytes = vec![0; len];
     file.read_at(&mut bytes, offset).expect("read");
@@ -78,7 +77,7 @@ fn number_at(file: &AtomicMappedFile, offset: u64, len: usize) -> u64 {
     n
 }
 
-/// The number of the last operation of a kind.
+/// Returns the number of the last operation of a kind.
 fn number_of(file: &AtomicMappedFile, thread: u64, kind: u64) -> u64 {
     let numbers: Vec<u64> =
         places(thread, kind).into_iter().map(|(at, len)| number_at(file, at, len)).collect();
@@ -89,7 +88,7 @@ fn number_of(file: &AtomicMappedFile, thread: u64, kind: u64) -> u64 {
     numbers[0]
 }
 
-/// The length that the resizer's operation `n` makes.
+/// Returns the length that operation `n` of the resizer sets.
 fn len_after(n: u64) -> u64 {
     if n.is_multiple_of(2) { BASE_LEN } else { BASE_LEN + 1 + Rng(n).below(3 << 20) }
 }
@@ -123,12 +122,12 @@ fn options(medium: Medium) -> Options {
     common::options(medium).create(true).len(BASE_LEN)
 }
 
-/// What was acknowledged.
+/// The acknowledged operations.
 #[derive(Default, Debug)]
 struct Acknowledged {
     /// The last operation of each thread.
     last: [u64; THREADS as usize],
-    /// And of each of its kinds.
+    /// The last operation of each thread and kind.
     kinds: [[u64; KINDS as usize]; THREADS as usize],
     resized: u64,
 }
@@ -149,7 +148,7 @@ impl Acknowledged {
         acknowledged
     }
 
-    /// Compares the file with what was acknowledged. Returns each thread's last number.
+    /// Compares the file with the acknowledged operations. Returns the last number of each thread.
     fn check(&self, file: &AtomicMappedFile) -> [u64; THREADS as usize] {
         let mut last = [0; THREADS as usize];
         for thread in 0..THREADS {
@@ -175,7 +174,7 @@ impl Acknowledged {
             len_after(self.resized)
         );
         if len > BASE_LEN {
-            // Zeroes, and at most the number that the resizer wrote at the end.
+            // Holds zeroes, and perhaps the number that the resizer wrote at the end.
             let mut grown = vec![0; (len - BASE_LEN) as usize];
             file.read_at(&mut grown, BASE_LEN).expect("read");
             let end = grown.len().saturating_sub(8);
@@ -185,7 +184,7 @@ impl Acknowledged {
     }
 }
 
-/// The child: opens, checks, writes, and closes if it is asked to and lives so long.
+/// Plays the child: opens, checks and writes. Closes at the end if the caller asks for it.
 fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for_ms: u64) {
     let log = Log::open(&log_of(path));
     let acknowledged = Acknowledged::read(&log_of(path));
@@ -193,7 +192,7 @@ fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for
     let file = options(medium).open(path).expect("open");
     log.note(OPENED, 0);
     let last = acknowledged.check(&file);
-    // What this session has seen must not be taken back by the next crash.
+    // The next crash must not take back what this session has read.
     for thread in 0..THREADS {
         for kind in 0..KINDS {
             log.note(thread, number_of(&file, thread, kind));
@@ -262,7 +261,7 @@ fn plays_the_child_that_is_killed_if_it_is_one() {
     write_until_killed(&path, medium, close, for_ms);
 }
 
-/// When a child is killed: so long after this record.
+/// When to kill a child: this long after this record.
 struct Plan {
     end: &'static str,
     record: u64,
@@ -294,7 +293,7 @@ fn kill_a_child(path: &Path, medium: Medium, plan: &Plan) {
         assert!(Instant::now() < patience, "the child hangs before record {}", plan.record);
     }
     std::thread::sleep(Duration::from_micros(plan.after_us));
-    // It may have come to its end: then there is nobody to kill.
+    // The child may have ended already.
     let _may_be_dead = victim.kill();
     let status = victim.wait().expect("wait for the child");
     let messages = std::fs::read_to_string(path.with_extension("err")).unwrap_or_default();
@@ -311,12 +310,13 @@ fn check_kills(ground: Option<Ground>, seed: u64) {
     let mut rng = Rng(seed);
     let rounds = std::env::var(ROUNDS_VARIABLE).ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let all_have_written = || Acknowledged::read(&log_of(&path)).last.iter().all(|n| *n > 0);
-    // On a slow machine a thread may not get to its first write before it is killed: some more rounds.
+    // On a slow machine a thread may not reach its first write before the kill: run some more
+    // rounds.
     let more = (0..rounds * 5).take_while(|round| *round < rounds || !all_have_written());
     for round in more {
         let plan = plan(round, &mut rng);
         kill_a_child(&path, ground.medium, &plan);
-        // Every other time the next child is the one that recovers, and may be killed at that.
+        // In every other round the next child recovers the file, and may be killed meanwhile.
         if round % 2 == 0 {
             continue;
         }

@@ -1,9 +1,8 @@
-//! Does a limited, filtered or hidden system end in words that a user understands, or in no error
-//! at all?
+//! Tests that a limited, filtered or hidden system causes a clear error, or none.
 //!
-//! How: a child process gives itself a limit (`setrlimit`), a filter (seccomp), another user or no
-//! `/proc`, and then uses a file. What needs root says so and is skipped without it. Each refusal
-//! leaves the folder as it was.
+//! A child process sets a limit (`setrlimit`), a filter (seccomp), another user or no `/proc`, and
+//! then uses a file. A test that needs root is skipped without it, with a message. Each refusal
+//! leaves the folder unchanged.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -50,7 +49,7 @@ fn is_root() -> bool {
 
 fn limit(what: libc::__rlimit_resource_t, soft: u64) {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a limit of our own to be filled in, and then one that is filled in.
+    // SAFETY: the calls read and write one live limit of this process.
     let done = unsafe {
         libc::getrlimit(what, &raw mut now) == 0 && {
             now.rlim_cur = soft.min(now.rlim_max);
@@ -60,16 +59,16 @@ fn limit(what: libc::__rlimit_resource_t, soft: u64) {
     assert!(done, "{}", io::Error::last_os_error());
 }
 
-/// Makes this process another user's, which root's rights do not follow.
+/// Becomes another user, without the rights of root.
 fn become_unprivileged() {
     if is_root() {
-        // SAFETY: plain numbers.
+        // SAFETY: the arguments are plain numbers.
         let done = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
     }
 }
 
-/// Hands a folder to the user that the child will be.
+/// Hands a folder to the user that the child becomes.
 fn for_the_unprivileged(folder: &Path) {
     if is_root() {
         chown(folder, Some(NOBODY), None).expect("chown");
@@ -84,7 +83,7 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-/// Writes in several ways and from two threads, and finds it all again.
+/// Writes in several ways from two threads, and reads all bytes back.
 fn use_it(file: &AtomicMappedFile) {
     for (offset, len) in [(0, 4096), (4090, 100), (100_000, 70_000), (262_000, 5000)] {
         file.write_at(&vec![7; len], offset).expect("write");
@@ -116,9 +115,10 @@ fn expected_after_use() -> Vec<u8> {
     bytes
 }
 
-// ---- limits --------------------------------------------------------------------------------------
+// ---- limits -------------------------------------------------------------------------------------
 
-/// 1,018 files were the most: each took twice 64 GiB of the 128 TiB that a process has.
+/// Each file reserved twice 64 GiB of the 128 TiB address space of a process. At most 1,018 files
+/// could be open.
 #[test]
 fn more_than_a_thousand_files_are_open_in_one_process() {
     let scratch = ram().scratch();
@@ -135,7 +135,7 @@ fn open_many(folder: &Path) {
         let options = ram().options().create(true).len(4096);
         match options.open(folder.join(n.to_string())) {
             Ok(file) => files.push(file),
-            // With the usual hard limit of descriptors there is nothing to be seen.
+            // With the usual hard limit of descriptors this test cannot open enough files.
             Err(Error::Io { source, .. }) if source.raw_os_error() == Some(libc::EMFILE) => {
                 eprintln!("only {n} files' descriptors: skipped");
                 return;
@@ -150,7 +150,7 @@ fn open_many(folder: &Path) {
     assert_eq!(files[0].max_len(), 64 * GIB);
 }
 
-/// `ulimit -v`: 128 GiB were asked for whatever the limit was.
+/// Opening reserved 128 GiB even under a smaller limit of `ulimit -v`.
 #[test]
 fn a_limit_of_address_space_makes_the_default_smaller_and_is_named_where_it_is_met() {
     let scratch = ram().scratch();
@@ -184,7 +184,7 @@ fn open_with_few_addresses(folder: &Path) {
     let file = options().max_len(1 << 20).open(folder.join("large")).expect("as it advises");
     drop(file);
 
-    // Not even a reflection file's log area has room.
+    // Not even the log area of a reflection file fits.
     limit(libc::RLIMIT_AS, address_space_in_use() + (100 << 20));
     let before = Snapshot::of(folder);
     let error = options().open(folder.join("none")).expect_err("no addresses");
@@ -216,7 +216,7 @@ fn open_with_few_descriptors(folder: &Path) {
     }
 }
 
-/// The kernel counts every mapping as locked memory then, and says EAGAIN.
+/// With this flag the kernel counts every mapping as locked memory, and returns EAGAIN.
 #[test]
 fn mlockall_is_named_where_it_leaves_no_room_for_a_mapping() {
     let scratch = ram().scratch();
@@ -225,7 +225,7 @@ fn mlockall_is_named_where_it_leaves_no_room_for_a_mapping() {
 }
 
 fn lock_all(flags: libc::c_int) {
-    // SAFETY: plain numbers.
+    // SAFETY: the arguments are plain numbers.
     let done = unsafe { libc::mlockall(flags) };
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
@@ -265,7 +265,7 @@ fn use_with_all_memory_locked(folder: &Path) {
     assert_eq!(fs::read(&path).expect("read"), expected_after_use());
 }
 
-// ---- what may not be written to ------------------------------------------------------------------
+// ---- what may not be written to -----------------------------------------------------------------
 
 #[test]
 fn a_folder_that_takes_no_file_is_named_with_the_way_out() {
@@ -341,7 +341,7 @@ fn a_link_to_nothing_is_said_to_be_one() {
     let link = scratch.file("link");
     symlink("no-folder/nothing-here", &link).expect("a link");
     let before = Snapshot::of(scratch.path());
-    // Where the folder is there, creating makes the file that the link points to.
+    // If the folder exists, creating makes the target of the link.
     for create in [false, true] {
         let options = ram().options().create(create).len(4096);
         let error = options.open(&link).expect_err("a link to nothing");
@@ -351,9 +351,9 @@ fn a_link_to_nothing_is_said_to_be_one() {
     }
 }
 
-// ---- filters and hidden things -------------------------------------------------------------------
+// ---- filters and hidden things ------------------------------------------------------------------
 
-/// A container may hide it. The boots of the system are not told apart then.
+/// A container may hide `/proc`. The crate then cannot tell the boots of the system apart.
 #[test]
 fn files_open_where_proc_is_hidden() {
     for ground in [Some(ram()), common::page_cache()].into_iter().flatten() {
@@ -378,8 +378,8 @@ fn use_without_proc(folder: &Path) {
     assert_eq!(read_all(&file), expected_after_use());
 }
 
-/// Docker's filter said EPERM to calls that it did not know, others say ENOSYS. A container begins
-/// with its filter; a process may set one before it opens a file, or later.
+/// Docker's filter returned EPERM for unknown calls, and other filters return ENOSYS. A container
+/// starts with its filter. A process may set one before it opens a file, or later.
 #[test]
 fn calls_that_a_filter_refuses_have_another_way() {
     for ground in media() {
@@ -393,7 +393,7 @@ fn calls_that_a_filter_refuses_have_another_way() {
     }
 }
 
-/// From here on the calls of this thread, and of those that it starts, are refused.
+/// Refuses the calls of this thread, and of the threads that it starts, from now on.
 fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
@@ -404,7 +404,7 @@ fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
     }
     program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a program that lives through the call, and plain numbers.
+    // SAFETY: the program outlives the call, and the other arguments are plain numbers.
     let done = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
@@ -422,7 +422,7 @@ fn use_with_a_filter(folder: &Path, medium: Medium, errno: libc::c_int, when: &s
         libc::SYS_mincore,
     ];
     if when == "container" {
-        // The standard library looks for it once in a process.
+        // The standard library probes for `statx` once in a process.
         refuse(&[&refused[..], &[libc::SYS_statx]].concat(), errno);
         run_child(CHILD, &format!("filter {medium} {errno} inside"), folder);
         return;
@@ -436,7 +436,7 @@ fn use_with_a_filter(folder: &Path, medium: Medium, errno: libc::c_int, when: &s
     if when == "late" {
         refuse(&refused, errno);
     }
-    // SAFETY: the call takes numbers only.
+    // SAFETY: the arguments are plain numbers.
     let fenced = unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) };
     assert_eq!(fenced, -1, "a filter that filters");
     use_it(&file);
@@ -446,7 +446,7 @@ fn use_with_a_filter(folder: &Path, medium: Medium, errno: libc::c_int, when: &s
     file.close(CloseMode::Spatial).expect("close");
 }
 
-/// Nothing depends on a hint.
+/// Tests that correctness never depends on `madvise`.
 #[test]
 fn advice_that_the_system_refuses_is_no_error() {
     for ground in media() {
@@ -462,9 +462,9 @@ fn advice_that_the_system_refuses_is_no_error() {
     }
 }
 
-// ---- words ---------------------------------------------------------------------------------------
+// ---- words --------------------------------------------------------------------------------------
 
-/// A range that ends before it begins was said to be of 18446744073709551615 bytes.
+/// A range that ended before its start was reported with a length of 18446744073709551615 bytes.
 #[test]
 #[allow(clippy::reversed_empty_ranges, reason = "that is what is tested")]
 fn a_reversed_range_is_said_to_be_one() {
@@ -487,7 +487,7 @@ fn a_reversed_range_is_said_to_be_one() {
     }
 }
 
-/// A handle of another process cannot be cloned here.
+/// A process cannot clone the handle of another process.
 #[test]
 fn advice_on_a_file_in_use_is_for_the_process_that_gets_it() {
     let path = || "state.dat".into();
@@ -498,7 +498,7 @@ fn advice_on_a_file_in_use_is_for_the_process_that_gets_it() {
     assert!(!elsewhere.to_string().contains("try_clone"), "{elsewhere}");
 }
 
-/// A panic that is caught is no reason to give up a handle.
+/// After a caught panic the handle still works.
 #[test]
 fn a_handle_outlives_a_panic_in_a_callers_closure() {
     fn may_be_caught<T: UnwindSafe + RefUnwindSafe>() {}

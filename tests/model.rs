@@ -1,9 +1,9 @@
-//! Does a file do what a vector of bytes would do? Random operations against a plain model.
+//! Tests a file against a plain `Vec<u8>`, with random operations.
 //!
-//! How: a case is a list of operations whose places and sizes lean towards the boundaries of
-//! slices, pages, regions and chunks. They run on the file and on a `Vec<u8>`, and every answer is
-//! compared. After each reopening everything is compared; after a spatial close the plain file's
-//! bytes and length are, without this crate. `PROPTEST_CASES` changes the number of cases.
+//! A case is a list of operations, with most offsets and sizes near the boundaries of slices,
+//! pages, regions and chunks. The test runs them on the file and on the vector, and compares every
+//! answer. After each reopening it compares all bytes. After a spatial close it reads the plain
+//! file without this crate. `PROPTEST_CASES` sets the number of cases.
 
 mod common;
 
@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 const CHUNK: u64 = 2 << 20;
 
-/// A place in the file, whatever its length is at the time.
+/// A place in the file, relative to its length at that time.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     unit: u64,
@@ -29,7 +29,7 @@ struct Spot {
 }
 
 impl Spot {
-    /// Between 0 and `len`, `len` included.
+    /// Returns a number from 0 to `len`, inclusive.
     fn within(self, len: u64) -> u64 {
         let base = match self.unit {
             0 => len,
@@ -43,7 +43,7 @@ impl Spot {
 struct Range {
     spot: Spot,
     len: u64,
-    /// Not cut to what is there: most likely out of range.
+    /// Do not clip the range to the file: it is then usually out of range.
     uncut: bool,
 }
 
@@ -154,7 +154,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A length to begin with.
+/// Returns a strategy for the first length.
 fn first_len() -> impl Strategy<Value = u64> {
     prop_oneof![
         1 => Just(0u64),
@@ -189,7 +189,7 @@ impl Alive<'_> {
     }
 }
 
-/// Runs operations until one reopens the file, and returns that one.
+/// Runs operations until one reopens the file, and returns that operation.
 fn run_session(
     file: &AtomicMappedFile,
     ops: &mut VecDeque<Op>,
@@ -333,11 +333,11 @@ fn run_session(
             }
             Op::Sync => file.sync().expect("sync"),
             Op::SetLen(spot) => {
-                // Up to about twice as long, at most a little more than a chunk.
+                // Up to about twice the length, and at most a little more than a chunk longer.
                 let new = spot.within((len * 2 + 10_000).min(CHUNK + 300_000));
                 let mapped = || views.iter().filter(|v| v.view.is_mapped() && !v.view.is_empty());
                 let cuts = mapped().any(|v| v.view.range().end > new);
-                // Pins are kept by the page.
+                // Pins cover whole pages.
                 let may_cut = mapped().any(|v| (v.view.range().end - 1) / PAGE >= new / PAGE);
                 match file.set_len(new) {
                     Ok(()) => {
@@ -431,7 +431,7 @@ fn run_case(ground: &Ground, len: u64, policy: DeployPolicy, ops: Vec<Op>) {
         let file = ground.options().create(true).len(len).deploy(policy).open(&path);
         let is_empty = model.is_empty();
         if is_empty {
-            // A file without bytes gets the length of the options again.
+            // Opening gives an empty file the length of the options.
             model.resize(len as usize, 0);
         }
         let file = match file {
@@ -439,7 +439,7 @@ fn run_case(ground: &Ground, len: u64, policy: DeployPolicy, ops: Vec<Op>) {
             Err(e) => panic!("open: {e}"),
         };
         if is_empty && file.is_empty() {
-            // ... unless a reflection file says that it is to be empty.
+            // Unless a reflection file says that the file is empty.
             model.clear();
         }
         assert_eq!(file.medium(), ground.medium);
@@ -459,7 +459,7 @@ fn run_case(ground: &Ground, len: u64, policy: DeployPolicy, ops: Vec<Op>) {
     }
 }
 
-/// Catches panics without printing them: making a case smaller takes hundreds.
+/// Catches panics without printing them: shrinking a case takes hundreds of them.
 fn quietly(run: impl FnOnce()) -> std::thread::Result<()> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
@@ -491,7 +491,7 @@ fn check(ground: Option<Ground>) {
     };
     let cases = (first_len(), policy(), prop::collection::vec(op(), 1..60));
     let result = TestRunner::new(config).run(&cases, |(len, policy, ops)| {
-        // The panics of a case are its failures, for proptest to make smaller.
+        // A panic of a case is its failure, which proptest shrinks.
         let run = || run_case(&ground, len, policy, ops);
         quietly(run).map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();

@@ -1,23 +1,23 @@
-//! What is left after a loss of power? Crash images of the real code, from recorded traces.
+//! Tests recovery from a loss of power, on crash images from recorded traces of the real code.
 //!
-//! A run on `/dev/shm`, treated as persistent memory, is recorded: every store, flush, drain and call.
-//! At many places of the trace the power goes: from what is durable there and a choice of what is not
-//! (`power/media.rs`) a pair of files is made (`power/files.rs`), opened, and read. It must hold the
-//! state after all operations that had returned, with those in flight whole or absent
-//! (`power/run.rs`, `power/ops.rs`). `power/faults.rs` leaves steps out of traces, to see that the
-//! checker notices.
+//! The recorder notes every store, flush, drain and call of a run on `/dev/shm`, which is treated
+//! as persistent memory. The test cuts the power at many places of the trace. An image holds the
+//! durable bytes and some of the others (`power/media.rs`), and becomes a pair of files
+//! (`power/files.rs`). The test opens the pair and reads it. It must hold all operations that had
+//! returned, with those in flight whole or absent (`power/run.rs`, `power/ops.rs`).
+//! `power/faults.rs` removes steps from traces, to test that the checker notices.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `POWER_SEED` | where the choices begin | a fixed number |
+//! | `POWER_SEED` | seed of the choices | a fixed number |
 //! | `POWER_IMAGES` | images of each test | about 3,000 of all tests together |
-//! | `POWER_SCRIPT` | only the sequence of this number, of those that need the rules most | all |
+//! | `POWER_SCRIPT` | only the script of this number | all |
 //! | `POWER_RUN` | only the run of this number, with all of the images | all runs |
 //!
-//! A violation names the seed and the run. The run's operations follow from the two; which images are
-//! looked at also depends on the lanes that its threads happen to get, and on when they end: run it
-//! again with `POWER_SEED`, `POWER_RUN` and a large `POWER_IMAGES`. (Threads that run at the same time
-//! make another trace each time: those violations show their operations.)
+//! A violation prints the seed and the run, which determine the operations. The choice of images
+//! also depends on the lanes of the threads, and on when the threads end. To find the violation
+//! again, set `POWER_SEED`, `POWER_RUN` and a large `POWER_IMAGES`. Concurrent threads make another
+//! trace each time, so their violations print the operations.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 
@@ -58,18 +58,18 @@ enum Kind {
     Single,
     ByTurns,
     Concurrent,
-    /// The power goes again while an image is being recovered, and again.
+    /// The power fails again while an image is recovered, and once more.
     Recovery,
 }
 
-/// The operations to begin with, by thread.
+/// The first operations of a run, with their threads.
 type Script<'a> = &'a dyn Fn(&Place) -> Vec<(usize, Op)>;
 
 #[derive(Default, Debug)]
 struct Report {
     runs: u64,
     images: u64,
-    /// Images of which more than one state was allowed.
+    /// Images with more than one allowed state.
     in_flight: u64,
     ways: Ways,
     violations: Vec<String>,
@@ -86,12 +86,12 @@ fn plan(kind: Kind, rng: &mut Rng) -> Plan {
     let sessions = 1 + usize::from(rng.chance(40)) + usize::from(rng.chance(20));
     let script =
         if kind != Kind::Concurrent && rng.chance(50) { script(&place, rng) } else { vec![] };
-    // With the main thread they leave none of the 64 private lanes free, or one too few.
+    // With the main thread they leave none of the 64 private lanes free, or too few by one.
     let crowd = if kind == Kind::ByTurns && rng.chance(6) { 61 + rng.index(2) } else { 0 };
     Plan { place, threads, concurrent, sessions, ops, crowd, script }
 }
 
-/// Sequences for which the rules of live entries were made: two threads, the same slices.
+/// Returns sequences that need the rules of active records: two threads write to one set of slices.
 fn script(place: &Place, rng: &mut Rng) -> Vec<(usize, Op)> {
     let at = |slice: u64| place.hot * ops::PAGE + (place.slice + slice) * 64;
     let mut all = Vec::new();
@@ -120,7 +120,7 @@ fn script(place: &Place, rng: &mut Rng) -> Vec<(usize, Op)> {
     all
 }
 
-/// The file to begin with: of no length, or plain bytes.
+/// Returns the first file: of length zero, or with plain bytes.
 fn beginning(place: &Place, rng: &mut Rng) -> (Image, Vec<Arc<Model>>) {
     if place.origin == 0 && rng.chance(40) {
         let bytes = fill(0, 0, place.first_len);
@@ -133,7 +133,7 @@ fn beginning(place: &Place, rng: &mut Rng) -> (Image, Vec<Arc<Model>>) {
     (Image::default(), vec![Arc::new(empty), Arc::new(made)])
 }
 
-/// Opens an image and compares what it holds with what it may hold.
+/// Opens an image and compares its contents with the allowed states.
 fn check(
     folder: &Folder,
     image: &Image,
@@ -167,7 +167,7 @@ fn check(
         if !rng.chance(25) {
             return Ok(found);
         }
-        // Life goes on, from this one state.
+        // The next operations start from this one state.
         let mut model = Model::clone(&found);
         let place = Place { origin, first_len: model.len.max(origin + 1), hot: 0, slice: 0 };
         let place = Place { hot: origin / ops::PAGE + rng.below(2), ..place };
@@ -213,7 +213,7 @@ fn check(
     })
 }
 
-/// Where two states differ, and whose bytes are there.
+/// Describes where two states differ, and which operation wrote the bytes there.
 fn difference(found: &Model, expected: &Model, run: &Run) -> String {
     if found.len != expected.len {
         return format!("  length {} instead of {}\n", found.len, expected.len);
@@ -238,7 +238,7 @@ fn difference(found: &Model, expected: &Model, run: &Run) -> String {
     text
 }
 
-/// Which operation has written these bytes.
+/// Returns the operation that wrote these bytes.
 fn whose(run: &Run, at: u64, bytes: &[u8]) -> String {
     let wrote = run.ops.iter().filter(|(_, done)| match &done.effect {
         Effect::Bytes(parts) => {
@@ -259,7 +259,7 @@ fn whose(run: &Run, at: u64, bytes: &[u8]) -> String {
     }
 }
 
-/// What to print for a violation.
+/// Returns the report of a violation.
 fn describe(run: &Run, player: &Player<'_>, plan: &Plan, what: &str) -> String {
     let mut text = format!("{what}\nplan: {plan:?}\n");
     for id in &player.last {
@@ -277,7 +277,7 @@ fn describe(run: &Run, player: &Player<'_>, plan: &Plan, what: &str) -> String {
     text
 }
 
-/// Checks images of one run, and of what follows on some of them.
+/// Checks images of one run, and of the runs that follow on some of them.
 #[allow(clippy::too_many_arguments, reason = "a recursion's state")]
 fn crash(
     folder: &Folder,
@@ -332,7 +332,7 @@ fn crash(
     }
 }
 
-/// Runs and crashes until there are enough images, or a violation.
+/// Makes runs and images until there are enough of them, or until a violation.
 fn explore(kind: Kind, images: u64, script: Script<'_>, fault: Option<Fault>) -> Report {
     let seed = number("POWER_SEED").unwrap_or(SEED);
     let only = number("POWER_RUN");
@@ -357,7 +357,7 @@ fn explore(kind: Kind, images: u64, script: Script<'_>, fault: Option<Fault>) ->
                 }
                 let (count, depth) = match (kind, only) {
                     (Kind::Recovery, None) => (4, 2),
-                    // Each of them is followed by 5, and each of those by 5.
+                    // Five images follow each image, and five more follow each of those.
                     (Kind::Recovery, Some(_)) => ((images / 31).max(1) as usize, 2),
                     (_, None) => (30, 0),
                     (_, Some(_)) => (images as usize, 0),
@@ -408,7 +408,7 @@ fn crashes_while_recovering() {
     run_all(Kind::Recovery, 500);
 }
 
-/// The operations that need the rules most, without any fault.
+/// Runs the scripts of all rules, without a fault.
 #[test]
 fn what_needs_each_rule() {
     let images = number("POWER_IMAGES").unwrap_or(40);
@@ -417,7 +417,7 @@ fn what_needs_each_rule() {
     let scripts = scripts.into_iter().chain(SCRIPTS.iter().map(|script| script as Script<'_>));
     for (n, script) in scripts.enumerate() {
         let is_wanted = number("POWER_SCRIPT").is_none_or(|only| only == n as u64);
-        // Those that chance finds by itself have none.
+        // A fault that random runs find has no script.
         if is_wanted && !script(&Place::random(&mut Rng::new(SEED))).is_empty() {
             let report = explore(Kind::ByTurns, images, script, None);
             assert!(report.violations.is_empty(), "\n{}", report.violations.join("\n"));
@@ -425,7 +425,7 @@ fn what_needs_each_rule() {
     }
 }
 
-/// Every fault is found by some kind of run.
+/// Tests that some kind of run finds each fault.
 #[test]
 fn planted_faults_are_found() {
     let mut missed = Vec::new();
@@ -447,7 +447,7 @@ fn planted_faults_are_found() {
     assert!(missed.is_empty(), "missed: {missed:?}");
 }
 
-/// An image that has lost what was acknowledged is a violation.
+/// Tests that an image without an acknowledged write is a violation.
 #[test]
 fn lost_writes_are_found() {
     let folder = Folder::new();

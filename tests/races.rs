@@ -1,9 +1,9 @@
-//! What is there only for the sake of a race: does it hold while the race is run?
+//! Tests the steps that exist only because of a race, while the race is run.
 //!
-//! How: two or three threads run into each other as often as they can, for a while on each medium in
-//! memory, and what they see certifies itself. On code without the check, the wait or the lock that a
-//! test is about, its assertion fails (or the process gets a SIGBUS) almost always; on code with it,
-//! never. `tests/threads.rs` asks about the promises as a whole, this file about single steps.
+//! Two or three threads race with each other for a while, on each medium in memory, and verify the
+//! bytes that they read. Without the check, wait or lock under test, the assertion fails almost
+//! always, or the process gets a SIGBUS. With it, the test never fails. `tests/threads.rs` tests
+//! the promises as a whole, this file tests single steps.
 #![cfg(unix)]
 
 mod common;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
-/// How long a race is run, on each medium.
+/// How long each race runs on each medium.
 const A_WHILE: Duration = Duration::from_millis(400);
 
 fn grounds() -> Vec<Ground> {
@@ -29,7 +29,7 @@ fn new_file(ground: &Ground, len: u64) -> (Scratch, AtomicMappedFile) {
     (scratch, file)
 }
 
-/// Says when a race is over: after a while, or as soon as somebody has seen what must not be.
+/// Ends a race after a while, or as soon as a thread has seen a wrong result.
 struct Race {
     end: Instant,
     wrong: AtomicBool,
@@ -46,7 +46,7 @@ impl Race {
         Instant::now() < self.end && !self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Notes what must not be; `run` fails when all threads have ended.
+    /// Notes a wrong result. The test fails when all threads have ended.
     fn check(&self, is_right: bool) {
         self.wrong.fetch_or(!is_right, Ordering::Relaxed);
     }
@@ -56,7 +56,7 @@ impl Race {
     }
 }
 
-/// Bytes that all carry one number.
+/// Returns bytes that repeat one number.
 fn stamp(n: u64, len: usize) -> Vec<u8> {
     let mut bytes = n.to_le_bytes().repeat(len.div_ceil(8));
     bytes.truncate(len);
@@ -67,7 +67,7 @@ fn is_one(bytes: &[u8]) -> bool {
     bytes.chunks(8).all(|piece| *piece == bytes[..piece.len()])
 }
 
-/// A writer of `write` (offset and length) against two readers of `read`, a part of it.
+/// Races a writer of `write` (offset and length) against two readers of `read`, a part of it.
 fn check_reads(write: (u64, usize), read: (u64, usize)) {
     for ground in grounds() {
         let (_scratch, file) = new_file(&ground, 2 * REGION);
@@ -113,7 +113,8 @@ fn a_read_of_a_page_sees_no_half_of_a_write_of_its_region() {
     check_reads((0, 10 * PAGE as usize), (PAGE, 4096));
 }
 
-/// Neighbours flip bits of one region word: none of them may be lost, in memory or on the medium.
+/// Writers of neighbouring pages flip bits of one region word. No bit may be lost, in memory or on
+/// the medium.
 #[test]
 fn writers_of_neighbouring_blocks_do_not_lose_each_others_bits() {
     for ground in grounds() {
@@ -150,7 +151,8 @@ fn writers_of_neighbouring_blocks_do_not_lose_each_others_bits() {
     }
 }
 
-/// Who makes a view of a page against who writes to it, by whatever way its pins leave open.
+/// Races a thread that makes a view of a page against a writer of the page. The writer uses every
+/// protocol that the pins allow.
 #[test]
 fn a_view_that_is_made_while_its_page_is_written_does_not_change() {
     for ground in grounds() {
@@ -160,7 +162,8 @@ fn a_view_that_is_made_while_its_page_is_written_does_not_change() {
             let (file, race) = (&file, &race);
             scope.spawn(move || {
                 for n in 1.. {
-                    // Small writes are stored in place, larger ones flip and come home again.
+                    // Small writes are stored in place. Larger ones flip, and the page is deployed
+                    // again.
                     let len = if n % 3 == 0 { PAGE as usize } else { 64 };
                     file.write_at(&stamp(n, len), 0).expect("write");
                     if n % 4 == 0 {
@@ -180,7 +183,7 @@ fn a_view_that_is_made_while_its_page_is_written_does_not_change() {
                         race.check(view.to_vec().expect("read") == first);
                     }
                     drop(view);
-                    // What this thread has not written it may pin at once.
+                    // This thread may pin a page that it has not written without a wait.
                     file.load::<u8>(2 * PAGE).expect("load");
                 }
             });
@@ -189,22 +192,22 @@ fn a_view_that_is_made_while_its_page_is_written_does_not_change() {
     }
 }
 
-/// Who makes a view of the last page against who cuts it off.
+/// Races a thread that makes a view of the last page against a thread that truncates the file.
 #[test]
 fn a_view_that_is_made_while_the_file_becomes_shorter_is_as_long_as_it_was() {
     for ground in grounds() {
-        // The region that the new end lies in is held meanwhile: the page is in another one.
+        // Truncation locks the region with the new end meanwhile, so the page is in another region.
         let (_scratch, file) = new_file(&ground, 2 * REGION);
         let race = Race::start();
         std::thread::scope(|scope| {
             let (file, race) = (&file, &race);
             scope.spawn(move || {
                 while race.goes_on() {
-                    // Fails while a view is there.
+                    // Fails while a view exists.
                     let _pinned = file.set_len(PAGE);
                     file.set_len(2 * REGION).expect("grow");
                     file.write_at(&[1; PAGE as usize], 2 * REGION - PAGE).expect("write");
-                    // Of a page at home views are made without a lock.
+                    // A view of a deployed page takes no lock.
                     file.deploy(2 * REGION - PAGE..2 * REGION).expect("deploy");
                     for _ in 0..200 {
                         std::hint::spin_loop();

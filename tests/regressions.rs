@@ -1,8 +1,8 @@
-//! Does what once went wrong stay right? One test for each bug that a review or a fuzzer found.
+//! Regression tests, one for each bug that a review, a fuzzer or the lab found.
 //!
-//! How: each test does what the program did that found it, and tells what came of it then. Where the bug
-//! was a race, the test makes the window wide or goes through it often: on code that has the bug it
-//! fails almost always, on code that does not it never fails. Whatever once hung is watched.
+//! Each test repeats what the program did when the bug was found, and its comment tells how the bug
+//! showed. If the bug was a race, the test widens the window or enters it often. With the bug the
+//! test fails almost always, without it never. A watchdog ends the tests of bugs that hung.
 #![cfg(unix)]
 
 mod common;
@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 const CHILD: &str = "plays_the_child_if_it_is_one";
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
-/// A length of a few regions, within a chunk.
+/// A length of a few regions, within one chunk.
 const LEN: u64 = 1 << 20;
-/// How long a race is run, on each medium.
+/// How long each race runs on each medium.
 const A_WHILE: Duration = Duration::from_millis(400);
 
 #[test]
@@ -61,12 +61,12 @@ fn plays_the_child_if_it_is_one() {
     }
 }
 
-/// Where the files are in memory, so that nothing waits for a disk.
+/// Returns the test beds in memory, so that no test waits for a disk.
 fn grounds() -> Vec<Ground> {
     common::media_in_memory()
 }
 
-/// A new file of `len` zero bytes.
+/// Makes a new file of `len` zero bytes.
 fn new_file(ground: &Ground, len: u64) -> (Scratch, AtomicMappedFile) {
     let scratch = ground.scratch();
     let path = scratch.file("state.dat");
@@ -74,9 +74,9 @@ fn new_file(ground: &Ground, len: u64) -> (Scratch, AtomicMappedFile) {
     (scratch, file)
 }
 
-/// A plain file of `len` bytes, none of them a hole, whose first 16 pages were written through the
-/// crate to ones and were left in the reflection file by a fast close: words of it are on the
-/// medium, and the next session has seen none of them yet.
+/// Makes a plain file of `len` bytes without holes. A first session writes ones to its first 16
+/// pages. A fast close leaves them in the reflection file, with bitmap words that the next session
+/// has not loaded.
 fn closed_pair(ground: &Ground, len: u64) -> Scratch {
     let scratch = ground.scratch();
     let path = scratch.file("state.dat");
@@ -87,8 +87,8 @@ fn closed_pair(ground: &Ground, len: u64) -> Scratch {
     scratch
 }
 
-/// What `closed_pair` becomes when it was cut to one page, made as long as before, and pages 1 to 8
-/// were written to sevens.
+/// Returns the bytes of `closed_pair` after a truncation to one page and a growth to the old
+/// length. Pages 1 to 8 hold sevens afterwards.
 fn cut_and_written(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     bytes[..PAGE as usize].fill(1);
@@ -100,15 +100,15 @@ fn write_sevens(file: &AtomicMappedFile) {
     file.write_at(&[7; 8 * PAGE as usize], PAGE).expect("write");
 }
 
-/// Makes a file longer behind the crate's back, without giving it storage.
+/// Makes a file longer without the crate, and without storage.
 fn lengthen(path: &Path, len: u64) {
     let file = OpenOptions::new().write(true).open(path).expect("open");
     file.set_len(len).expect("change the length");
 }
 
-/// An open that was refused gave its lock back by closing the file. A process that another thread was
-/// starting just then had inherited the file, and kept it locked until its `exec`: for so long the next
-/// open of it was `Busy`. Found on an emulated machine ("a real DAX mount"), where that takes long.
+/// A refused open released its lock by closing the file. A child process that another thread was
+/// starting had inherited the file, and kept it locked until its `exec`. Until then the next open
+/// failed with `Busy`. Found on an emulated machine with a real DAX mount, where a start is slow.
 #[test]
 fn a_refused_open_leaves_no_lock_to_a_process_that_is_being_started() {
     let _watch = Watch::start();
@@ -121,7 +121,7 @@ fn a_refused_open_leaves_no_lock_to_a_process_that_is_being_started() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while Instant::now() < end {
-                    // Nothing of that name: only the moment before `exec` counts.
+                    // No program has this name: only the moment before `exec` counts.
                     let started = std::process::Command::new("/no/such/program").spawn();
                     assert!(started.is_err());
                 }
@@ -134,9 +134,9 @@ fn a_refused_open_leaves_no_lock_to_a_process_that_is_being_started() {
     });
 }
 
-/// The second registration of a file was made before it was known that there is a first one, and
-/// was dropped under the lock that its drop takes: instead of being refused, the second open of a
-/// process hung, and with it every open after it. Found by review ("twice").
+/// A second open of a file in one process hung, and so did every open after it. It had made a
+/// second registration before it found the first one. It dropped that under a lock that the drop
+/// takes as well. Found by review.
 #[test]
 fn a_second_open_in_the_same_process_is_refused_and_nothing_hangs() {
     let _watch = Watch::start();
@@ -147,7 +147,7 @@ fn a_second_open_in_the_same_process_is_refused_and_nothing_hangs() {
             let error = ground.options().open(file.path()).expect_err("open already");
             assert!(matches!(error, Error::Busy { in_this_process: true, .. }), "{error:?}");
         }
-        // Others can be opened still, and the first one works and is open for itself until it ends.
+        // Other files still open. The first handle works and stays the only one until it is closed.
         let other = ground.options().create(true).len(PAGE).open(scratch.file("other"));
         drop(other.expect("another file"));
         file.write_at(b"still", 0).expect("write");
@@ -161,10 +161,9 @@ fn a_second_open_in_the_same_process_is_refused_and_nothing_hangs() {
     }
 }
 
-/// An operation over a few pages took their locks one by one, and waited for the next with one in
-/// hand. A writer of many pages takes the lock of the whole region, keeps everybody else out of it,
-/// and waits until the pages that are held are free: each waited for the other, for ever, within
-/// seconds. Found by review ("deadlock").
+/// An operation over a few pages took their locks one by one, and waited for the next one with
+/// others locked. A writer of many pages locks the region and then waits until its pages are
+/// unlocked. Each waited for the other forever, within seconds. Found by review.
 #[test]
 fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_each_other_for_ever()
 {
@@ -173,7 +172,8 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
         let (_scratch, file) = new_file(&ground, LEN);
         let end = Instant::now() + 2 * A_WHILE;
         let done = [const { AtomicU64::new(0) }; 4];
-        // Until each has got somewhere, however loaded the machine is. The watch ends what hangs.
+        // Runs until each thread has done some work, however loaded the machine is. The watchdog
+        // ends a deadlock.
         let goes_on =
             || Instant::now() < end || done.iter().any(|done| done.load(Ordering::Relaxed) == 0);
         std::thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
                     done[0].fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // Several pages that are not neighbours, of two regions, in one transaction.
+            // Several pages of two regions that are not neighbours, in one transaction.
             scope.spawn(move || {
                 while goes_on() {
                     let many = file.transact(|tx| {
@@ -198,7 +198,7 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
                     done[1].fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // A region's lock, and those of two regions.
+            // The lock of one region, and the locks of two regions.
             scope.spawn(move || {
                 let data = vec![3; REGION as usize / 4];
                 while goes_on() {
@@ -220,13 +220,12 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
     }
 }
 
-/// A shrink zeroed the words past the new end on the medium while somebody else could read them for
-/// the first time: the mirrors in memory then said one thing and the medium another. What was
-/// written after the next growth flipped the bits of the one as if they were those of the other,
-/// was acknowledged and read back, and was gone after reopening. Found by review ("race").
+/// A shrink zeroed the words past the new end on the medium while another thread loaded them. Then
+/// the cached copies differed from the medium. A write after the next growth flipped bits of the
+/// cached copies. It was acknowledged and read back, but lost after reopening. Found by review.
 #[test]
 fn a_write_after_a_shrink_and_a_growth_survives_whoever_first_touched_the_cut_region_meanwhile() {
-    /// Long enough that cutting it off takes a moment.
+    /// Long enough that the truncation takes a moment.
     const LONG: u64 = 4 << 20;
     let _watch = Watch::start();
     let expected = cut_and_written(LONG);
@@ -242,7 +241,8 @@ fn a_write_after_a_shrink_and_a_growth_survives_whoever_first_touched_the_cut_re
             let pause = rng.below(400);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // The first touch comes when the cut is seen, and a little later.
+                    // The first load of the region happens when the truncation is visible, or a
+                    // little later.
                     while file.len() > PAGE {
                         std::hint::spin_loop();
                     }
@@ -271,8 +271,8 @@ fn a_write_after_a_shrink_and_a_growth_survives_whoever_first_touched_the_cut_re
     }
 }
 
-/// Cuts a pair to one page where the clean-up of the cut fails, touches the region that was cut,
-/// and lets the next `set_len` catch up with the clean-up.
+/// Truncates a pair to one page with a failed clean-up, and loads the truncated region. The next
+/// `set_len` finishes the truncation.
 fn catch_up_with_a_failed_clean_up(ground: &Ground) -> (Scratch, AtomicMappedFile) {
     let scratch = closed_pair(ground, LEN);
     let recorder = Recorder::new();
@@ -289,10 +289,9 @@ fn catch_up_with_a_failed_clean_up(ground: &Ground) -> (Scratch, AtomicMappedFil
     (scratch, file)
 }
 
-/// A shrink whose clean-up fails has succeeded all the same, and leaves words past the length. A
-/// region that was touched then mirrored them; the next `set_len` zeroed them on the medium, and
-/// not in the mirror. What was written after it was acknowledged, and was gone after reopening.
-/// Found by review ("stale").
+/// A shrink with a failed clean-up succeeds, and leaves words past the length. A region that was
+/// loaded then cached these words. The next `set_len` zeroed them on the medium but not in the
+/// cached copy. A later write was acknowledged, and lost after reopening. Found by review.
 #[test]
 fn a_set_len_that_catches_up_with_a_failed_clean_up_loses_no_write() {
     let expected = cut_and_written(LEN);
@@ -311,8 +310,8 @@ fn a_set_len_that_catches_up_with_a_failed_clean_up_loses_no_write() {
     }
 }
 
-/// As above, but the one who catches up is the close: it found pages past the end of the file in the
-/// reflection file, by mirrors that nobody had cut, and panicked. Found by review ("closepanic").
+/// Like the test above, but the close finishes the truncation. It found pages past the end of the
+/// file in the reflection file, in stale cached copies, and panicked. Found by review.
 #[test]
 fn a_close_that_catches_up_with_a_failed_clean_up_does_not_panic() {
     for ground in media() {
@@ -334,9 +333,9 @@ fn a_close_that_catches_up_with_a_failed_clean_up_does_not_panic() {
     }
 }
 
-/// A is counted up. B, in a page of another region, becomes what A was: by transactions that read A,
-/// and write B and much besides. A reader that has seen A = 7 while B was 3 has seen a state after
-/// which no transaction that read A = 5 can commit; so B must never be 5 for it from then on.
+/// Counts A up. Transactions read A and write its value to B in another region, with many bytes
+/// more. A reader that has seen A = 7 with B = 3 must never see B = 5 afterwards. That B would come
+/// from a transaction that read A = 5 and committed after A = 7.
 fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u64, u64) + Send) {
     let (_scratch, file) = new_file(ground, 2 * LEN);
     let end = Instant::now() + 2 * A_WHILE;
@@ -359,7 +358,7 @@ fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u
             while goes_on() {
                 a += 1;
                 file.store(A, &a).expect("store");
-                // Not so often that nobody else gets through.
+                // Leaves other threads time to commit.
                 let wait = Duration::from_micros(150 + a % 7 * 30);
                 let start = Instant::now();
                 while start.elapsed() < wait {
@@ -396,12 +395,12 @@ fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u
 
 /// The last bytes of a page and a region.
 const A: u64 = LEN - 8;
-/// The first bytes of the next.
+/// The first bytes of the next region.
 const B: u64 = LEN;
 
-/// A transaction looked once more at what it had read, and only then began to let readers know that
-/// it commits. In between somebody else could commit to what it had read, and a reader could see
-/// that commit without the one before it. Found by review ("serial").
+/// A transaction validated its read set, and only then made its commit visible to readers. In
+/// between another thread could commit to the read set. A reader could see that commit without the
+/// one before it. Found by review.
 #[test]
 fn a_read_never_sees_a_commit_before_the_commit_that_precedes_it() {
     let _watch = Watch::start();
@@ -418,7 +417,7 @@ fn a_read_never_sees_a_commit_before_the_commit_that_precedes_it() {
     }
 }
 
-/// The same, seen by a transaction that reads and writes nothing. Found by review ("serial").
+/// Like the test above, but the reader is a transaction that writes nothing. Found by review.
 #[test]
 fn a_transaction_that_only_reads_never_sees_a_commit_before_the_commit_that_precedes_it() {
     let _watch = Watch::start();
@@ -433,15 +432,15 @@ fn a_transaction_that_only_reads_never_sees_a_commit_before_the_commit_that_prec
     }
 }
 
-/// While a file grows, the files are longer already and the length that counts is not. Who read in
-/// between looked for holes up to the old length, found none, and noted the whole chunk as
-/// allocated: what was written home past the old length then went to holes, where a full file
-/// system is a SIGBUS and not an error. Found by review ("holes3").
+/// While a file grows, the files are longer before the new length is valid. A reader in between
+/// searched for holes up to the old length, found none, and marked the whole chunk as allocated.
+/// Later writes past the old length went to holes in the home file, which is a SIGBUS on a full
+/// file system. Found by review.
 #[test]
 fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grows() {
-    /// Two pages that are no holes.
+    /// Two pages that are not holes.
     const OLD: u64 = 2 * PAGE;
-    /// Far from them, in the same chunk.
+    /// A page far from them, in this chunk.
     const AT: u64 = 10 * PAGE;
     let _watch = Watch::start();
     for ground in media() {
@@ -450,7 +449,7 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
         fs::write(&path, [1; OLD as usize]).expect("write the plain file");
         let recorder = Recorder::new();
         let file = ground.options().open_recorded(&recorder, &path).expect("open");
-        // The window is as long as the sync in it, where there is one.
+        // On a medium with syncs, the window is as long as the sync in it.
         for _ in 0..2000 {
             recorder.fail_next(call::SYNC_ALL, 1, libc::EINTR);
         }
@@ -468,11 +467,11 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
         let is_wide = !recorder.heal();
         assert_eq!(is_wide, ground.medium == Medium::Dax, "only there the lengths are synced");
         for n in 0..4 {
-            // A page goes to the one file and to the other in turns.
+            // The page goes to the two files alternately.
             file.write_at(&[2 + n; PAGE as usize], AT).expect("write");
         }
         file.write_at(&[9; 40], AT).expect("write");
-        // By the call, or by writing zeroes where there is none.
+        // Allocated by the system call, or by writing zeroes on a system without that call.
         let mut allocated: BTreeSet<u64> = (0..OLD / PAGE).collect();
         let mut stored = 0;
         let pages = |offset: u64, len: u64| offset / PAGE..(offset + len).div_ceil(PAGE);
@@ -493,18 +492,19 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
                 _ => {}
             }
         }
-        // On page cache its slots belong to the durable point, and are not written to again.
+        // On page cache the home slots belong to the durable point, so the writes do not reuse
+        // them.
         assert!(stored > 0 || ground.medium == Medium::PageCache, "nothing was stored at home");
-        // There a chunk is taken as a whole only once most of it is needed.
+        // On page cache the engine allocates a whole chunk only after most of it is in use.
         let blocks = fs::metadata(&path).expect("stat").blocks();
         let is_whole = blocks * 512 >= LEN;
         assert!(is_whole || ground.medium == Medium::PageCache, "only {blocks} blocks");
     }
 }
 
-/// A write over a page that a view pins puts whole pages into the log. The file could become shorter
-/// after the write had looked at the length, and the length of the last page was then counted from
-/// an end that lies before it: a panic, with the locks held. Found by review ("pinned").
+/// A write over a pinned page logs whole pages. The file could become shorter after the write had
+/// checked the length. The engine then computed the length of the last page from an end before it,
+/// and panicked with the locks held. Found by review.
 #[test]
 fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
     const PAGES: usize = 60;
@@ -512,7 +512,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
     for ground in grounds() {
         let (_scratch, file) = new_file(&ground, LEN);
         let view = file.view(0..PAGE).expect("view");
-        // The pinned page is in the reflection file from here on.
+        // From here on the pinned page is in the reflection file.
         file.write_at(&[1; 100], 0).expect("write");
         let end = Instant::now() + 3 * A_WHILE;
         let over = AtomicBool::new(false);
@@ -543,7 +543,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
             }
             writer.join()
         });
-        // Who panicked under locks has left them closed: the closing that follows would hang.
+        // A thread that panicked under locks has left them locked: the close below would hang.
         let Ok(written) = written else {
             std::mem::forget(view);
             std::mem::forget(file);
@@ -551,7 +551,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
         };
         assert!(written > 0, "nothing was written");
         assert_same(&view.to_vec().expect("read"), &[0; PAGE as usize], "the view");
-        // All pages of a write or none, but for those that were cut off since.
+        // All pages of a write or none, except for pages that were truncated since.
         let now = read_all(&file);
         assert_same(&now[..PAGE as usize], &[5; PAGE as usize], "the page that was never cut off");
         let (cut, rest) = now[PAGE as usize..].split_at((PAGES - 1) * PAGE as usize);
@@ -560,7 +560,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
     }
 }
 
-/// More than the address space that is reserved for a short file.
+/// More than the address space reserved for a short file.
 const BEYOND: u64 = 200 << 30;
 
 fn open_beyond(ground: &Ground, which: &str) {
@@ -584,9 +584,8 @@ fn open_beyond(ground: &Ground, which: &str) {
     assert!(scratch.reflections().is_empty());
 }
 
-/// A home file that was made longer than the reservation behind the crate's back, and is opened all
-/// the same because the caller trusts the pair: opening panicked, since the file did not fit its
-/// mapping. Found by review ("trust").
+/// A home file was made longer than the reservation without the crate. The caller trusted the pair,
+/// so opening went on and panicked: the file did not fit its mapping. Found by review.
 #[test]
 fn a_trusted_home_file_that_is_longer_than_the_reservation_is_opened_without_a_panic() {
     for ground in media() {
@@ -594,8 +593,8 @@ fn a_trusted_home_file_that_is_longer_than_the_reservation_is_opened_without_a_p
     }
 }
 
-/// The same with a reflection file, which nobody even looks at twice for being too long. Found by
-/// review ("trust").
+/// The reflection file is longer than the reservation, which no other check of opening finds. Found
+/// by review.
 #[test]
 fn a_reflection_file_that_is_longer_than_the_reservation_is_opened_without_a_panic() {
     for ground in media() {
@@ -603,8 +602,8 @@ fn a_reflection_file_that_is_longer_than_the_reservation_is_opened_without_a_pan
     }
 }
 
-/// A view that is leaked pins its pages for ever, and pinned pages did not come home: a spatial close
-/// left them in the reflection file and removed it. Found by review ("leak").
+/// A leaked view pins its pages forever, and pinned pages were not deployed. A spatial close left
+/// them in the reflection file and removed it. Found by review.
 #[test]
 fn a_leaked_view_does_not_keep_bytes_out_of_a_spatially_closed_file() {
     for ground in media() {
@@ -624,9 +623,9 @@ fn a_leaked_view_does_not_keep_bytes_out_of_a_spatially_closed_file() {
     }
 }
 
-/// A pair that was renamed is found by its inode, but its reflection file remembers the old name. Who
-/// opened the old name, wanting what is there discarded, removed the reflection file of the renamed
-/// pair, and the writes in it. Found by review.
+/// A renamed pair is found by its inode, but its reflection file holds the old name. A caller
+/// opened a new file at the old name with `Discard`. That removed the reflection file of the
+/// renamed pair, with its writes. Found by review.
 #[test]
 fn a_pair_that_was_renamed_is_not_removed_by_discarding_at_its_old_name() {
     for ground in media() {
@@ -645,7 +644,7 @@ fn a_pair_that_was_renamed_is_not_removed_by_discarding_at_its_old_name() {
             assert_same(&read_all(&file), &[byte; 100], "the file of the old name");
             file.close(CloseMode::Spatial).expect("close");
             assert_eq!(scratch.reflections(), reflections, "the renamed pair is whole");
-            // Renaming changes a time of the file, and the crate cannot know that this was all.
+            // A rename changes a time of the file, so the crate cannot exclude other changes.
             let options = ground.options().on_mismatch(OnMismatch::Trust);
             let file = options.open(&new).expect("open");
             let mut expected = vec![0; LEN as usize];
@@ -655,8 +654,8 @@ fn a_pair_that_was_renamed_is_not_removed_by_discarding_at_its_old_name() {
     }
 }
 
-/// Only the home file was registered and locked, so the reflection file of an open pair could itself
-/// be opened as a home file, and written to under the pair. Found by review.
+/// Only the home file was registered and locked. So the reflection file of an open pair could be
+/// opened as a home file and overwritten. Found by review.
 #[test]
 fn the_reflection_file_of_an_open_pair_cannot_be_opened_as_a_home_file() {
     let _watch = Watch::start();
@@ -680,9 +679,9 @@ fn the_reflection_file_of_an_open_pair_cannot_be_opened_as_a_home_file() {
     }
 }
 
-/// Of several that created the same file at once, a loser removed the home file that it thought it
-/// had made, while the winner had it open; and who found the file made by another one meanwhile said
-/// that it exists, and not that it is in use. Found by review ("create").
+/// Several threads created one file at the same time. A loser removed the home file that it thought
+/// it had made, while the winner had it open. Another loser reported that the file exists, instead
+/// of `Busy`. Found by review.
 #[test]
 fn of_several_that_create_a_file_at_once_none_removes_it_under_the_one_that_has_it() {
     let _watch = Watch::start();
@@ -715,7 +714,7 @@ fn of_several_that_create_a_file_at_once_none_removes_it_under_the_one_that_has_
     }
 }
 
-/// Lets both threads of a race go on at the same moment.
+/// Waits until both threads of a race have arrived, so that they continue together.
 fn meet(gate: &AtomicU64, meeting: u64) {
     gate.fetch_add(1, Ordering::SeqCst);
     let mut spins = 0;
@@ -728,8 +727,9 @@ fn meet(gate: &AtomicU64, meeting: u64) {
     }
 }
 
-/// Two threads each write to a place of their own and then read the other's, again and again.
-/// Returns how often neither found what the other had written, and how often they met.
+/// Two threads each write to their own place and then read the other place, in many rounds. Returns
+/// the number of rounds in which neither thread found the other's write, and the number of all
+/// rounds.
 fn write_and_look(files: [&AtomicMappedFile; 2], places: [u64; 2]) -> (u64, u64) {
     let gate = AtomicU64::new(0);
     let found = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -744,7 +744,7 @@ fn write_and_look(files: [&AtomicMappedFile; 2], places: [u64; 2]) -> (u64, u64)
             let seen: u64 = files[1 - me].load(places[1 - me]).expect("load");
             found[me].store(seen, Ordering::SeqCst);
             if me == 0 && Instant::now() > end {
-                // Known to both before they meet.
+                // Stored before the threads meet, so that both read the new value.
                 last.store(rounds, Ordering::SeqCst);
             }
             meet(&gate, 2 * rounds);
@@ -760,9 +760,9 @@ fn write_and_look(files: [&AtomicMappedFile; 2], places: [u64; 2]) -> (u64, u64)
     })
 }
 
-/// Unlocking is a plain store, and a read began while it was still on its way. Two threads that had
-/// each written found nothing of the other's: each read comes before the other's write, and each write
-/// before its thread's read, which is no order. Every seventh round went like that on `Dax`.
+/// Unlocking is a plain store, and a read could start before that store was visible. Then two
+/// threads each wrote, and neither saw the other's write. No order of the operations allows this.
+/// It happened in every seventh round on `Dax`.
 #[test]
 fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
     for ground in grounds() {
@@ -770,19 +770,19 @@ fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
         let (_scratch, file) = new_file(&ground, LEN);
         let (neither, rounds) = write_and_look([&file, &file], [0, 2 * PAGE]);
         assert_eq!(neither, 0, "of {rounds} rounds");
-        // Operations on two files have an order, too.
+        // Operations on two files are ordered as well.
         let (_other_scratch, other) = new_file(&ground, LEN);
         let (neither, rounds) = write_and_look([&file, &other], [0, 0]);
         assert_eq!(neither, 0, "of {rounds} rounds, in two files");
     }
 }
 
-// ---- found by making each system call fail (the lab's part `faults`) -----------------------------
+// ---- found by making each system call fail (the lab's part `faults`) ----------------------------
 
-/// The file was mapped over a reservation of addresses. A file system that refuses a synchronous mapping
-/// (ext4) is asked after the kernel has thrown out what was mapped there: the range was nobody's until
-/// the reservation was unmapped, and whatever another thread had mapped into it meanwhile (memory of its
-/// own, or another open file) was unmapped with it. Two threads that opened files on ext4 died of that.
+/// ext4 refuses a synchronous mapping only after the kernel has removed the old mapping of that
+/// range. The range stayed free until the crate unmapped its reservation. That also unmapped memory
+/// or files that another thread had mapped there meanwhile. Two threads that opened files on ext4
+/// crashed.
 #[test]
 fn a_refused_mapping_takes_no_memory_from_other_threads() {
     let Some(ground) = common::page_cache() else {
@@ -793,7 +793,7 @@ fn a_refused_mapping_takes_no_memory_from_other_threads() {
     run_child(CHILD, "map", scratch.file("state.dat"));
 }
 
-/// In a process of its own: if it goes wrong, it dies.
+/// Runs in its own process, which dies if the test fails.
 fn map_and_allocate(path: &Path) {
     let file = fs::File::create_new(path).expect("create");
     file.set_len(1 << 21).expect("a length");
@@ -804,13 +804,13 @@ fn map_and_allocate(path: &Path) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while Instant::now() < end {
-                    // Larger than what is allocated, so that the one fits where the other was.
+                    // Larger than the allocation, so that each fits in the place of the other.
                     let _is_refused_or_not = platform.map(&file, 256 << 20, true);
                 }
             });
             scope.spawn(|| {
                 while Instant::now() < end {
-                    // Large enough to be mapped by the allocator, each time.
+                    // Large enough that the allocator maps it each time.
                     let mut bytes = vec![0u8; 40 << 20];
                     bytes.iter_mut().step_by(4 << 20).for_each(|byte| *byte = 1);
                     assert_eq!(
@@ -823,9 +823,9 @@ fn map_and_allocate(path: &Path) {
     });
 }
 
-/// The boot's identity that could not be read now (no descriptor was left) counted as one that the system
-/// does not tell: the pair remembered no boot, and was refused as `Restarted` after a mere crash. Or it
-/// was refused at once, though the machine had not been restarted, with the advice to discard it.
+/// Without a free descriptor the boot id could not be read, and it counted as a system without boot
+/// ids. The pair stored no boot id, and was refused as `Restarted` after a mere crash. Or it was
+/// refused immediately, with the advice to discard it.
 #[test]
 fn a_boot_that_cannot_be_read_now_is_an_error_and_not_another_boot() {
     for ground in [common::ram(), common::page_cache().unwrap_or_else(common::ram)] {
@@ -836,14 +836,14 @@ fn a_boot_that_cannot_be_read_now_is_an_error_and_not_another_boot() {
         let error = ground.options().open_recorded(&recorder, &path).expect_err("injected");
         assert!(matches!(&error, Error::Io { path: of, .. } if *of == path), "{error:?}");
         recorder.heal();
-        // It is asked for once: who has got past the look goes by the same answer.
+        // The boot id is read once, and every check of this opening uses that value.
         recorder.fail_from(call::BOOT_ID, 2, libc::EMFILE);
         drop(ground.options().open_recorded(&recorder, &path).expect("nothing has happened"));
     }
 }
 
-/// Persistent memory on which a synchronous mapping fails for want of memory was taken for a page cache,
-/// in silence: the next call found the memory, and the promise was gone.
+/// A synchronous mapping on persistent memory failed for lack of memory. The crate then treated the
+/// medium as page cache without an error, and made the weaker promise.
 #[test]
 fn a_mapping_that_merely_fails_is_no_reason_to_promise_less() {
     let ground = common::ram();
@@ -859,9 +859,9 @@ fn a_mapping_that_merely_fails_is_no_reason_to_promise_less() {
     }
 }
 
-/// A file of the folder that could not be looked at was taken for one that is not the home file which the
-/// reflection file was made for. Discarding at the old name of a renamed pair then removed the reflection
-/// file of the new one, and the writes in it.
+/// A file of the folder could not be examined, so the crate concluded that it is not the home file
+/// of a reflection file. A discard at the old name of a renamed pair then removed the pair's
+/// reflection file, with its writes.
 #[test]
 fn a_pair_that_was_renamed_is_not_removed_because_it_cannot_be_looked_at() {
     for ground in media() {
@@ -892,8 +892,8 @@ fn a_pair_that_was_renamed_is_not_removed_because_it_cannot_be_looked_at() {
     }
 }
 
-/// A reflection file that cannot be read now may be one all the same: what took the home file's place is not
-/// opened as a plain file beside it.
+/// A file that cannot be read now may be a reflection file. So the file in the home file's place
+/// must not be opened as a plain file.
 #[test]
 fn a_file_is_not_taken_for_a_plain_one_because_a_reflection_file_cannot_be_read() {
     for ground in media() {
@@ -914,7 +914,7 @@ fn a_file_is_not_taken_for_a_plain_one_because_a_reflection_file_cannot_be_read(
     }
 }
 
-/// A home file that was created and then could not be looked at or locked was left behind, empty.
+/// A new home file that could not be examined or locked was left behind, empty.
 #[test]
 fn a_created_home_file_that_cannot_be_locked_is_removed_again() {
     for ground in media() {
@@ -935,9 +935,9 @@ fn a_created_home_file_that_cannot_be_locked_is_removed_again() {
     }
 }
 
-/// Log entries that say more than the log holds are found when they are read, and that was after the
-/// decision what to do with a damaged pair: it was refused as `Corrupt`, with the advice to discard it,
-/// and refused again if that was chosen.
+/// Records that claim more than the log holds were found only after the decision about a damaged
+/// pair. So the pair was refused as `Corrupt`, with the advice to discard it. With `Discard` it was
+/// refused again.
 #[test]
 fn a_pair_with_a_damaged_log_can_be_discarded() {
     use atomic_mmap::testing::entry::{Seed, Sequence, Spill, Undo, UndoBody};
@@ -987,15 +987,15 @@ fn a_pair_with_a_damaged_log_can_be_discarded() {
     }
 }
 
-/// A view that cannot be pinned for lack of space is a copy. Where the space is for slice words (which are there, but
-/// that is not known before they are asked for) it was an error.
+/// A view that cannot be pinned for lack of space is a copy. It was an error if the space was for
+/// slice words, even if these words existed already.
 #[test]
 fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
     for ground in media() {
         let (_scratch, file) = new_file(&ground, LEN);
         let path = file.path().to_owned();
         file.write_at(&[3; 9 * PAGE as usize], 0).expect("write whole pages");
-        // A page that comes home by a word of its own.
+        // A page that is deployed by its own word.
         file.write_at(&[3; 65], PAGE).expect("write two slices");
         file.close(CloseMode::Fast).expect("close");
         for nth in 1..20 {
@@ -1006,7 +1006,7 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
             let view = file.view(0..5 * PAGE).expect("a view needs no space");
             assert_same(&view.to_vec().expect("read"), &[3; 5 * PAGE as usize], "the view");
             let is_over = recorder.heal();
-            // Where durable points are kept a view is a copy.
+            // With durable points a view is a copy.
             assert_eq!(view.is_mapped(), is_over && ground.medium != Medium::PageCache, "{nth}");
             if is_over {
                 break;
@@ -1015,8 +1015,8 @@ fn a_view_for_which_there_is_no_space_is_a_copy_whatever_the_space_is_for() {
     }
 }
 
-/// Who wanted the reflection file discarded and asked for too small a reservation got `TooLong`, and
-/// the reflection file was gone all the same, with the writes in it. Found by fuzzing (`open_bytes`).
+/// A caller opened with `Discard` and too small a reservation, and got `TooLong`. The reflection
+/// file was removed nevertheless, with its writes. Found by the fuzz target `open_bytes`.
 #[test]
 fn a_discard_that_is_refused_for_the_length_removes_nothing() {
     for ground in media() {
@@ -1028,15 +1028,15 @@ fn a_discard_that_is_refused_for_the_length_removes_nothing() {
         let error = options.open(&path).expect_err("longer than that");
         assert!(matches!(error, Error::TooLong { .. }), "{error:?}");
         before.assert_unchanged(scratch.path(), "too long");
-        // The pair is whole: who trusts it gets what was written.
+        // The pair is complete: with `Trust` the caller gets all writes.
         let file = ground.options().on_mismatch(OnMismatch::Trust).open(&path).expect("open");
         assert_same(&read_all(&file)[..16 * PAGE as usize], &[1; 16 * PAGE as usize], "trusted");
     }
 }
 
-/// Words past the end of the file should be zero. If they are damaged, nothing says so; a spatial
-/// close found slices of pages that are not in the file left in the reflection file, and panicked.
-/// Found by fuzzing (`open_mutated`).
+/// Words past the end of the file should be zero, but no check finds damaged ones. A spatial close
+/// found slices of pages past the end in the reflection file, and panicked. Found by the fuzz
+/// target `open_mutated`.
 #[test]
 fn damaged_words_past_the_end_do_not_make_a_close_panic() {
     const END: u64 = LEN + PAGE;
@@ -1050,7 +1050,7 @@ fn damaged_words_past_the_end_do_not_make_a_close_panic() {
         file.write_all_at(&[0xF0], layout::region_word(past.region())).expect("write");
         drop(file);
         let file = ground.options().open(&path).expect("open");
-        // Touches the region that the end cuts in two.
+        // Loads the region that contains the end of the file.
         file.write_at(&[9; 100], LEN).expect("write");
         let mut expected = read_all(&file);
         file.close(CloseMode::Spatial).expect("close");
@@ -1062,9 +1062,8 @@ fn damaged_words_past_the_end_do_not_make_a_close_panic() {
     }
 }
 
-/// A superblock is believed if its checksum is right, and so was the last session number that there
-/// is: the next one was counted up from it, which panicked, or wrapped to a session that is older than
-/// its predecessor. Found by fuzzing (`mismatch`).
+/// A superblock with a valid checksum had the highest session number. The next number panicked, or
+/// wrapped to one below its predecessor. Found by the fuzz target `mismatch`.
 #[test]
 fn a_session_number_that_cannot_be_counted_up_from_is_taken_for_damage() {
     for ground in media() {
@@ -1094,9 +1093,9 @@ fn a_session_number_that_cannot_be_counted_up_from_is_taken_for_damage() {
     }
 }
 
-/// An undo entry says how much it has spilled, and its checksum can be right whoever wrote it: so much
-/// memory was taken before a byte of it was looked at, up to 256 MiB for a hole in a sparse file. Found
-/// by fuzzing (`open_mutated`).
+/// An undo record holds the length of its overflow, and a damaged one can have a valid checksum.
+/// Recovery allocated that length before it read a byte: up to 256 MiB for a hole in a sparse file.
+/// Found by the fuzz target `open_mutated`.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
@@ -1111,7 +1110,7 @@ fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
             let mut bytes = [0; SUPERBLOCK_LEN];
             file.read_exact_at(&mut bytes, at).expect("read");
             let Copy::Valid(block) = Superblock::decode(&bytes) else { panic!("no superblock") };
-            // As if the process had died.
+            // The state after a process crash.
             let block = Superblock { state: State::InUse, session: 9, ..block };
             file.write_all_at(&block.encode(), at).expect("write");
             seed = Some(Seed::new(&block.uuid, block.session));
@@ -1128,8 +1127,8 @@ fn an_entry_that_claims_the_whole_log_area_costs_no_memory() {
     }
 }
 
-/// Found by the lab's part `faults`. An open that fails takes away what it has made. It did not know of the
-/// journal: after the reflection file had gone again a file of 4 MiB stayed, of which nobody knew.
+/// A failed open removes the files that it has made. It forgot the journal, so a file of 4 MiB
+/// remained that no pair named. Found by the lab's part `faults`.
 #[test]
 fn an_open_that_fails_takes_its_journal_away_again() {
     let Some(ground) = common::page_cache() else { return };
@@ -1146,9 +1145,9 @@ fn an_open_that_fails_takes_its_journal_away_again() {
     }
 }
 
-/// Found by reading. A journal is made durable, and its name, before a superblock says that there is one. A
-/// process that died in between left one that the next open took as it was: after a loss of power its name
-/// could be missing, and the pair, whose superblock was durable, was refused.
+/// The journal and its name are made durable before a superblock names it. A crash in between left
+/// a journal that the next open used without a sync. After a loss of power its name could be
+/// missing, and the pair with its durable superblock was refused. Found by reading.
 #[test]
 fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
     let Some(ground) = common::page_cache() else { return };
@@ -1165,7 +1164,7 @@ fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
         events.iter().position(|e| matches!(e, What::Sync { file: FileId::Journal, all: true }));
     let synced = synced.expect("it is synced");
     assert!(matches!(&events[synced + 1], What::SyncDir { .. }), "{:?}", events[synced + 1]);
-    // The first superblock, which is written with the reflection file, says that there is none.
+    // The first superblock is written with the reflection file, and names no journal.
     let is_superblock = |e: &What| {
         matches!(e, What::Write { file: FileId::Reflection, offset, .. }
             if layout::SUPERBLOCKS.contains(offset) && *offset != 0)
@@ -1174,7 +1173,7 @@ fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
     let says = events.iter().rposition(is_superblock).expect("a session begins");
     assert!(synced < says, "{synced} {says}");
     drop(file);
-    // A closed pair's journal was made durable once and for all.
+    // The journal of a closed pair is durable already.
     let file = ground.options().open(&path).expect("open");
     file.close(CloseMode::Fast).expect("close");
     recorder.take();
@@ -1183,13 +1182,13 @@ fn a_journal_that_was_left_half_made_is_made_durable_before_it_counts() {
     assert!(!again, "it is not made durable again");
 }
 
-/// Whether a chunk has holes was asked for each chunk, and tmpfs answers by going through the file from there
-/// to the next hole, page by page: reading a file of a GiB without one, once, took seconds, and ten times as
-/// much took a hundred times as long.
+/// The engine searched every chunk for holes. tmpfs answers by walking the pages up to the next
+/// hole. Reading a file of 1 GiB without holes took seconds, and ten times the length took a
+/// hundred times as long.
 #[test]
 fn a_file_is_looked_through_for_holes_once() {
     if cfg!(atomic_mmap_portable) {
-        // There is no call that tells of holes: each chunk counts as one until it was written to.
+        // Without a system call to find holes, each chunk counts as a hole until a write.
         return;
     }
     let ground = common::ram();
@@ -1207,12 +1206,12 @@ fn a_file_is_looked_through_for_holes_once() {
         assert_eq!(byte, [7]);
     }
     assert!(recorder.heal(), "it was asked again");
-    // What lies before is asked for once.
+    // The range before the first read needs one search of its own.
     file.read_at(&mut byte, 0).expect("read");
 }
 
-/// Found by the fuzzer's second reading. A discard that found no name for the new companions was refused
-/// after the mark was removed, and the refusal promises that nothing is.
+/// A discard that found no free name for the new companions removed the mark, and then was refused.
+/// But a refusal promises to remove nothing. Found by a second review of the fuzzer.
 #[test]
 fn a_discard_that_has_no_name_for_companions_removes_no_mark() {
     for ground in media() {
@@ -1236,8 +1235,8 @@ fn a_discard_that_has_no_name_for_companions_removes_no_mark() {
     }
 }
 
-/// Found by writing the second reading. A discard removed the journal beside its reflection file whosever
-/// it was: another pair's synced bytes, which were nowhere else.
+/// A discard removed the journal next to its reflection file without a check of its owner. The
+/// journal of another pair held synced bytes that were nowhere else. Found in a second review.
 #[test]
 fn another_pairs_journal_stays_when_the_reflection_file_beside_it_is_discarded() {
     let Some(ground) = common::page_cache() else { return };
@@ -1250,7 +1249,7 @@ fn another_pairs_journal_stays_when_the_reflection_file_beside_it_is_discarded()
     let (ours, theirs) = (journal(&scratch), journal(&theirs));
     fs::copy(&theirs, &ours).expect("copy");
     let was = fs::read(&ours).expect("read");
-    // Changed since it was closed: the caller goes on with the home file alone.
+    // The home file has changed since it was closed: the caller continues with it alone.
     fs::write(&path, [5; 9000]).expect("write");
     let options = ground.options().on_mismatch(OnMismatch::Discard);
     let file = options.open(&path).expect("open");
@@ -1261,8 +1260,8 @@ fn another_pairs_journal_stays_when_the_reflection_file_beside_it_is_discarded()
     assert!(fs::read(&ours).expect("it is there") == was, "another's journal was written to");
 }
 
-/// Found by the lab's part `identity`. A companion that had been restored belonged to whichever copy of its
-/// home file was opened first, and the home file itself was refused from then on.
+/// A restored companion was adopted by the first opened copy of its home file. From then on the
+/// home file itself was refused. Found by the lab's part `identity`.
 #[test]
 fn a_copy_does_not_take_the_companion_of_the_file_that_lies_beside_it() {
     for ground in media() {
@@ -1273,7 +1272,7 @@ fn a_copy_does_not_take_the_companion_of_the_file_that_lies_beside_it() {
         copy_all(&reflection, &aside);
         fs::rename(&aside, &reflection).expect("rename");
         copy_all(&path, &beside);
-        // Where there are no attributes it is a plain file.
+        // Without extended attributes the copy is a plain file.
         match ground.options().open(&beside) {
             Ok(file) => file.close(CloseMode::Spatial).expect("close"),
             Err(Error::Mismatch { why: Mismatch::HomeIsCopy, .. }) => {}
@@ -1290,8 +1289,8 @@ fn copy_all(from: &Path, to: &Path) {
     assert!(copied.expect("cp").success());
 }
 
-/// Found by the lab's part `identity`. A discard removed the reflection file, and was refused then, for what
-/// lay in the journal's place.
+/// A discard removed the reflection file. Then it was refused because of a file in the place of the
+/// journal. Found by the lab's part `identity`.
 #[test]
 fn what_may_not_be_used_for_a_journal_stops_no_discard_half_way() {
     let Some(ground) = common::page_cache() else { return };
@@ -1310,9 +1309,9 @@ fn what_may_not_be_used_for_a_journal_stops_no_discard_half_way() {
     assert!(fs::read(&journal).expect("it is there") == was, "it was written to");
 }
 
-/// Found by the lab's part `images`. A process died while it wrote a journal's header, which was in the page
-/// cache only. The next header went over the one before: torn by a loss of power, it left none, and the
-/// pair was refused.
+/// A process crashed while it wrote a header of the journal, so that header was only in the page
+/// cache. The next header overwrote the older block. A loss of power tore it, no header remained,
+/// and the pair was refused. Found by the lab's part `images`.
 #[test]
 fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_written_over() {
     if cfg!(atomic_mmap_portable) {
@@ -1342,8 +1341,8 @@ fn a_header_that_a_dead_process_has_left_is_made_durable_before_the_other_is_wri
     drop(file);
 }
 
-/// Found by the lab's part `faults`. The message of a write without a range, on a full file system,
-/// did not say where in the file it was.
+/// On a full file system, the message of a call at an offset did not name the place in the file.
+/// Found by the lab's part `faults`.
 #[test]
 fn a_call_at_an_offset_that_finds_no_space_says_where() {
     if cfg!(atomic_mmap_portable) {
@@ -1367,7 +1366,7 @@ fn a_call_at_an_offset_that_finds_no_space_says_where() {
     }
 }
 
-/// The names that the companion of a home file may have.
+/// Returns the names that the companion of a home file may have.
 fn companions_of(path: &Path) -> [String; 2] {
     let stat = fs::metadata(path).expect("stat");
     let born = stat.created().ok().map(|born| {

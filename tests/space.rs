@@ -1,9 +1,9 @@
-//! What happens on a full disk? A typed error, nothing changed, and never a SIGBUS.
+//! Tests full disks: each call returns a typed error and changes nothing, and no store gets a
+//! SIGBUS.
 //!
-//! How: on small file systems of our own: a tmpfs and an ext4 image, mounted by a child process in
-//! a mount namespace of its own, so that they go away with it whatever happens. A SIGBUS ends the
-//! child and fails the test. Mounting needs root; where it is not allowed the tests say so and
-//! return.
+//! A child process mounts a small tmpfs or ext4 image in its own mount namespace, so the mount ends
+//! with the child. A SIGBUS ends the child and fails the test. Mounts need root: without it the
+//! tests print a message and return.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -50,7 +50,7 @@ impl Small {
         Small { folder: folder.to_owned(), medium: Medium::PageCache }
     }
 
-    /// A disk of `bytes`, by a command that makes its file system.
+    /// Makes and mounts a disk of `bytes`, with a command that makes its file system.
     fn disk(folder: &Path, bytes: u64, make: &[&str]) -> Small {
         let image = folder.with_extension("img");
         File::create(&image).expect("create").set_len(bytes).expect("make the image");
@@ -75,11 +75,11 @@ impl Small {
         common::options(self.medium).create(true).journal_len(1 << 20)
     }
 
-    /// Fills what is free, but for about `but` bytes, with another file.
+    /// Fills the free space except for about `but` bytes, with another file.
     fn fill(&self, but: u64) {
         let path = self.file("filler");
         let mut file = File::options().create(true).append(true).open(&path).expect("filler");
-        // Small pieces at the end, so that nothing is left.
+        // Small writes at the end, so that no space is left.
         for size in [1 << 16, 4096, 512, 1] {
             let piece = vec![0xff; size];
             while file.write_all(&piece).is_ok() {}
@@ -92,17 +92,17 @@ impl Small {
 
     fn free(&self) {
         fs::remove_file(self.file("filler")).expect("remove the filler");
-        // ext4 gives blocks back with its journal.
+        // ext4 frees blocks only when it commits its journal.
         run(&mut Command::new("sync"));
     }
 }
 
-/// Blocks of the reflection files, in bytes.
+/// Returns the bytes of all blocks of the reflection files.
 fn reflection_bytes(folder: &Path) -> u64 {
     reflections_in(folder).iter().map(|path| fs::metadata(path).expect("stat").blocks() * 512).sum()
 }
 
-/// Writes until the file system is full, and compares everything each time. Returns whether it
+/// Writes until the file system is full, and compares all bytes each time. Returns `true` if it
 /// became full.
 fn write_until_full(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng) -> bool {
     let len = model.len() as u64;
@@ -225,7 +225,7 @@ fn check(role: &str) {
 }
 
 fn check_on(role: &str) {
-    // There is one device for all tests.
+    // All tests share one device.
     static DEVICE: Mutex<()> = Mutex::new(());
     let _alone = device().map(|_| DEVICE.lock().unwrap_or_else(PoisonError::into_inner));
     let scratch = common::ram().scratch();
@@ -240,7 +240,8 @@ fn check_on(role: &str) {
 }
 
 fn fill_go_on_and_reopen(small: &Small, policy: DeployPolicy) {
-    // More than there is, with the reflection file: those on ext4 are larger.
+    // Longer than the free space, together with the reflection file. Reflection files on ext4 are
+    // larger.
     let is_ext4 = small.medium == Medium::PageCache || device().is_some();
     let len = if is_ext4 { 24 << 20 } else { 5 << 20 };
     let path = small.file("state.dat");
@@ -253,7 +254,7 @@ fn fill_go_on_and_reopen(small: &Small, policy: DeployPolicy) {
     write_until_full(&file, &mut model, &mut rng);
     small.fill(0);
     read_everywhere(&file, &model);
-    // In this order, so that a close that finds no space is tried as well.
+    // In this order, so that the test also tries a close without space.
     match file.close(CloseMode::Fast) {
         Ok(()) | Err(Error::NoSpace { .. }) => {}
         Err(e) => panic!("fast close on a full disk: {e:?}"),
@@ -273,7 +274,7 @@ fn a_full_disk_is_an_error_that_changes_nothing_and_passes_when_there_is_space()
 
 #[test]
 fn a_full_disk_is_an_error_on_persistent_memory_as_well() {
-    // Where there is a device, it is what the test above is about.
+    // With a real device, the test above covers this case.
     if device().is_none() && common::dax().is_some() {
         check_on("dax");
     }
@@ -300,7 +301,7 @@ fn sparse_file_larger_than_the_disk(small: &Small) {
             file.read_at(&mut found, *at).expect("read");
             assert_same(&found, data, &format!("at {at}"));
         }
-        // Far from everything that was written.
+        // Far from all written bytes.
         let mut found = vec![1; 8 << 20];
         file.read_at(&mut found, GIB / 2).expect("read holes");
         assert!(found.iter().all(|byte| *byte == 0));
@@ -322,14 +323,14 @@ fn a_sparse_file_may_be_larger_than_the_disk() {
     check("sparse");
 }
 
-/// The page cache of ext4 (Linux 6.16) and xfs keeps what was read ahead in large folios. The first
-/// store to one asks for storage for all of it: beside holes, on a full disk, a store to a page that was
-/// allocated ended in SIGBUS.
+/// The page cache of ext4 (Linux 6.16) and xfs keeps readahead in large folios. The first store to
+/// a folio allocates storage for all of it. With holes in the folio, a store to an allocated page
+/// got a SIGBUS on a full disk.
 fn write_beside_holes_on_a_full_disk(small: &Small) {
     let len = 8 << 20;
     let path = small.file("state.dat");
     File::create(&path).expect("create").set_len(len).expect("a sparse file");
-    // Ahead of need, in ever larger pieces.
+    // Triggers readahead, in ever larger folios.
     std::io::copy(&mut File::open(&path).expect("open"), &mut std::io::sink()).expect("read");
     let mut model = vec![0; len as usize];
     let mut rng = Rng(len);
@@ -344,8 +345,8 @@ fn write_beside_holes_on_a_full_disk(small: &Small) {
             let offset = rng.below(len / PAGE) * PAGE + 100;
             for _ in 0..2 {
                 let data = rng.bytes(200);
-                // A durable point in between: the second write goes to the home slot then, and not to the
-                // same place once more.
+                // A durable point in between makes the second write use the home slot, and not the
+                // first slot again.
                 file.sync().expect("what was written has its place in the journal");
                 match file.write_at(&data, offset) {
                     Ok(()) => model[offset as usize..][..200].copy_from_slice(&data),
@@ -379,11 +380,11 @@ fn read_holes_on_a_full_disk(small: &Small) {
     for n in 0..200 {
         assert_eq!(file.load::<u64>(len / 200 * n + 1000).expect("load"), 0);
     }
-    // The pages beside the one that was written, in the same chunk.
+    // The pages after the written one, in one chunk with it.
     let mut beside = vec![1; 100_000];
     file.read_at(&mut beside, 4096).expect("read");
     assert!(beside.iter().all(|byte| *byte == 0));
-    // A view of holes that cannot be filled holds a copy, and pins nothing.
+    // A view of holes that cannot be allocated is a copy, and pins nothing.
     let view = file.view(30 << 20..33 << 20).expect("view");
     assert!(view.to_vec().expect("read").iter().all(|byte| *byte == 0));
     let sum = file.transact(|tx| tx.load::<u64>(40 << 20)).expect("read in a transaction");
@@ -413,11 +414,11 @@ fn deploy_gives_space_back(small: &Small) {
     assert_eq!(file.deploy(0..len).expect("deploy"), len / PAGE);
     file.sync().expect("sync");
     let after = reflection_bytes(&small.folder);
-    // The portable build has no call that gives space back.
+    // The portable build has no call that frees blocks.
     let is_given_back = after + (8 << 20) < before;
     assert!(is_given_back || cfg!(atomic_mmap_portable), "{before} bytes before, {after} after");
     assert_same(&common::read_all(&file), &data, "deployed");
-    // And it can be written again, both ways.
+    // The range can be written again, to both slots.
     for _ in 0..2 {
         file.write_at(&data[1000..9000], 0).expect("write");
         file.write_at(&data[..8000], 0).expect("write");
@@ -462,7 +463,7 @@ fn close_on_a_full_disk(small: &Small) {
     small.free();
     let file = small.options().open(&path).expect("open again");
     read_everywhere(&file, &model);
-    // Dropped on a full disk: nobody hears of the error, and nothing is lost.
+    // The handle is dropped on a full disk: no caller gets the error, and nothing is lost.
     file.write_at(&[7; 5000], 3 << 20).expect("write");
     model[3 << 20..(3 << 20) + 5000].fill(7);
     small.fill(0);
@@ -502,7 +503,7 @@ fn grow_on_a_full_disk(small: &Small) {
     let file = small.options().len(10_000).open(&path).expect("open");
     file.write_at(&[1; 10_000], 0).expect("write");
     small.fill(0);
-    // A length needs no space; what is written there does.
+    // A new length takes no space. Writes past the old end do.
     match file.set_len(20 << 20) {
         Ok(()) => {
             let mut found = vec![1; 1 << 20];
@@ -534,7 +535,7 @@ fn a_file_grows_and_shrinks_on_a_full_disk_as_far_as_it_can() {
     check("grow");
 }
 
-/// More pages than the journal has room for: it has to grow, and there is no space.
+/// More pages than the journal has room for, so it must grow without free space.
 fn sync_on_a_full_disk(small: &Small) {
     let pages: u64 = 3000;
     let path = small.file("state.dat");
@@ -554,7 +555,7 @@ fn sync_on_a_full_disk(small: &Small) {
         }
         Err(e) => panic!("{e:?}"),
     }
-    // Nothing has happened: the file goes on, and the next sync tells of the same pages.
+    // The failed sync had no effect: the next sync records these pages again.
     match file.write_at(&[8; 64], 0) {
         Ok(()) => model[..64].fill(8),
         Err(Error::NoSpace { .. }) => {}
@@ -574,7 +575,8 @@ fn a_sync_that_finds_no_space_changes_nothing_and_passes_when_there_is_space() {
     check("sync");
 }
 
-/// File systems whose blocks are not as large as a page, and one whose are; and the commands that make them.
+/// File systems with blocks smaller than a page, and one with blocks of a page, and the commands
+/// that make them.
 const BLOCKS: [(&str, u64, &[&str]); 5] = [
     ("ext4-1k", 64 << 20, &["mkfs.ext4", "-q", "-b", "1024"]),
     ("ext4-2k", 64 << 20, &["mkfs.ext4", "-q", "-b", "2048"]),
@@ -587,7 +589,8 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("-V").output().is_ok()
 }
 
-/// The page that the old end cuts in two had blocks up to there. The growth began at the next page.
+/// The page at the old end had blocks only up to the end. The growth allocated from the next page
+/// on.
 fn grow_within_the_last_page(small: &Small) {
     let path = small.file("grown.dat");
     let file = small.options().journal_len(64 << 10).len(5000).open(&path).expect("open");
@@ -609,7 +612,7 @@ fn grow_within_the_last_page(small: &Small) {
     let mut found = [0; 5000];
     file.read_at(&mut found, 0).expect("read");
     assert_eq!(found, [4; 5000]);
-    // A growth that found no space had made the file longer: who stored to the last page found a hole.
+    // A failed growth had made the file longer. A store to the last page went to a hole.
     for n in 5..9 {
         let wrote = file.write_at(&[n; 800], 4200);
         assert!(matches!(wrote, Ok(()) | Err(Error::NoSpace { .. })), "{wrote:?}");
@@ -619,14 +622,14 @@ fn grow_within_the_last_page(small: &Small) {
     small.free();
 }
 
-/// Writes in place with entries that do not fit a lane. Of the log area only the bytes of an entry were
-/// allocated, and a page fault asks for whole pages.
+/// In-place writes with records that overflow a lane. The engine allocated only the bytes of a
+/// record in the log area, but a page fault needs the whole page.
 fn spill_on_a_full_disk(small: &Small) {
     let len = 8 << 20;
     let path = small.file("spilled.dat");
     let file = small.options().len(len).open(&path).expect("open");
     for n in 1..3 {
-        // The second time, what has changed is written in place.
+        // The second write stores the changed slices in place.
         file.write_at(&vec![n; len as usize], 0).expect("write");
         if n == 1 {
             file.sync().expect("sync");
@@ -650,7 +653,7 @@ fn spill_on_a_full_disk(small: &Small) {
     small.free();
 }
 
-/// On ext4 with 1 KiB blocks, which is what `mkfs.ext4` makes of a small disk, a full disk was a SIGBUS.
+/// `mkfs.ext4` makes blocks of 1 KiB on a small disk. A full disk was a SIGBUS there.
 #[test]
 fn a_full_disk_is_an_error_whatever_its_block_size() {
     if device().is_some() {
@@ -670,7 +673,7 @@ fn bytes_of_disk(folder: &Path) -> u64 {
     files.map(|told| told.expect("stat").blocks() * 512).sum()
 }
 
-/// A chunk of 2 MiB was allocated for each page: 100,000 writes of 8 bytes took 8 GB.
+/// Each page allocated a chunk of 2 MiB: 100,000 writes of 8 bytes took 8 GB.
 #[test]
 fn scattered_writes_take_the_pages_that_they_touch() {
     let Some(ground) = common::page_cache() else { return };
@@ -683,14 +686,15 @@ fn scattered_writes_take_the_pages_that_they_touch() {
     for n in 0..writes {
         file.write_at(&[n as u8 | 1; 8], rng.below(len / 8) * 8).expect("write");
     }
-    // The page of each, beside it now and then a second one, and a page of words of either kind for each chunk.
+    // The page of each write, sometimes a second one after it, and a page of words of each kind for
+    // each chunk.
     let words = 2 * (len / (2 << 20)) * PAGE;
     let taken = bytes_of_disk(scratch.path());
     assert!(taken < 2 * writes * PAGE + words + (8 << 20), "{taken} bytes for {writes} writes");
 }
 
-/// A failed growth left the journal at its new length, with a hole: the next session took that for room, and
-/// a record that was due was one too many.
+/// A failed growth left the journal at its new length, with a hole. The next session took the hole
+/// for room, and one of its records failed.
 fn grow_the_journal_on_a_full_disk(small: &Small) {
     let pages: u64 = 8192;
     let path = small.file("state.dat");
@@ -723,7 +727,7 @@ fn a_journal_that_could_not_grow_is_as_it_was() {
     }
 }
 
-/// What an older version left: a length with nothing behind it.
+/// The state that an older version left: a length without blocks.
 #[test]
 fn a_hole_in_a_journal_is_no_room() {
     let Some(ground) = common::page_cache() else { return };
@@ -742,10 +746,10 @@ fn a_hole_in_a_journal_is_no_room() {
     drop(file);
 }
 
-/// A limit of the process is an error. The kernel would send a signal, which ends the process.
+/// A limit of the process is an error. The kernel would send a signal that ends the process.
 fn open_under_a_limit(folder: &Path) {
     let limit = libc::rlimit { rlim_cur: 16 << 20, rlim_max: 16 << 20 };
-    // SAFETY: the structure is readable; the limit is that of this child.
+    // SAFETY: the structure is readable, and the limit is that of this child.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
     let path = folder.join("state.dat");
     let options = common::options(Medium::Ram).create(true);
@@ -763,7 +767,7 @@ fn the_limit_on_the_length_of_files_is_an_error_and_no_signal() {
     }
 }
 
-/// A full file system, or a quota, shows itself in names, attributes and lengths as well.
+/// A full file system or a quota also affects names, attributes and lengths.
 #[test]
 fn want_of_space_is_told_of_every_call() {
     let ground = common::ram();
@@ -779,8 +783,8 @@ fn want_of_space_is_told_of_every_call() {
     }
 }
 
-/// A store to a page that was written back takes space for btrfs's trees, which no call can reserve. Where bytes
-/// may fill all of it, a full disk ended in SIGBUS.
+/// On btrfs a store to a written-back page takes space for the trees, which no call can reserve.
+/// With mixed block groups data can fill that space. A full disk then ended in SIGBUS.
 fn open_on_mixed_block_groups(small: &Small) {
     let path = small.file("state.dat");
     let refused = |options: Options, path: &Path| {
@@ -791,11 +795,11 @@ fn open_on_mixed_block_groups(small: &Small) {
     };
     refused(small.options().len(9000), &path);
     assert!(!path.exists() && reflections_in(&small.folder).is_empty(), "something is left");
-    // Its companions alone are mapped as well.
+    // A file system with the companions alone is refused as well, since they are mapped.
     let elsewhere = small.folder.with_extension("elsewhere");
     refused(small.options().len(9000).reflection_dir(&small.folder), &elsewhere);
     assert!(!elsewhere.exists() && reflections_in(&small.folder).is_empty(), "something is left");
-    // Who accepts that gets it.
+    // The caller can accept the risk.
     let options = small.options().len(9000).allow_any_file_system(true);
     let file = options.open(&path).expect("open");
     file.write_at(&[1; 5000], 10).expect("write");
@@ -814,7 +818,8 @@ fn a_btrfs_with_mixed_block_groups_is_refused() {
     }
 }
 
-/// A store to a page takes metadata for which the limit counts: used up, it ended stores in SIGBUS.
+/// On btrfs a store to a page takes metadata, which counts for the quota. A used-up quota ended
+/// stores in SIGBUS.
 fn open_under_a_limit_of_btrfs(folder: &Path) {
     let small = Small::disk(folder, 110 << 20, &["mkfs.btrfs", "-q"]);
     let [limited, free] = ["limited", "free"].map(|name| small.file(name));
@@ -848,37 +853,37 @@ fn a_btrfs_subvolume_under_a_quota_is_refused() {
     }
 }
 
-/// The user for whom the limit is.
+/// The user of the limit.
 const LIMITED: u32 = 65_534;
 
-/// Limits what the user may take to so many KiB. An error says what the system lacks.
+/// Limits the space of the user to `kib` KiB. The error names what the system lacks.
 fn limit_user(folder: &Path, kib: u64) -> std::io::Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let folder = folder.to_string_lossy();
     let mount = mounts.lines().find(|line| line.split(' ').nth(1) == Some(&*folder));
     let device = mount.and_then(|line| line.split(' ').next()).expect("it is mounted");
     let device = std::ffi::CString::new(device).expect("a name");
-    // SAFETY: integers only, for which zero is a value.
+    // SAFETY: the structure holds integers only, and zero is a valid value.
     let mut limit: libc::dqblk = unsafe { std::mem::zeroed() };
     limit.dqb_bhardlimit = kib;
     limit.dqb_bsoftlimit = kib;
     limit.dqb_valid = libc::QIF_BLIMITS;
     let call = libc::QCMD(libc::Q_SETQUOTA, libc::USRQUOTA);
     let at = (&raw mut limit).cast();
-    // SAFETY: the name ends with NUL, and the structure is the one that the call takes.
+    // SAFETY: the name ends with NUL, and the call takes this structure.
     match unsafe { libc::quotactl(call, device.as_ptr(), LIMITED as libc::c_int, at) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// From now on the process acts for this user, and may become root again.
+/// Makes the process act as this user. It may become root again.
 fn act_as(user: u32) {
     // SAFETY: no precondition.
     assert_eq!(unsafe { libc::seteuid(user) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A quota that is used up is want of space, on a disk that has enough.
+/// Checks that a used-up quota is reported as lack of space, on a disk that has enough.
 fn write_under_a_quota(folder: &Path) {
     let image = folder.with_extension("img");
     File::create(&image).expect("create").set_len(96 << 20).expect("make the image");
@@ -909,7 +914,7 @@ fn write_under_a_quota(folder: &Path) {
     let text = error.to_string();
     assert!(matches!(error, Error::NoSpace { .. }) && text.contains("quota"), "{text}");
     read_everywhere(&file, &model);
-    // Within the last page, and over it.
+    // Within the last page, and past it.
     for longer in [len + 5000, len + 5100, len + (4 << 20)] {
         let grown = file.set_len(longer);
         assert!(matches!(grown, Ok(()) | Err(Error::NoSpace { .. })), "{grown:?}");

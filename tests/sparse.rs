@@ -1,13 +1,13 @@
-//! Does a large sparse file cost DRAM for what was touched only?
+//! Tests that a large sparse file takes DRAM only for the ranges that were used.
 //!
-//! A binary of its own: it looks at the memory of its process.
+//! This is a separate binary because it measures the memory of its process.
 #![cfg(target_os = "linux")]
 
 mod common;
 
 use atomic_mmap::{AtomicMappedFile, CloseMode};
 
-/// Memory of this process that is not a mapped file, in bytes.
+/// Returns the bytes of memory of this process that map no file.
 fn anonymous_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
@@ -15,8 +15,8 @@ fn anonymous_memory() -> u64 {
     kilobytes.parse::<u64>().expect("a number") * 1024
 }
 
-/// Deploying a range once made the state of every region in it, and cutting the file off that of
-/// every GiB: 800 MB and 6 MB for a sparse file of 100 GiB in which a few pages were written.
+/// Deploying a range once loaded the state of every region in it, and truncation loaded it for
+/// every GiB. A sparse file of 100 GiB with a few written pages took 800 MB and 6 MB.
 #[test]
 fn what_was_not_touched_costs_nothing() {
     const LEN: u64 = 100 << 30;
@@ -27,7 +27,7 @@ fn what_was_not_touched_costs_nothing() {
         let open = || -> AtomicMappedFile {
             ground.options().create(true).len(LEN).open(&path).expect("open")
         };
-        // Large enough to go to the reflection file on every medium.
+        // Large enough for the reflection file on every medium.
         let data = [7; 1000];
         let file = open();
         let before = anonymous_memory();
@@ -53,7 +53,7 @@ fn what_was_not_touched_costs_nothing() {
         file.read_at(&mut back, 17).expect("read");
         assert_eq!(back, data, "{ground:?}: what was not is there");
         let grown = anonymous_memory().saturating_sub(before);
-        // Two sessions, a chunk list for each GiB that punching looks at, and slack.
+        // Room for two sessions, a chunk list for each GiB that punching scans, and slack.
         assert!(grown < 64 << 20, "{ground:?}: {grown} bytes");
         file.close(CloseMode::Spatial).expect("close");
     }

@@ -1,7 +1,8 @@
-//! Are the steps of opening, closing and changing the length those of `docs/recovery.md`, in that order?
+//! Tests that opening, closing and resizing take the steps of `docs/recovery.md` in order.
 //!
-//! How: on the recording platform, on each medium. What a crash right after each step leaves is what the
-//! tables there say only if the steps come in this order, and each is durable before the next.
+//! The tests run on the recording platform, on each medium. The tables there tell what a crash
+//! after each step leaves. They are right only if the steps come in this order, and each one is
+//! durable before the next.
 #![cfg(unix)]
 
 mod common;
@@ -16,7 +17,7 @@ const CHILD: &str = "plays_the_child_if_it_is_one";
 const PAGE: u64 = 4096;
 const LEN: u64 = 1 << 20;
 
-/// Leaves a pair whose shrink was not cleaned up after.
+/// Leaves a pair with a shrink that was not cleaned up.
 #[test]
 fn plays_the_child_if_it_is_one() {
     let Some((role, path)) = role() else { return };
@@ -29,7 +30,7 @@ fn plays_the_child_if_it_is_one() {
     crash();
 }
 
-/// A medium, a folder, and whether its file system keeps the mark.
+/// A medium and a folder, and `true` if its file system keeps marks.
 struct Traced {
     ground: Ground,
     scratch: Scratch,
@@ -61,14 +62,18 @@ impl Traced {
         options.open_recorded(&self.recorder, self.path()).expect("open")
     }
 
-    /// The steps that were done since it was asked last.
+    /// Returns the steps since the last call.
     fn steps(&self) -> Vec<String> {
         self.recorder.take().into_iter().filter_map(step).collect()
     }
 
-    /// Compares the steps done with those of a table: `!` is before what RAM does not need, `+` before
-    /// what only persistent memory needs, `=` before what only page cache needs, `-` before what it
-    /// does not need, `*` before what is left out where there are no marks.
+    /// Compares the steps with a table. The first character of a step limits it:
+    ///
+    /// - `!`: not in RAM.
+    /// - `+`: only on persistent memory.
+    /// - `=`: only in page cache.
+    /// - `-`: not in page cache.
+    /// - `*`: only with marks.
     #[track_caller]
     fn assert_steps(&self, table: &[&str], what: &str) {
         let medium = self.ground.medium;
@@ -89,7 +94,7 @@ impl Traced {
     }
 }
 
-/// What a step is called here; `None` if its place does not matter.
+/// Returns the name of a step, or `None` if its order does not matter.
 fn step(event: Event) -> Option<String> {
     let lanes = layout::LANES..layout::LANES + (layout::LANE_COUNT * layout::LANE) as u64;
     let text = match event.what {
@@ -140,14 +145,14 @@ const MAKING: [&str; 15] = [
     "sync Home",
     "sync folder",
     "sync folder",
-    // The journal, and the superblock that says that there is one.
+    // The journal, and the superblock that names it.
     "=write head",
     "=journal header",
     "=sync Journal",
     "=sync folder",
     "*mark",
     "*sync Home",
-    // Nothing counted in the pair until now.
+    // Until here no part of the pair is valid.
     "superblock 0",
     "!sync data of Reflection",
 ];
@@ -162,7 +167,8 @@ fn a_pair_is_whole_and_named_before_it_is_marked_and_marked_before_it_is_in_use(
     }
 }
 
-/// Something to bring home, all of it durable, and no entry that a close would have to settle.
+/// Writes bytes that a close deploys. They are durable, and no record covers a word that a close
+/// would write back.
 fn write_something(traced: &Traced, file: &AtomicMappedFile) {
     file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
     traced.steps();
@@ -171,15 +177,15 @@ fn write_something(traced: &Traced, file: &AtomicMappedFile) {
 #[test]
 fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_session() {
     for traced in Traced::on_each_medium() {
-        // Each superblock goes over the older copy: 0 counts at first.
+        // Each superblock overwrites the older copy. At first the valid copy is copy 0.
         for _ in 0..3 {
             let file = traced.open(OnMismatch::Refuse);
             write_something(&traced, &file);
             file.close(CloseMode::Fast).expect("close");
             let table = [
                 "drain",
-                // A durable point: what both files hold, the record, that there is one, and then
-                // the durable words.
+                // A durable point: the data of both files, the record, the floor that names it, and
+                // then the durable words.
                 "=sync data of Home",
                 "=sync data of Reflection",
                 "=journal header",
@@ -196,7 +202,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             ];
             traced.assert_steps(&table, "a fast close");
             let file = traced.open(OnMismatch::Refuse);
-            // The superblock that was found is durable before the other copy is written over.
+            // The valid superblock is durable before the other copy is overwritten.
             let table = [
                 "!sync data of Reflection",
                 "=journal header",
@@ -220,7 +226,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "drain",
             "=sync data of Home",
             "=sync data of Reflection",
-            // The first record of a session: those of older ones may be written over from here on.
+            // The first record of a session: from here on it may overwrite older records.
             "=journal header",
             "=record",
             "=floor, durably",
@@ -229,7 +235,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "home slots",
             "home slots",
             "drain",
-            // The region's word has sent both pages away.
+            // The region word has both pages in the reflection file.
             "word",
             "drain",
             "!sync Home",
@@ -237,7 +243,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "!sync Reflection",
             "unmark",
             "!sync Home",
-            // The journal first.
+            // The journal is removed first.
             "=remove",
             "remove",
             "!sync folder",
@@ -296,7 +302,8 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
         let table = [
             "length word",
             "drain",
-            // What is cut off belongs to the last durable point: one without it comes first.
+            // The truncated bytes belong to the last durable point, so a point without them comes
+            // first.
             "=journal header",
             "=record",
             "=floor, durably",
@@ -304,7 +311,7 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "drain",
             "length of Home",
             "length of Reflection",
-            // The region word; the reflection pages have gone with the end of their file.
+            // The region word. The pages in the reflection file ended with that file.
             "word",
             "drain",
             "+sync Home",
@@ -316,8 +323,8 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
     }
 }
 
-/// The floor says that a record is there which is durable: it comes after that record, before the
-/// durable words of the first point, and before the syncs that let older records go.
+/// The floor names a durable record. So it follows that record. It precedes the durable words of
+/// the first point, and the syncs after which older records may be removed.
 #[test]
 fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_it() {
     for traced in Traced::on_each_medium() {
@@ -338,7 +345,7 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
         write_and_sync(2);
         traced.assert_steps(&["record", "word"], "the second one");
         for byte in 3..5 {
-            // The point after a cut syncs both files.
+            // The point after a truncation syncs both files.
             file.set_len(file.len() - PAGE).expect("shrink");
             write_and_sync(byte);
             let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
@@ -361,18 +368,19 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
         let file = traced.open(OnMismatch::Refuse);
         assert_eq!(file.len(), PAGE);
         let table = [
-            // Recovery, of nothing.
+            // Recovery, which finds no records.
             "drain",
-            // What the dead process has left becomes a durable point: its session is closed.
+            // The state after the crash becomes a durable point, and the session of the dead
+            // process is closed.
             "=sync Home",
             "=sync Reflection",
             "=superblock 1",
             "!sync data of Reflection",
-            // What the dead process has left of it is durable before the other block is written over.
+            // The header of the dead process is durable before the other block is overwritten.
             "=journal header",
-            // Before the superblock: the new session knows its journal by it.
+            // Before the superblock: the new session recognises its journal by this header.
             "=journal header",
-            // From here on durable words count no more, and are begun anew.
+            // From here on the old durable words are not valid, and new ones are written.
             "=sync Home",
             "=sync Reflection",
             "=superblock 0",
@@ -380,7 +388,7 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             "!sync data of Reflection",
             "length of Home",
             "length of Reflection",
-            // Durable words of the two pages.
+            // The durable words of the two pages.
             "=bytes of the reflection file",
             "=bytes of the reflection file",
             "word",

@@ -1,8 +1,8 @@
-//! Do threads see operations whole and in one order, and is nothing lost between them?
+//! Tests that threads see operations whole and in one order, and lose none.
 //!
-//! How: bytes that certify themselves (every word of an operation carries its number), sums that
-//! never change, counters that must be exact in the end. Each test runs on memory treated as
-//! persistent, where small flips are vouched for, and on RAM, where they do not.
+//! Three kinds of checks: every word of an operation holds its number, sums never change, and
+//! counters are exact at the end. Each test runs on RAM treated as persistent memory, where records
+//! cover small flips, and on RAM.
 
 mod common;
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
-/// How long a test goes on, on each medium.
+/// How long each test runs on each medium.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// More than there are private lanes.
+/// More than the number of private lanes.
 const MANY: u64 = 80;
 
 fn grounds() -> Vec<Ground> {
@@ -30,7 +30,7 @@ fn new_file(ground: &Ground, len: u64, policy: DeployPolicy) -> (Scratch, Atomic
     (scratch, file)
 }
 
-/// Says when a test's time is over, for all threads together, and watches that they end.
+/// Tells all threads of a test when to end, and watches that they do.
 struct Clock {
     end: Instant,
     failed: AtomicBool,
@@ -47,12 +47,13 @@ impl Clock {
         Instant::now() < self.end && !self.failed.load(Ordering::Relaxed)
     }
 
-    /// As [`goes_on`](Self::goes_on), and until something was done, however loaded the machine is.
+    /// Like [`goes_on`](Self::goes_on), but also runs until `done` is nonzero, on a loaded machine
+    /// too.
     fn goes_on_until(&self, done: &AtomicU64) -> bool {
         self.goes_on() || done.load(Ordering::Relaxed) == 0 && !self.failed.load(Ordering::Relaxed)
     }
 
-    /// Runs `body`, and stops the others when it panics.
+    /// Runs `body`, and stops the other threads if it panics.
     fn run<R>(&self, body: impl FnOnce() -> R) -> R {
         struct Alarm<'a>(&'a Clock);
         impl Drop for Alarm<'_> {
@@ -73,7 +74,7 @@ fn stamp(n: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number that all the bytes carry.
+/// Returns the number that all the bytes hold.
 #[track_caller]
 fn number_of(bytes: &[u8], what: &str) -> u64 {
     let n = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
@@ -81,7 +82,8 @@ fn number_of(bytes: &[u8], what: &str) -> u64 {
     n
 }
 
-/// Places of all kinds: in a slice, in a page, over two pages, aligned pages, a region, over regions.
+/// Places of all kinds: in a slice, in a page, over two pages, aligned pages, a region, several
+/// regions.
 const PLACES: [(u64, usize); 8] = [
     (70, 40),
     (130, 600),
@@ -158,7 +160,7 @@ fn an_operation_that_has_returned_is_seen_by_every_read_that_begins_later() {
         let done = PLACES.map(|_| AtomicU64::new(0));
         std::thread::scope(|scope| {
             let (file, clock, done) = (&file, &clock, &done);
-            // One writer for each half of the places, so that each place's numbers ascend.
+            // One writer for each half of the places, so that the numbers of a place ascend.
             for half in 0..2 {
                 scope.spawn(move || {
                     clock.run(|| {
@@ -199,7 +201,7 @@ fn an_operation_that_has_returned_is_seen_by_every_read_that_begins_later() {
 const ACCOUNTS: u64 = 64;
 const MONEY: u64 = 1000;
 
-/// Accounts lie in 16 pages of two regions, four in a page.
+/// Returns the offset of an account. Accounts lie in 16 pages of two regions, four in a page.
 fn account(n: u64) -> u64 {
     (n % 2) * REGION + (n / 8) * PAGE + (n / 2 % 4) * 200
 }
@@ -242,7 +244,8 @@ fn money_is_neither_made_nor_lost_by_transfers_and_no_transaction_sees_a_wrong_s
                 scope.spawn(move || {
                     clock.run(|| {
                         while clock.goes_on() {
-                            // Inside the body: also in attempts that will not be committed.
+                            // Checks inside the closure, so that it also covers attempts that do
+                            // not commit.
                             file.transact(|tx| {
                                 let sum = sum(tx)?;
                                 assert_eq!(sum, ACCOUNTS * MONEY, "in a body");
@@ -284,7 +287,7 @@ fn no_increment_of_more_threads_than_lanes_is_lost() {
             for thread in 0..MANY {
                 let (file, all_there) = (&file, &all_there);
                 scope.spawn(move || {
-                    // Each of the many has a lane, or has found that there is none left.
+                    // Each thread has a lane, or has found no free one.
                     file.store(PAGE + thread * 24, &[thread, 0, thread]).expect("own");
                     all_there.wait();
                     let shared = file.slot::<u64>(40).expect("slot");
@@ -314,7 +317,7 @@ fn no_increment_of_more_threads_than_lanes_is_lost() {
             assert_eq!(file.load::<i64>(PAGE - 4).expect("load"), -(most as i64));
             for thread in 0..MANY {
                 let own: [u64; 3] = file.load(PAGE + thread * 24).expect("load");
-                // The smallest lies in the first bytes of the first one's.
+                // The smallest value lies in the first bytes of the first thread's place.
                 if thread > 0 {
                     assert_eq!(own, [thread, EACH, thread]);
                 }
@@ -412,8 +415,8 @@ fn writers_of_whole_regions_and_of_pages_in_them_come_in_one_order() {
                             for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
                                 let number = number_of(page, &format!("page {n}"));
                                 if number > OF_REGION {
-                                    // One writer: all pages that nobody wrote since are of one
-                                    // operation.
+                                    // One writer writes whole regions: all pages without a later
+                                    // write must belong to one operation.
                                     assert_eq!(*of_region.get_or_insert(number), number);
                                     assert!(number >= last, "went back");
                                     last = number;
@@ -471,7 +474,7 @@ fn the_length_changes_while_others_read_and_write() {
                 clock.run(|| {
                     let mut rng = Rng(1);
                     while clock.goes_on() {
-                        // At boundaries of blobs only: a blob is there from end to end, or zero.
+                        // At boundaries of blobs only: a blob exists from end to end, or is zero.
                         match file.set_len(rng.below(MOST + 1) * BLOB) {
                             Ok(()) | Err(Error::Pinned { .. }) => {}
                             Err(e) => panic!("change the length: {e}"),
@@ -583,7 +586,8 @@ fn views_stay_as_they_are_while_others_write() {
     }
 }
 
-/// Two transactions that each read both values and write one: one of them must see the other.
+/// Two transactions each read both values and write one of them. One of them must see the other's
+/// write.
 fn check_write_skew(file: &AtomicMappedFile, values: [u64; 2]) {
     const ROUNDS: usize = 200;
     let _watch = Watch::start();

@@ -1,4 +1,4 @@
-//! Does a transaction see one state, with the length in it, and does it end whatever its closure does?
+//! Tests that a transaction sees one state, with one length, and ends for every closure.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn new_file() -> (tempfile::TempDir, AtomicMappedFile) {
     (folder, file)
 }
 
-/// Runs `act` in another thread, to its end.
+/// Runs `act` in another thread and waits for it.
 fn elsewhere(act: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(act).join().expect("no panic"));
 }
@@ -28,7 +28,7 @@ fn is_conflict<T>(result: Result<T>) -> bool {
 
 // ---- the length ------------------------------------------------------------------------------
 
-/// A reader has seen bytes past an end that another thread has cut off since.
+/// A transaction has read bytes that another thread truncates before the commit.
 #[test]
 fn a_transaction_that_has_read_past_a_new_end_cannot_commit() {
     for writes in [false, true] {
@@ -44,7 +44,8 @@ fn a_transaction_that_has_read_past_a_new_end_cannot_commit() {
     }
 }
 
-/// The file is as long as before, but what was read was zeroed meanwhile.
+/// The file has its old length again, but the bytes that the transaction read were zeroed
+/// meanwhile.
 #[test]
 fn a_shrink_and_a_growth_back_are_noticed() {
     for writes in [false, true] {
@@ -63,8 +64,8 @@ fn a_shrink_and_a_growth_back_are_noticed() {
     }
 }
 
-/// A transaction was told that the file ends before what it asked for. Then the file grows, and a writer that has seen
-/// it says so elsewhere.
+/// A transaction got an error with the file's length. Then the file grows, and a writer that has
+/// seen the growth stores a value in another place.
 #[test]
 fn a_transaction_that_was_told_the_length_does_not_go_on_with_another_one() {
     for marks in [0, 100] {
@@ -103,7 +104,7 @@ fn a_length_that_was_told_holds_when_the_transaction_commits() {
     }
 }
 
-/// An error that names a length which does not belong to what was read before is a conflict.
+/// An error with a length that does not match the earlier reads is a conflict.
 #[test]
 fn a_transaction_is_told_no_length_of_another_state() {
     let (_folder, file) = new_file();
@@ -123,7 +124,7 @@ fn a_transaction_is_told_no_length_of_another_state() {
     assert!(is_conflict(tx.store(REGION, &1u64)), "that the file reaches so far");
 }
 
-/// Growth takes nothing away from what was read.
+/// A growth does not change the bytes that a transaction has read.
 #[test]
 fn a_growth_is_no_conflict_with_what_was_read() {
     let (_folder, file) = new_file();
@@ -134,7 +135,8 @@ fn a_growth_is_no_conflict_with_what_was_read() {
     tx.commit().expect("a commit");
 }
 
-/// A closure that asks for more than there is sees the file grow in between, and is run again.
+/// A closure reads past the end and gets an error. The file grows before the commit, so the closure
+/// runs again.
 #[test]
 fn a_closure_that_was_told_the_length_is_run_again_after_a_growth() {
     let (_folder, file) = new_file();
@@ -151,7 +153,8 @@ fn a_closure_that_was_told_the_length_is_run_again_after_a_growth() {
     assert_eq!((found.expect("a commit"), runs.get()), (true, 2));
 }
 
-/// A write was accepted where another thread cuts the file off before the commit: the closure hears of it itself.
+/// A write was accepted, and another thread truncates its place before the commit. The closure must
+/// run again and get the error itself.
 #[test]
 fn a_closure_whose_write_was_cut_off_is_run_again() {
     let (_folder, file) = new_file();
@@ -168,7 +171,7 @@ fn a_closure_whose_write_was_cut_off_is_run_again() {
     assert_eq!((result.expect("a commit"), runs.get()), (false, 2));
 }
 
-/// One thread changes the length and then writes which one it is; readers compare the two.
+/// One thread changes the length and then stores which length it is. Readers compare the two.
 #[test]
 fn transactions_see_the_length_and_the_bytes_of_one_state() {
     const LONG: u64 = 4 * REGION;
@@ -179,7 +182,7 @@ fn transactions_see_the_length_and_the_bytes_of_one_state() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..400u64 {
-                // While the number is odd the file is short, or about to be.
+                // While the number is odd, the file is short or is about to become short.
                 file.store(0, &(2 * n + 1)).expect("a store");
                 file.set_len(REGION).expect("shorter");
                 file.set_len(LONG).expect("longer");
@@ -192,7 +195,8 @@ fn transactions_see_the_length_and_the_bytes_of_one_state() {
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut tx = file.begin();
-                    // Whether the file is short, and whether the word says that it is or may be.
+                    // Returns `true` if the file is short, or if the word says that the file is or
+                    // may be short.
                     let mut see = |length: bool| -> Result<bool> {
                         if !length {
                             return Ok(tx.load::<u64>(0)? % 2 == 1);
@@ -216,7 +220,7 @@ fn transactions_see_the_length_and_the_bytes_of_one_state() {
 
 // ---- a thread in conflict with itself --------------------------------------------------------
 
-/// Runs a closure that reads 0..8 and `inner`, and writes behind it. Counts the runs.
+/// Runs a closure that reads 0..8, calls `inner`, and writes after it. Counts the runs.
 fn with_inner(
     file: &AtomicMappedFile,
     inner: impl Fn(&AtomicMappedFile) -> Result<()>,
@@ -233,7 +237,7 @@ fn with_inner(
     (result, runs.get())
 }
 
-/// Every kind of operation by which a closure can change what its transaction has read.
+/// Tries every kind of operation that can change what the closure's transaction has read.
 #[test]
 fn a_closure_that_changes_what_it_has_read_is_an_error_and_changes_it_once() {
     type Inner = fn(&AtomicMappedFile) -> Result<()>;
@@ -290,7 +294,7 @@ fn a_closure_that_changes_what_it_has_read_is_an_error_and_changes_it_once() {
     ];
     for (name, inner) in all {
         let (_folder, file) = new_file();
-        // Both slots are there, so that the short ways are open.
+        // Both slots exist, so the fast paths are possible.
         for n in [0u8, 5] {
             file.write_at(&[n; 20 * PAGE as usize], 0).expect("a write");
             file.store(0, &u64::from(n)).expect("a store");
@@ -339,7 +343,7 @@ fn a_closure_that_changes_the_length_it_was_told_is_an_error() {
         file.set_len(REGION)
     });
     assert!(matches!(cuts_a_write, Err(Error::SelfConflict { .. })), "{cuts_a_write:?}");
-    // A boundary's region has a new version, whatever of it was read.
+    // The region of the new end gets a new version, even if other bytes of it were read.
     let cuts_its_region = file.transact(|tx| {
         let n: u64 = tx.load(0)?;
         file.set_len(file.len() - 1)?;
@@ -357,7 +361,7 @@ fn what_a_closure_does_beside_without_a_conflict_is_done_once() {
     assert!(longer.is_ok() && runs == 1, "longer: {longer:?}");
     let (synced, runs) = with_inner(&file, |f| f.sync());
     assert!(synced.is_ok() && runs == 1, "{synced:?}");
-    // A deployment changes no bytes: the second run finds the page at home.
+    // A deployment changes no bytes: the second run finds the page deployed.
     let (deployed, runs) = with_inner(&file, |f| f.deploy(0..PAGE).map(drop));
     assert!(deployed.is_ok() && runs <= 2, "{deployed:?}");
     assert_eq!(file.load::<u64>(REGION).expect("a load"), 1);
@@ -370,7 +374,8 @@ fn what_a_closure_does_beside_without_a_conflict_is_done_once() {
     assert!(before.is_ok(), "{before:?}");
 }
 
-/// Another thread changes what was read, once, while the closure writes something harmless beside.
+/// Another thread changes what the transaction has read, once. The closure itself writes to an
+/// unrelated place outside the transaction.
 #[test]
 fn a_conflict_with_another_thread_is_no_conflict_of_a_closure_with_itself() {
     let (_folder, file) = new_file();
@@ -396,7 +401,7 @@ fn transactions_of_one_thread_on_two_files_nest() {
         let n: u64 = tx.load(0)?;
         let m = two.transact(|inner| {
             let m: u64 = inner.load(0)?;
-            // Of the outer one's file, and what it has not read.
+            // In the outer transaction's file, at a place that it has not read.
             one.store(REGION, &m)?;
             inner.store(0, &(m + 1))?;
             Ok::<_, Error>(m + 1)
@@ -406,7 +411,7 @@ fn transactions_of_one_thread_on_two_files_nest() {
     });
     assert!(result.is_ok(), "{result:?}");
     assert_eq!((one.load::<u64>(0).unwrap(), two.load::<u64>(8).unwrap()), (1, 1));
-    // The inner one changes what the outer one has read.
+    // The inner transaction changes what the outer one has read.
     let result = one.transact(|tx| {
         let n: u64 = tx.load(0)?;
         two.transact(|inner| {
@@ -434,7 +439,7 @@ fn a_closure_that_gives_up_has_its_own_error() {
     assert_eq!(file.load::<u64>(0).expect("a load"), 1);
 }
 
-/// A closure that panics, or ends, leaves nothing behind: the thread's next writes go their usual ways.
+/// After a closure that panics or returns early, the next writes of the thread work as before.
 #[test]
 fn a_closure_that_panics_leaves_the_thread_as_it_was() {
     let (_folder, file) = new_file();
@@ -446,7 +451,7 @@ fn a_closure_that_panics_leaves_the_thread_as_it_was() {
     assert_eq!((result.expect("a commit"), runs), (1, 1));
 }
 
-/// No closure, no repetition: the commit says that there is a conflict, as with any other writer.
+/// Without a closure there is no retry: the commit returns a conflict, as with any other writer.
 #[test]
 fn a_transaction_beside_its_own_threads_write_is_a_conflict() {
     let (_folder, file) = new_file();
@@ -468,7 +473,7 @@ fn a_transaction_beside_its_own_threads_write_is_a_conflict() {
 
 // ---- many reads ------------------------------------------------------------------------------
 
-/// If each read looked at all reads before it, this would be 20,000,000,000 looks.
+/// If each read validated all earlier reads, this would be 20,000,000,000 checks.
 #[test]
 fn a_transaction_of_many_reads_is_not_quadratic() {
     let (_folder, file) = new_file();
@@ -483,7 +488,8 @@ fn a_transaction_of_many_reads_is_not_quadratic() {
     assert_eq!(file.load::<u64>(0).expect("a load"), 1);
 }
 
-/// After many reads another thread changes one of their pages, by each way, and the next read finds out.
+/// After many reads another thread changes one of their pages, with each protocol. The next read
+/// must find it.
 #[test]
 fn a_change_of_one_of_many_pages_is_found_by_the_next_read() {
     let lens = [1usize, 8, 64, 200, PAGE as usize, 2 * PAGE as usize, 10 * PAGE as usize];
@@ -493,7 +499,7 @@ fn a_change_of_one_of_many_pages_is_found_by_the_next_read() {
             for n in 0..2u8 {
                 file.write_at(&vec![n; LEN as usize], 0).expect("a write");
             }
-            // Some pages are away, and some are known to be at home.
+            // Some pages are in the reflection file, and some have a deployed stamp.
             file.write_at(&[1; 300], PAGE).expect("a write");
             file.read_at(&mut vec![0; LEN as usize], 0).expect("a read");
             for _ in 0..2 {
@@ -508,8 +514,8 @@ fn a_change_of_one_of_many_pages_is_found_by_the_next_read() {
     }
 }
 
-/// One thread adds to every page, one after the other; transactions read all of them: never a newer page before an
-/// older one.
+/// One thread adds to every page, one after the other, and transactions read all pages. A
+/// transaction must never read a newer page before an older one.
 #[test]
 fn many_reads_beside_a_writer_are_of_one_state() {
     const PAGES: u64 = 100;
@@ -526,7 +532,7 @@ fn many_reads_beside_a_writer_are_of_one_state() {
                         std::thread::yield_now();
                     }
                 }
-                // Now and then there is time for a whole transaction.
+                // Sometimes leaves time for a whole transaction.
                 if round.is_multiple_of(8) {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }
@@ -537,7 +543,7 @@ fn many_reads_beside_a_writer_are_of_one_state() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let mut tx = file.begin();
-                // From the page that is written last to the first: each is at least as new.
+                // From the page that is written last to the first one: each is at least as new.
                 let mut newest = 0;
                 let mut oldest = u64::MAX;
                 let mut is_whole = true;

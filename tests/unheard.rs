@@ -1,6 +1,6 @@
-//! Does anything stop in silence? Durable points that were promised and are not made.
+//! Tests that the program learns of every promised durable point that could not be made.
 //!
-//! A program that chose an interval does not call `sync`, and hears of its failures by the next write.
+//! A program that chose an interval does not call `sync`. The next write reports the failure.
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const CHILD: &str = "plays_the_child_if_it_is_one";
 const LEN: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Call<'a> = &'a dyn Fn() -> Result<(), Error>;
@@ -37,9 +37,10 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Takes away from this process the right to start threads. The limit does not bind root, so root becomes another user.
+/// Takes the right to start threads from this process. The limit does not bind root, so root
+/// becomes another user.
 fn start_no_more_threads() {
-    // SAFETY: no precondition; the child is single-threaded but for the harness, which does nothing meanwhile.
+    // SAFETY: no precondition. Only the idle test harness has another thread in this child.
     let (user, limited) = unsafe {
         if libc::geteuid() == 0 {
             libc::setgid(65534);
@@ -80,7 +81,8 @@ fn plays_the_child_if_it_is_one() {
     assert_eq!(file.load::<u64>(0).expect("load"), 99);
 }
 
-/// `sync_every` in a container at its limit of processes: opening said `Ok`, and no durable point was ever made.
+/// In a container at its process limit `sync_every` made no durable point, but opening returned
+/// `Ok`.
 #[test]
 fn opening_fails_if_no_thread_can_make_the_points_of_an_interval() {
     let Some(ground) = ground() else { return };
@@ -91,7 +93,7 @@ fn opening_fails_if_no_thread_can_make_the_points_of_an_interval() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Writes to both slots of every page, so that only the journal needs space afterwards.
+/// Writes to both slots of every page. Afterwards only the journal needs space.
 fn allocate_everything(file: &AtomicMappedFile) {
     for fill in [1, 2] {
         file.write_at(&vec![fill; file.len() as usize], 0).expect("write");
@@ -99,8 +101,8 @@ fn allocate_everything(file: &AtomicMappedFile) {
     }
 }
 
-/// Writes a slice of each page, again and again, until a point of the interval had to tell of so many that the
-/// journal had to grow. Each write is within a page and allocates nothing.
+/// Writes a slice of each page until a durable point fails, because its record makes the journal
+/// grow. Each write is within a page and allocates nothing.
 fn write_until_a_point_fails(file: &AtomicMappedFile) {
     let begin = Instant::now();
     for round in 0_u64.. {
@@ -115,7 +117,8 @@ fn write_until_a_point_fails(file: &AtomicMappedFile) {
     }
 }
 
-/// Ten writes returned `Ok` on a full disk. No point of the interval was made, and no call said so.
+/// On a full disk no point of the interval was made. Ten writes returned `Ok`, and no call reported
+/// it.
 #[test]
 fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one() {
     let Some(ground) = ground() else { return };
@@ -126,7 +129,7 @@ fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one
     let options = options.sync_every(Duration::from_millis(300));
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
     file.health().expect("nothing has failed");
-    // A point of so many pages needs a longer journal, and there is no space for it.
+    // A point of all these pages needs a longer journal, which the full disk refuses.
     allocate_everything(&file);
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     write_until_a_point_fails(&file);
@@ -155,7 +158,7 @@ fn writes_fail_while_the_points_of_an_interval_fail_and_go_on_after_the_next_one
     file.write_at(&[9; 3], 5).expect("writes go on");
 }
 
-/// The interval goes on by itself once its cause is gone.
+/// Tests that the interval resumes by itself after the cause of the failure is gone.
 #[test]
 fn the_next_point_of_an_interval_ends_what_was_overdue() {
     let Some(ground) = ground() else { return };

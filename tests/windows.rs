@@ -1,9 +1,10 @@
-//! What may happen while an operation is half way through, and what has to wait for it?
+//! Tests what other threads may do while an operation is half way through, and what must wait for
+//! it.
 //!
-//! How: the recording platform interrupts a system call in the middle of an operation again and again,
-//! so that the operation stays there for as long as the test needs. Meanwhile another thread does what
-//! would be a race otherwise. If the machine is too busy to keep the window open that long, a test sees
-//! nothing and passes; it never fails on code that is right.
+//! The recording platform interrupts a system call in the middle of an operation repeatedly, so the
+//! operation stays there while the test needs it. Meanwhile another thread does what would
+//! otherwise be a race. On a machine too busy to keep the window open, a test sees nothing and
+//! passes. It never fails on correct code.
 #![cfg(unix)]
 
 mod common;
@@ -20,14 +21,14 @@ const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 const CHUNK: u64 = 2 << 20;
 const LONG: u64 = 8 * CHUNK;
-/// So often a call is interrupted: a second or more.
+/// Number of interruptions of a call: they take a second or more.
 const INTERRUPTIONS: usize = 8000;
 
 fn grounds() -> Vec<Ground> {
     [common::dax(), Some(common::ram())].into_iter().flatten().collect()
 }
 
-/// A file of holes.
+/// Makes a file of holes.
 fn new_file(ground: &Ground) -> (Scratch, Recorder, AtomicMappedFile) {
     let scratch = ground.scratch();
     let recorder = Recorder::new();
@@ -36,13 +37,13 @@ fn new_file(ground: &Ground) -> (Scratch, Recorder, AtomicMappedFile) {
     (scratch, recorder, file)
 }
 
-/// An operation that stays where its system call is.
+/// An operation that is stopped in its system call.
 struct Stuck<'scope, 'r, T> {
     thread: ScopedJoinHandle<'scope, T>,
     window: Window<'r>,
 }
 
-/// Closed when it is dropped, so that a test that fails does not wait for it.
+/// A window that closes when it is dropped, so that a failed test does not wait for it.
 struct Window<'r>(&'r Recorder);
 
 impl Drop for Window<'_> {
@@ -74,12 +75,12 @@ impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
         !self.thread.is_finished()
     }
 
-    /// Waits a little for something that ought not to happen meanwhile.
+    /// Waits a short time for an event that must not happen meanwhile.
     fn happens(&self, mut what: impl FnMut() -> bool) -> bool {
         let end = Instant::now() + Duration::from_millis(200);
         while self.is_stuck() && Instant::now() < end {
             if what() {
-                // Before the window was closed, or it does not count.
+                // An event counts only if it happened before the window closed.
                 return self.is_stuck();
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -87,7 +88,7 @@ impl<'scope, 'r, T: Send + 'scope> Stuck<'scope, 'r, T> {
         false
     }
 
-    /// Whether the trace says that the home file is cut or the reflection file punched.
+    /// Returns `true` if the home file was truncated or the reflection file punched.
     fn is_cut(&self) -> bool {
         let is_cut = |what: &What| {
             matches!(what, What::SetLen { file: FileId::Home, .. } | What::Punch { .. })
@@ -126,7 +127,7 @@ fn nothing_is_cut_off_under_who_writes_it() {
         for pages in [1, 20] {
             let _watch = Watch::start();
             let (_scratch, recorder, file) = new_file(&ground);
-            // More than an entry vouches for: its first slice is completed from a hole.
+            // More than a flip record covers: its first slice is completed from a hole.
             let data = vec![1; pages * PAGE as usize - 100];
             std::thread::scope(|scope| {
                 let write = || file.write_at(&data, CHUNK + 10);
@@ -154,7 +155,7 @@ fn nothing_is_punched_under_who_reads() {
     }
 }
 
-/// Who has seen that the file is short sees no write any more that ends past its end.
+/// Once a reader has seen the short length, no write past the new end may become visible.
 fn check_cut_write(short: u64, write: impl Fn(&AtomicMappedFile) -> Result<(), Error> + Sync) {
     for ground in grounds() {
         let _watch = Watch::start();
@@ -188,7 +189,7 @@ fn a_write_in_pieces_on_both_sides_of_the_new_end_comes_before_the_cut_or_not_at
     });
 }
 
-/// While a view lives the file is as long as the view.
+/// While a view exists, the file must not become shorter than the view.
 #[test]
 fn a_view_that_is_being_made_is_not_cut_off() {
     for ground in grounds() {
@@ -212,7 +213,7 @@ fn a_view_that_is_being_made_is_not_cut_off() {
     }
 }
 
-/// The same of a page that is at home and free: who pins it takes no lock.
+/// A view of a deployed page without a lock holder: the thread that pins it takes no lock.
 #[test]
 fn a_view_that_takes_no_lock_is_not_cut_off() {
     for ground in grounds() {
@@ -222,14 +223,15 @@ fn a_view_that_takes_no_lock_is_not_cut_off() {
         let recorder = Recorder::new();
         let path = scratch.file("state.dat");
         let file = ground.options().open_recorded(&recorder, &path).expect("open");
-        // Allocates, and touches the region.
+        // Allocates, and loads the region.
         drop(file.view(CHUNK..CHUNK + PAGE).expect("view"));
         let (is_made, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // It has looked for pins and reads the words of the region of its new end.
+            // The truncation has checked the pins, and reads the words of the region with its new
+            // end.
             let shrink = Stuck::at(scope, &recorder, call::READ, || file.set_len(PAGE));
             let view = scope.spawn(|| {
-                // On a busy machine the file may be short by now.
+                // On a busy machine the file may be short already.
                 file.load::<u8>(CHUNK).ok()?;
                 let view = file.view(CHUNK..CHUNK + PAGE).ok()?;
                 is_made.store(true, Ordering::Relaxed);
@@ -248,7 +250,7 @@ fn a_view_that_takes_no_lock_is_not_cut_off() {
     }
 }
 
-/// A transaction that has read what lies past the end of a file that is short by now cannot commit.
+/// A transaction that has read bytes past a new end must not commit.
 #[test]
 fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
     for ground in grounds() {
@@ -259,7 +261,7 @@ fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
         let _zero: u64 = tx.load(6 * CHUNK).expect("load");
         tx.store(0, &1u64).expect("store");
         std::thread::scope(|scope| {
-            // Keeps the cut waiting for a region before the one that was read.
+            // Delays the truncation at a region before the one that was read.
             let write = || file.write_at(&[1; 600], CHUNK);
             let writer = Stuck::at(scope, &recorder, call::ALLOCATE, write);
             let shrink = scope.spawn(|| file.set_len(REGION).expect("shrink"));
@@ -274,15 +276,16 @@ fn what_was_read_and_is_cut_off_by_now_is_a_conflict() {
     }
 }
 
-/// The same in the page that the new end cuts in two, of which the first part stays. Between the new length and
-/// the clean-up past it there was a moment in which it could commit; found by a reviewer.
+/// Like the test above, but in the page with the new end: its first bytes stay. Between the new
+/// length and the clean-up the transaction could commit. Found by review.
 #[test]
 fn what_was_read_of_the_page_that_is_cut_is_a_conflict() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
         let short = REGION + 100;
-        // In one piece and in two: the one holds no more than its page, the other passes a gate.
+        // One transaction has a single segment, within its page. The other one has two and passes a
+        // gate.
         let [mut one, mut two] = [file.begin(), file.begin()];
         for tx in [&mut one, &mut two] {
             let _zero: u64 = tx.load(short + 100).expect("load");
@@ -290,7 +293,7 @@ fn what_was_read_of_the_page_that_is_cut_is_a_conflict() {
         }
         two.write_at(&[1; 64], PAGE).expect("write");
         std::thread::scope(|scope| {
-            // Keeps the clean-up waiting: it is pinned.
+            // This reader delays the clean-up, because it is in a read section.
             let reader = Stuck::at(scope, &recorder, call::READ, || read(&file, 6 * CHUNK, 100));
             let shrink = scope.spawn(|| file.set_len(short).expect("shrink"));
             if reader.happens(|| file.len() == short) {
@@ -305,8 +308,8 @@ fn what_was_read_of_the_page_that_is_cut_is_a_conflict() {
     }
 }
 
-/// Who has looked at the length and then reads the words of a region for the first time must not have
-/// read what the cut is about to zero.
+/// A reader checks the length and then loads the words of a region for the first time. It must not
+/// keep words that the truncation is about to zero.
 #[test]
 fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
     for ground in grounds() {
@@ -327,7 +330,7 @@ fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
             let _either_way = reader.goes_on();
         });
         file.set_len(LONG).expect("grow");
-        // By the page's own word, which moves it from where the region's says that it is.
+        // Through the page word, which flips the slot that the region word selects.
         let data = vec![7; 200];
         file.write_at(&data, 2 * REGION).expect("write");
         file.close(CloseMode::Fast).expect("close");
@@ -337,8 +340,8 @@ fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
     }
 }
 
-/// The first slice of a page in the reflection file, and what follows in a hole of the home file; while
-/// that is being read all of it is written, twice.
+/// The first slice of a page lies in the reflection file, and the others in a hole of the home
+/// file. During the read the whole range is written, twice.
 fn check_read(pages: usize, read: impl Fn(&AtomicMappedFile) -> Result<Vec<u8>, Error> + Sync) {
     for ground in grounds() {
         let _watch = Watch::start();
@@ -359,7 +362,7 @@ fn check_read(pages: usize, read: impl Fn(&AtomicMappedFile) -> Result<Vec<u8>, 
                 reader.is_stuck()
             };
             let found = reader.goes_on();
-            // A transaction may also say that it cannot go on.
+            // A transaction may also return a conflict.
             if let (true, Ok(found)) = (was_stuck, found) {
                 let is_one = |n| found.iter().all(|byte| *byte == n);
                 assert!(found == before || is_one(2) || is_one(3), "{}: torn", ground.medium);
@@ -396,8 +399,8 @@ fn a_transaction_that_reads_what_is_written_meanwhile_reads_one_state() {
     });
 }
 
-/// A has read `x` and writes `y`; B writes `x` and returns; C has seen that, and looks at `y`. If it sees
-/// the old one, A cannot commit any more: it comes before B.
+/// A has read `x` and writes `y`. B writes `x` and returns. C has seen B's write and reads `y`. If
+/// C reads the old `y`, A must not commit any more, because A precedes B.
 #[test]
 fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
     const X: u64 = 0;
@@ -405,7 +408,7 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
-        // What B and C need is allocated, or looked at: A will keep others from that.
+        // Allocates and loads what B and C need, because A will block that.
         file.load::<u64>(Y).expect("a hole");
         for _ in 0..2 {
             file.store(X, &1u64).expect("store");
@@ -414,7 +417,7 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
         let _one: u64 = a.load(X).expect("load");
         a.store(Y, &1u64).expect("store");
         std::thread::scope(|scope| {
-            // Its words are closed, and it has looked at `x` for the last time.
+            // A has locked its words exclusively, and has validated `x`.
             let a = Stuck::at(scope, &recorder, call::ALLOCATE, || a.commit());
             file.store(X, &2u64).expect("B");
             let c = scope.spawn(|| file.load::<u64>(Y).expect("C"));
@@ -428,8 +431,8 @@ fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
     }
 }
 
-/// A reader has looked where the slices are; then they come home, and somebody writes to the slots that
-/// are free now. Without a new version the reader would take what is half written for what it looked for.
+/// A reader has located the slices of a page. Then the page is deployed, and a writer stores to the
+/// freed slots. Without a new version the reader would accept half-written bytes.
 #[test]
 fn a_read_of_a_page_that_comes_home_and_is_written_meanwhile_is_of_one_state() {
     const PAGES: u64 = 600;
@@ -441,7 +444,7 @@ fn a_read_of_a_page_that_comes_home_and_is_written_meanwhile_is_of_one_state() {
             tx.write_at(&[1; 30], 98)
         })
         .expect("write");
-        // Every other one, so that the writer below copies page by page.
+        // Every other page, so that the writer below copies page by page.
         for n in (1..PAGES).step_by(2) {
             file.write_at(&[1; PAGE as usize], n * PAGE).expect("write");
         }
@@ -452,7 +455,7 @@ fn a_read_of_a_page_that_comes_home_and_is_written_meanwhile_is_of_one_state() {
             let data = vec![9; (PAGES * PAGE) as usize - 64];
             let file = &file;
             let writer = scope.spawn(move || file.write_at(&data, 64).expect("write"));
-            // It has copied to the page, and goes on with the others.
+            // The writer has copied to the page, and continues with the others.
             let first = layout::reflection(64);
             let has_copied = |what: &What| matches!(what, What::Copy { file: FileId::Reflection, offset, .. } if *offset == first);
             let _in_time = reader.happens(|| recorder.take().iter().any(|e| has_copied(&e.what)));

@@ -1,17 +1,17 @@
-//! A folder for an example's files, gone when the example ends.
+//! A folder for the files of an example, removed when the example ends.
 
 use atomic_mmap::{AtomicMappedFile, Error};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where there is no disk that will do, there is memory.
+/// The folder in memory, if no disk is suitable.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// A folder that is removed on drop.
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    /// A new folder in the one that the first argument names, or else in the system's temporary
+    /// Makes a new folder in the one that the first argument names, or in the system's temporary
     /// folder.
     #[allow(dead_code, reason = "not every example takes its folder from the first argument")]
     pub fn from_args() -> Result<Scratch, Error> {
@@ -21,8 +21,8 @@ impl Scratch {
         }
     }
 
-    /// A new folder in the system's temporary folder. In containers that is often an overlay, where
-    /// the crate refuses to open a file: then in `/dev/shm`.
+    /// Makes a new folder in the system's temporary folder. In containers that is often an overlay,
+    /// and the crate refuses to open files there. Then makes it in `/dev/shm`.
     pub fn new() -> Result<Scratch, Error> {
         let scratch = Scratch::within(&std::env::temp_dir())?;
         let probe = scratch.path("probe");
@@ -52,7 +52,7 @@ impl Scratch {
         made.map(Scratch).map_err(failed)
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

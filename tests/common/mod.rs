@@ -1,4 +1,4 @@
-//! What do all tests need? Scratch folders, media to run on, child processes, random bytes.
+//! Helpers of all tests: scratch folders, media to run on, child processes, random bytes.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -14,16 +14,16 @@ const FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_DIR";
 /// Environment variable that chooses the folder in memory. Default: `/dev/shm`.
 const RAM_FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_RAM_DIR";
 /// Environment variable with a folder on real persistent memory, which `lab/dax` has in its guest.
-/// There no medium is forced: the tests run on what the system finds, which must be `Dax`.
+/// The tests force no medium there: they run on what the system finds, which must be `Dax`.
 const PERSISTENT_VARIABLE: &str = "ATOMIC_MMAP_TEST_DAX";
-/// Environment variable by which a child process learns what it is to do.
+/// Environment variable that gives a child process its role.
 const ROLE_VARIABLE: &str = "ATOMIC_MMAP_TEST_ROLE";
-/// Environment variable by which a child process learns where.
+/// Environment variable that gives a child process its path.
 const PATH_VARIABLE: &str = "ATOMIC_MMAP_TEST_PATH";
-/// Names of reflection files begin with this.
+/// Prefix of the names of reflection files.
 const REFLECTION_PREFIX: &str = ".atomic-mmap.";
 
-/// A place to test on: a folder, and the medium that its files are treated as.
+/// A test bed: a folder, and the medium that its files are treated as.
 #[derive(Clone, Debug)]
 pub struct Ground {
     pub base: PathBuf,
@@ -31,7 +31,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// A new scratch folder.
+    /// Makes a new scratch folder.
     pub fn scratch(&self) -> Scratch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
@@ -39,20 +39,20 @@ impl Ground {
             let path = self.base.join(format!("atomic-mmap-test-{}-{n}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Scratch(path),
-                // Left by a process of that number that was killed.
+                // A killed process with this number left it.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => panic!("{}: {e}", path.display()),
             }
         }
     }
 
-    /// Options for this place.
+    /// Returns options for this test bed.
     pub fn options(&self) -> Options {
         options(self.medium)
     }
 }
 
-/// A folder that is removed with all that is in it.
+/// A folder that is removed with its contents when it is dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -65,7 +65,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// The reflection files in it, finished or not.
+    /// Returns the reflection files in the folder, finished or not.
     pub fn reflections(&self) -> Vec<PathBuf> {
         reflections_in(&self.0)
     }
@@ -77,7 +77,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The reflection files in a folder, finished or not.
+/// Returns the reflection files in a folder, finished or not.
 pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)
         .expect("list the folder")
@@ -93,7 +93,7 @@ pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A folder in RAM where there is one.
+/// Returns a folder in RAM, if the system has one.
 pub fn ram_folder() -> PathBuf {
     if let Some(chosen) = std::env::var_os(RAM_FOLDER_VARIABLE) {
         return chosen.into();
@@ -106,25 +106,25 @@ fn disk_folder() -> PathBuf {
     std::env::var_os(FOLDER_VARIABLE).map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// RAM.
+/// Returns the test bed in RAM.
 pub fn ram() -> Ground {
     Ground { base: ram_folder(), medium: Medium::Ram }
 }
 
-/// Options with the medium forced, but for persistent memory where there is some: that is found.
+/// Returns options that force the medium. Real persistent memory is found, not forced.
 pub fn options(medium: Medium) -> Options {
     let options = AtomicMappedFile::options();
     let is_found = medium == Medium::Dax && persistent_folder().is_some();
     if is_found { options } else { options.medium(medium) }
 }
 
-/// A folder on persistent memory, if this machine is said to have one.
+/// Returns a folder on persistent memory, if the environment names one.
 pub fn persistent_folder() -> Option<PathBuf> {
     std::env::var_os(PERSISTENT_VARIABLE).map(PathBuf::from)
 }
 
-/// Persistent memory where there is some, and RAM treated as such elsewhere. `None` on a build that
-/// cannot flush.
+/// Returns a test bed on persistent memory, or in RAM treated like it. `None` on a build
+/// that cannot flush.
 pub fn dax() -> Option<Ground> {
     if let Some(base) = persistent_folder() {
         let ground = Ground { base, medium: Medium::Dax };
@@ -138,13 +138,14 @@ pub fn dax() -> Option<Ground> {
     is_served(&ground).then_some(ground)
 }
 
-/// A disk's page cache. `None` if the folder lies on a file system that is not supported.
+/// Returns a test bed in a disk's page cache, or `None` if the folder's file system is not
+/// supported.
 pub fn page_cache() -> Option<Ground> {
     let ground = Ground { base: disk_folder(), medium: Medium::PageCache };
     is_served(&ground).then_some(ground)
 }
 
-/// All of them; persistent memory alone where there is some.
+/// Returns all test beds. With real persistent memory, returns that one alone.
 pub fn media() -> Vec<Ground> {
     if persistent_folder().is_some() {
         return dax().into_iter().collect();
@@ -152,7 +153,7 @@ pub fn media() -> Vec<Ground> {
     [Some(ram()), page_cache(), dax()].into_iter().flatten().collect()
 }
 
-/// Those of `media` that do not wait for a disk.
+/// Returns the test beds of `media` that do not wait for a disk.
 pub fn media_in_memory() -> Vec<Ground> {
     media().into_iter().filter(|ground| ground.medium != Medium::PageCache).collect()
 }
@@ -166,7 +167,7 @@ fn is_served(ground: &Ground) -> bool {
     }
 }
 
-/// Random numbers that are the same in every run (splitmix64).
+/// A random number generator that gives equal numbers in every run (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
@@ -179,7 +180,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, or 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end.max(1)
     }
@@ -194,7 +195,7 @@ impl Rng {
     }
 }
 
-/// Fails with the first difference, and not with two dumps.
+/// Compares two byte strings. The panic shows the first difference, not two dumps.
 #[track_caller]
 pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
@@ -214,7 +215,7 @@ pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// All bytes of the file, read in one operation.
+/// Reads all bytes of the file in one operation.
 #[track_caller]
 pub fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
     let mut bytes = vec![0; file.len() as usize];
@@ -222,7 +223,7 @@ pub fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
     bytes
 }
 
-/// A command that runs the test `entry` of this very binary, as a child with a role.
+/// Returns a command that runs the test `entry` of this binary as a child with a role.
 pub fn child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the test's own binary"));
     command
@@ -232,7 +233,7 @@ pub fn child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a child to its end, and fails with its output if it did not succeed.
+/// Runs a child to its end. Panics with its output if it did not succeed.
 #[track_caller]
 pub fn run_child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> String {
     let output = child(entry, role, path).output().expect("run the child");
@@ -245,20 +246,20 @@ pub fn run_child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> String {
     text
 }
 
-/// What this process was started for, and where, if it is a child.
+/// Returns the role and the path of this process, if it is a child.
 pub fn role() -> Option<(String, PathBuf)> {
     let role = std::env::var(ROLE_VARIABLE).ok()?;
     Some((role, PathBuf::from(std::env::var_os(PATH_VARIABLE)?)))
 }
 
-/// Ends the process as a crash would: nothing is dropped, nothing is closed.
+/// Ends the process like a crash: nothing is dropped, nothing is closed.
 #[cfg(unix)]
 pub fn crash() -> ! {
-    // SAFETY: no precondition; nothing of this process is run down.
+    // SAFETY: no precondition. No destructor of this process runs.
     unsafe { libc::_exit(0) }
 }
 
-/// What is in a folder: names, lengths, times and bytes.
+/// The contents of a folder: names, lengths, times and bytes.
 #[cfg(unix)]
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot(Vec<Seen>);
@@ -285,7 +286,7 @@ impl Snapshot {
         Snapshot(files)
     }
 
-    /// As `assert_unchanged`, where an attribute came and went: that changes the time of an inode.
+    /// Like `assert_unchanged`, but ignores the inode time that changes with an attribute.
     #[track_caller]
     #[allow(dead_code, reason = "not every test binary needs it")]
     pub fn assert_unchanged_but_for_attributes(&self, folder: &Path, what: &str) {
@@ -314,7 +315,7 @@ impl Snapshot {
     }
 }
 
-/// The bytes of a file that are not holes, by offset.
+/// Returns the bytes of a file that are not holes, by offset.
 #[cfg(unix)]
 fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
     use std::os::fd::AsRawFd;
@@ -322,7 +323,7 @@ fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
     let file = fs::File::open(path).expect("open");
     let len = file.metadata().expect("stat").len();
     let seek = |from: u64, how: libc::c_int| {
-        // SAFETY: a live file descriptor; nobody else uses its position.
+        // SAFETY: the file descriptor is live, and no other code uses its position.
         let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, how) };
         u64::try_from(at).ok()
     };
@@ -333,7 +334,7 @@ fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
         let end = seek(data, libc::SEEK_HOLE).unwrap_or(len);
         let mut bytes = vec![0; (end - data) as usize];
         file.read_exact_at(&mut bytes, data).expect("read");
-        // Allocated or not is not what this is about.
+        // The comparison ignores whether zeroes are allocated.
         let mut offset = data;
         for page in bytes.chunks(4096) {
             if page.iter().any(|byte| *byte != 0) {
@@ -346,8 +347,8 @@ fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
     pieces
 }
 
-/// The same child in a mount namespace of its own: what it mounts goes away with it. `None`, with
-/// a message, where this process may not do that.
+/// Returns a child with its own mount namespace: its mounts end with it. Returns `None`, with a
+/// message, if this process lacks the right to do that.
 #[cfg(target_os = "linux")]
 pub fn child_with_mounts(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Option<Command> {
     let may = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
@@ -369,7 +370,7 @@ pub fn child_with_mounts(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Op
     Some(command)
 }
 
-/// Runs a command to its end, and fails with its output if it did not succeed.
+/// Runs a command to its end. Panics with its output if it did not succeed.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -382,12 +383,12 @@ pub fn run(command: &mut Command) -> String {
     text
 }
 
-/// After which a wait is taken for one without end. Far more than anything takes on a machine that
-/// has much else to do: a test that only looks at the clock to see this fails for no other reason.
+/// Time after which a wait counts as endless. It is far longer than any test takes on a busy
+/// machine, so a test that checks only this deadline fails for no other reason.
 pub const HANGS: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Ends the process if a test does not end by itself: threads that wait for each other would
-/// otherwise do so for ever. Dropped when the test is over.
+/// A watchdog that ends the process if a test hangs: threads that wait for each other would never
+/// end. Dropped at the end of the test.
 pub struct Watch(std::sync::Arc<std::sync::atomic::AtomicBool>);
 
 impl Watch {

@@ -1,4 +1,4 @@
-//! What if the engine forgot a step? Traces with steps left out: the checker must notice.
+//! Faults: traces with steps left out, which the checker must notice.
 
 use crate::media::{Class, class_of};
 use crate::ops::{Op, PAGE, Place};
@@ -12,25 +12,25 @@ pub enum Fault {
     NoDrainAfterData,
     /// The drain after that word.
     NoDrainAfterWord,
-    /// The commit point of a vouched flip.
+    /// The drain that commits a logged flip.
     NoDrainAfterEntry,
-    /// The drain after an undo entry, before the words.
+    /// The drain after an undo record, before the words.
     NoDrainAfterUndo,
-    /// The drain after an undo entry's end.
+    /// The drain after the end of an undo record.
     NoDrainAfterEnd,
-    /// The drain before entries are cleared.
+    /// The drain before records are invalidated.
     NoSettling,
-    /// Words that entries vouch for are not flushed when a batch ends.
+    /// The flush of the words that flip records cover, at the end of a batch.
     NoFlushOfWords,
-    /// Entries are not cleared.
+    /// The stores that invalidate records.
     NoClear,
-    /// Cleared entries lose their sequence number.
+    /// Invalidated records keep no sequence number.
     ZeroClear,
-    /// Clearing is not flushed.
+    /// The flush of invalidated records.
     NoFlushAfterClear,
-    /// The length word is not drained.
+    /// The drain after the length word.
     NoDrainAfterLength,
-    /// Superblocks are not synced.
+    /// The sync of superblocks.
     NoSyncOfSuperblock,
 }
 
@@ -49,12 +49,12 @@ pub const FAULTS: [Fault; 12] = [
     Fault::NoSyncOfSuperblock,
 ];
 
-/// By thread.
+/// Operations with the threads that run them.
 type Operations = Vec<(usize, Op)>;
 
-/// Sequences that need a rule of which no step can be left out of a trace.
+/// Sequences that test a rule without a step that a trace could leave out.
 pub const SCRIPTS: [fn(&Place) -> Operations; 3] = [
-    // A live entry names a slot that logged data goes to.
+    // An active record names a slot that redo data goes to.
     |place| {
         let (at, page) = (place.hot * PAGE + place.slice * 64, place.hot * PAGE);
         let flip = Op::Tx { parts: vec![(at, 9), (at + 64, 9)], reads: false };
@@ -67,14 +67,14 @@ pub const SCRIPTS: [fn(&Place) -> Operations; 3] = [
             (1, flip),
         ]
     },
-    // A live entry names a slot that is punched, and that another thread uses again.
+    // An active record names a slot that is punched, and that another thread uses again.
     |place| {
         let at = place.hot * PAGE + place.slice * 64;
         let flip = Op::Tx { parts: vec![(at, 9), (at + 30, 9)], reads: false };
         let deploy = Op::Deploy(place.origin, place.first_len);
         vec![(1, flip.clone()), (1, Op::Write(at, 64)), (1, deploy), (2, flip)]
     },
-    // Nothing else happens between a cut and a growth.
+    // No other operation between a truncation and a growth.
     |place| {
         let (at, page) = (place.hot * PAGE + place.slice * 64, place.hot * PAGE);
         let flip = Op::Tx { parts: vec![(at, 9), (at + 30, 9)], reads: false };
@@ -90,25 +90,26 @@ pub const SCRIPTS: [fn(&Place) -> Operations; 3] = [
 ];
 
 impl Fault {
-    /// Operations that need the step, where chance seldom chooses such.
+    /// Returns operations that need the step, if random runs seldom make them.
     pub fn script(self, place: &Place) -> Vec<(usize, Op)> {
         let at = place.hot * PAGE + place.slice * 64;
         let flip = Op::Tx { parts: vec![(at + 64, 9), (at + 104, 9)], reads: false };
         match self {
-            // Two entries of one lane over the same slice; then the newer is cleared for the sake of
-            // another slice: docs/model/README.md. By the main thread, which has the same lane
-            // in every session.
+            // One lane has two records over one slice; then the newer one is invalidated because of
+            // another slice: docs/model/README.md. The main thread runs these writes, because it
+            // has one lane in all sessions.
             Fault::ZeroClear => {
                 vec![(0, Op::Write(at, 64)), (0, Op::Write(at, 128)), (2, flip.clone()), (1, flip)]
             }
-            // One more than a ring has.
+            // More records than a ring holds.
             Fault::NoFlushOfWords => (0..40)
                 .map(|n| (0, Op::Write(place.hot * PAGE + (place.slice + n) % 64 * 64, 64)))
                 .collect(),
             Fault::NoDrainAfterLength => {
                 vec![(1, Op::SetLen(place.first_len - 100)), (1, Op::SetLen(place.first_len + 100))]
             }
-            // An entry vouches for two slices; another lane moves one of them away and back.
+            // A record covers two slices. Another lane moves one of them to the other side and
+            // back.
             Fault::NoSettling => {
                 vec![(0, Op::Write(at, 128)), (1, Op::Write(at, 64)), (1, Op::Write(at, 128))]
             }
@@ -173,7 +174,7 @@ impl Fault {
     }
 }
 
-/// What a thread has stored since its last drain.
+/// The stores of a thread since its last drain.
 #[derive(Default)]
 struct Since {
     classes: BTreeSet<Class>,

@@ -1,7 +1,8 @@
-//! How does an image become a pair of files that can be opened?
+//! Makes a pair of files from an image, so that the pair can be opened.
 //!
-//! The superblocks name the home file by device, inode and birth time, and a closed pair by the home
-//! file's times: those are patched to the new files'. Nothing else is.
+//! The superblocks name the home file by device, inode and birth time. In a closed pair they also
+//! hold the home file's times. The test patches these values for the new files, and changes nothing
+//! else.
 
 use crate::media::{Contents, Image};
 use crate::rng::Rng;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
-/// A folder in memory that is removed with all that is in it.
+/// A folder in memory that is removed with its contents when it is dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -27,7 +28,7 @@ impl Folder {
             let path = shm.join(format!("atomic-mmap-power-{}-{n}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Folder(path),
-                // Left by a process of that number that was killed.
+                // A killed process with this number left it.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => panic!("{}: {e}", path.display()),
             }
@@ -78,8 +79,8 @@ fn write(file: &File, contents: &Contents, holes: bool) {
     put(&run);
 }
 
-/// Makes the files. `rng` chooses what does not matter: holes, and whether the machine has been
-/// restarted since.
+/// Writes the files of an image. `rng` chooses details that must not matter: holes, and a restart
+/// of the machine.
 pub fn materialize(folder: &Folder, image: &Image, rng: &mut Rng) -> Pair {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let path = folder.path().join(format!("home-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -143,7 +144,7 @@ fn superblock(contents: &Contents, at: u64) -> Copy {
     Superblock::decode(&bytes)
 }
 
-/// The attribute's value.
+/// Returns the value of the attribute.
 fn mark(uuid: [u8; 16], identity: &Identity) -> [u8; 40] {
     let born = identity.born.unwrap_or_default();
     let mut bytes = [0; 40];

@@ -1,15 +1,15 @@
-//! What is on the medium when the power goes? Two files, rebuilt from a trace.
+//! A model of the media: the bytes of two files at a loss of power, rebuilt from a trace.
 //!
-//! Every aligned word of 8 bytes has a durable value and the values that were stored since. A value
-//! that was streamed (`through`), or whose line was flushed after it, is pending for that thread; the
-//! thread's next drain makes it durable. Everything else may be there or not, word by word, and any of
-//! the values since the durable one may be it (caches evict when they please).
-//! A flush does not cover what another thread has streamed and not drained: that is still in a
-//! write-combining buffer.
+//! Every aligned word of 8 bytes has a durable value and the values stored since. A streamed value
+//! (`through`) is pending for its thread, and so is a value with a later flush of its line. The
+//! next drain of that thread makes it durable. Any other value since the durable one may be on the
+//! medium or not, word by word. Caches may evict a line at any time. A flush does not cover
+//! bytes that another thread has streamed and not drained: those are still in a write-combining
+//! buffer.
 //!
-//! Simplifications: lengths, holes and allocations are durable at once. What a call has written is
-//! durable after a sync of that file, names after a sync of the folder, the attribute after a full sync
-//! of the home file; until then they may be there or not.
+//! Simplifications: lengths, holes and allocations are durable immediately. Bytes written by a call
+//! become durable with a sync of the file. Names become durable with a sync of the folder, and the
+//! attribute with a full sync of the home file. Until then they may be on the medium or not.
 
 use crate::rng::Rng;
 use atomic_mmap::testing::recorder::{Event, What};
@@ -21,7 +21,7 @@ pub const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 type Page = [u8; PAGE as usize];
 
-/// A file's bytes; pages that are not there are zero.
+/// The bytes of a file. Missing pages are zero.
 #[derive(Clone, Default)]
 pub struct Contents {
     pub len: u64,
@@ -75,11 +75,11 @@ impl Contents {
 pub struct Image {
     pub home: Contents,
     pub reflection: Option<Contents>,
-    /// Whether the home file has the attribute.
+    /// `true` if the home file has the attribute.
     pub marked: bool,
 }
 
-/// What lies at a place, as far as faults and choices tell places apart.
+/// The kind of bytes at a place. Faults and choices tell only these kinds apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Class {
     Home,
@@ -119,13 +119,13 @@ pub fn class_of(file: FileId, at: u64) -> Class {
     }
 }
 
-/// Stores of one event to one line.
+/// The bytes that one event stored to one line.
 #[derive(Clone)]
 struct Stored {
     seq: u64,
     thread: u64,
     through: bool,
-    /// Which words, and their values after it.
+    /// The words that it stored to, and their values afterwards.
     mask: u8,
     words: [u64; 8],
 }
@@ -133,7 +133,7 @@ struct Stored {
 #[derive(Clone, Default)]
 struct Line {
     stores: Vec<Stored>,
-    /// For each word: the number of the store that is durable.
+    /// For each word, the number of the store that is durable.
     floor: [u64; 8],
 }
 
@@ -142,7 +142,7 @@ impl Line {
         self.candidates(word).last().map(|store| store.words[word])
     }
 
-    /// The stores to a word that are not durable, oldest first.
+    /// Returns the stores to a word that are not durable, oldest first.
     fn candidates(&self, word: usize) -> impl DoubleEndedIterator<Item = &Stored> {
         self.stores
             .iter()
@@ -214,7 +214,7 @@ enum Pending {
     Flushed { file: usize, line: u64, seq: u64 },
 }
 
-/// What may be there and what is.
+/// A state of the name or the attribute: the current one, and the durable one.
 #[derive(Clone, Copy, Default)]
 struct Maybe {
     now: bool,
@@ -227,30 +227,30 @@ impl Maybe {
     }
 }
 
-/// Which of the values that are not durable are there all the same.
+/// A choice of the values that reach the medium although they are not durable.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice {
-    /// None.
+    /// None of them.
     Durable,
-    /// The newest of all.
+    /// The newest value of every word.
     Newest,
-    /// In so many of a hundred words one of them.
+    /// One of the values in this percentage of words.
     Words(u64),
-    /// In so many of a hundred lines the newest of all words.
+    /// The newest value of all words, in this percentage of lines.
     Lines(u64),
-    /// The newest but for one word, whose value is the durable one.
+    /// The newest value of every word except one, which keeps its durable value.
     ButOne,
-    /// Of one word only.
+    /// The newest value of one word only.
     OnlyOne,
-    /// The newest in places of these classes.
+    /// The newest value at places of these classes.
     Classes(u64),
-    /// Of one thread's stores.
+    /// The newest value of one thread's stores.
     Thread,
-    /// What was stored first, up to some moment.
+    /// The stores up to some moment.
     Older,
-    /// What was stored last, from some moment on.
+    /// The stores since some moment.
     Younger,
-    /// By lines: what went through the cache up to some store, streamed words at random.
+    /// By lines: stores through the cache up to some store, and streamed words at random.
     Px86,
 }
 
@@ -274,7 +274,7 @@ impl Choice {
     }
 }
 
-/// Both files while a trace is played.
+/// The state of both files while a trace is replayed.
 #[derive(Clone)]
 pub struct Media {
     files: [MappedFile; 2],
@@ -282,9 +282,9 @@ pub struct Media {
     seq: u64,
     named: Maybe,
     marked: Maybe,
-    /// The next length is that of a new reflection file.
+    /// The reflection file does not exist: the next length is that of a new one.
     is_gone: bool,
-    /// What the removed reflection file held that is still there as far as the folder's last sync says.
+    /// The contents of the removed reflection file, which exists until a sync of the folder.
     removed: Option<Contents>,
 }
 
@@ -296,7 +296,7 @@ const fn file_index(file: FileId) -> usize {
     }
 }
 
-/// The thread that stands for the calls that write to a file.
+/// Returns the thread number of the calls that write to a file.
 const fn writer(file: usize) -> u64 {
     u64::MAX - file as u64
 }
@@ -363,7 +363,7 @@ impl Media {
         }
     }
 
-    /// Plays one event.
+    /// Replays one event.
     pub fn play(&mut self, event: &Event) {
         let thread = event.thread;
         match &event.what {
@@ -434,7 +434,7 @@ impl Media {
         }
     }
 
-    /// What is there if the power goes now.
+    /// Returns an image for a loss of power at this moment.
     pub fn image(&self, choice: Choice, rng: &mut Rng) -> Image {
         let mut words = Vec::new();
         for (file, lines) in self.files.iter().enumerate() {
@@ -448,7 +448,7 @@ impl Media {
         threads.sort_unstable();
         let thread = if threads.is_empty() { 0 } else { rng.pick(&threads) };
         let moment = rng.below(self.seq + 1).max(
-            // The last stores are the ones that matter.
+            // The last stores matter most.
             if rng.chance(70) { self.seq.saturating_sub(rng.below(20)) } else { 0 },
         );
         let one = if words.is_empty() { 0 } else { rng.index(words.len()) };
@@ -458,7 +458,8 @@ impl Media {
             let newest = || line.candidates(word).next_back();
             let at = number * LINE + word as u64 * 8;
             if (cut.0, cut.1) != (file, number) {
-                // Once a line: whether it is there, or how far it got.
+                // Chosen once for a line: `true` or `false` for the whole line, or the last store
+                // that reached it.
                 cut = (file, number, rng.next());
             }
             let stored = match choice {

@@ -1,4 +1,4 @@
-//! What is done to a file, and what it then holds? Operations, their choice, and a plain model.
+//! The operations on a file, their random choice, and a plain model of the file's contents.
 
 use crate::rng::{Rng, mix};
 use atomic_mmap::{AtomicMappedFile, Error};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub const PAGE: u64 = 4096;
 const SLICE: u64 = 64;
 
-/// What a file holds from `origin` on; before that it is a hole.
+/// The contents of a file from `origin` on. The bytes before it are a hole.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Model {
     pub origin: u64,
@@ -45,13 +45,13 @@ impl fmt::Debug for Model {
     }
 }
 
-/// What an operation changes.
+/// The change that an operation makes.
 #[derive(Clone, Debug)]
 pub enum Effect {
     None,
     Bytes(Vec<(u64, Vec<u8>)>),
     SetLen(u64),
-    /// One of the states that were possible is the one: it was read.
+    /// A read has shown which of the possible states is there.
     Become(Arc<Model>),
 }
 
@@ -66,14 +66,14 @@ pub enum Op {
     Read(u64, u64),
     SetLen(u64),
     Sync,
-    /// By the main thread: views are held there.
+    /// Runs in the main thread, which holds the views.
     View(u64, u64),
     DropView,
-    /// The thread ends, and another one takes its place.
+    /// Ends the thread and starts another one in its place.
     Restart,
 }
 
-/// The bytes that operation `id` writes at `at`.
+/// Returns the bytes that operation `id` writes at `at`.
 pub fn fill(id: u64, at: u64, len: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len as usize + 8);
     let mut word = at / 8;
@@ -98,7 +98,7 @@ impl Op {
         }
     }
 
-    /// Whether it lies within `len` bytes.
+    /// Returns `true` if the operation lies within `len` bytes.
     pub fn fits(&self, len: u64) -> bool {
         match self {
             Op::Write(at, n) | Op::Read(at, n) => at + n <= len,
@@ -108,7 +108,7 @@ impl Op {
         }
     }
 
-    /// Does it. False: refused, and nothing has changed.
+    /// Runs the operation. Returns `false` if it was refused and changed nothing.
     pub fn run(&self, f: &AtomicMappedFile, effect: &Effect) -> bool {
         match (self, effect) {
             (Op::Write(..), Effect::Bytes(parts)) => f.write_at(&parts[0].1, parts[0].0).unwrap(),
@@ -139,14 +139,14 @@ impl Op {
     }
 }
 
-/// Where a run's operations go.
+/// The places that the operations of a run use.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub origin: u64,
     pub first_len: u64,
-    /// First of a few pages that most operations go to.
+    /// The first of a few pages that most operations use.
     pub hot: u64,
-    /// First of a few slices of them.
+    /// The first of a few slices in the hot page.
     pub slice: u64,
 }
 
@@ -173,20 +173,20 @@ impl Place {
         Place { origin, first_len, hot, slice: rng.pick(&[0, 30, 60]) }
     }
 
-    /// A place on a page that is not hot.
+    /// Returns a page that is not hot.
     pub fn other_page(&self) -> u64 {
         let first = self.origin / PAGE;
         let page = if self.hot > first + 1 { first } else { self.hot + 2 };
         page * PAGE + 100
     }
 
-    /// Cut to what the file has; at least a byte.
+    /// Clips the range to the file, but keeps at least one byte.
     fn clip(&self, start: u64, end: u64, len: u64) -> (u64, u64) {
         let start = start.clamp(self.origin, len - 1);
         (start, end.clamp(start + 1, len) - start)
     }
 
-    /// A few of the hot slices.
+    /// Returns some of the hot slices.
     fn slices(&self, rng: &mut Rng) -> (u64, u64) {
         let page = self.hot + if rng.chance(75) { 0 } else { 1 };
         let first = rng.below(3);
@@ -194,7 +194,7 @@ impl Place {
         (page * PAGE + (self.slice + first) * SLICE, count)
     }
 
-    /// An operation on a file of `len` bytes, which is longer than `origin`.
+    /// Returns a random operation for a file of `len` bytes, which is more than `origin`.
     pub fn random_op(&self, rng: &mut Rng, len: u64) -> Op {
         let clip = |start: u64, end: u64| self.clip(start, end, len);
         let write = |(at, len): (u64, u64)| Op::Write(at, len);
@@ -202,7 +202,7 @@ impl Place {
         let any_page = |rng: &mut Rng| (self.origin / PAGE + rng.below(pages)) * PAGE;
         let hot = self.hot * PAGE;
         match rng.below(100) {
-            // Vouched flips.
+            // Logged flips.
             0..=33 => {
                 let (at, count) = self.slices(rng);
                 if rng.chance(50) {
@@ -216,7 +216,7 @@ impl Place {
                 let at = hot + rng.below(PAGE - 512);
                 write(clip(at, at + 1 + rng.below(512)))
             }
-            // Flips of a few slices: several parts in one page.
+            // Flips of a few slices: several segments in one page.
             38..=53 => {
                 let (at, count) = self.slices(rng);
                 if at + count * SLICE > len {
@@ -245,7 +245,7 @@ impl Place {
                 let count = 2 + rng.below(most);
                 write(clip(first.max(self.origin), first + count * PAGE))
             }
-            // Undo entries.
+            // Undo records.
             68..=70 => {
                 let start = hot + rng.below(PAGE);
                 write(clip(start, start + PAGE + rng.below(3 * PAGE)))
@@ -263,7 +263,7 @@ impl Place {
                 }
                 self.tx(parts, rng)
             }
-            // A spilled one: more words than a lane holds.
+            // A record that overflows: more words than a lane holds.
             77 if pages > 90 => {
                 let parts = (0..88 + rng.below(5).min(pages - 89))
                     .map(|n| clip(self.origin / PAGE * PAGE + n * PAGE + 50, n * PAGE + 60))
@@ -301,18 +301,18 @@ impl Place {
     }
 
     fn tx(&self, mut parts: Vec<(u64, u64)>, rng: &mut Rng) -> Op {
-        // Parts of a model's effect must not overlap in unequal bytes: they do not, since an
-        // operation's byte at a place is always the same.
+        // Segments of an effect must not overlap with different bytes. They do not, because the
+        // byte of an operation at a place is always equal.
         parts.dedup();
         Op::Tx { parts, reads: rng.chance(30) }
     }
 
-    /// An operation within the blocks of four pages that the thread `mine` of `all` owns, or one
-    /// that changes nothing anywhere. The file has at least 16 pages and keeps its length.
+    /// Returns an operation within the page blocks of thread `mine` of `all`, or one that changes
+    /// no bytes. A block has four pages. The file has at least 16 pages and keeps its length.
     pub fn owned_op(&self, rng: &mut Rng, len: u64, mine: u64, all: u64) -> Op {
         let first = self.origin / PAGE;
         let blocks = ((len / PAGE - first) / 4) / all;
-        // Mostly two neighbours' blocks in the hot region.
+        // Usually the neighbouring blocks of the hot region.
         let block = if rng.chance(80) { 0 } else { rng.below(blocks) };
         let start = (first + (block * all + mine) * 4) * PAGE;
         let at = |rng: &mut Rng| start + (self.slice + rng.below(3)) * SLICE;

@@ -1,6 +1,6 @@
-//! Which choice is next? Numbers that follow from a seed alone.
+//! Random numbers that depend on a seed alone.
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -16,7 +16,7 @@ impl Rng {
         Rng(mix(seed))
     }
 
-    /// A generator of its own for the `n`th thing, whatever this one is used for.
+    /// Returns an independent generator for item `n`, which does not depend on the use of this one.
     pub fn fork(&self, n: u64) -> Rng {
         Rng::new(self.0 ^ mix(n.wrapping_add(0x5851_f42d_4c95_7f2d)))
     }
@@ -26,7 +26,7 @@ impl Rng {
         mix(self.0)
     }
 
-    /// Below `n`, which is not 0.
+    /// Returns a number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
@@ -35,7 +35,7 @@ impl Rng {
         self.below(n as u64) as usize
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns `true` in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

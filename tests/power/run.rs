@@ -1,4 +1,4 @@
-//! What was done, in which order? A recorded run, and the states that its trace allows.
+//! Recorded runs, and the states that their traces allow.
 
 use crate::files::{Folder, materialize};
 use crate::media::{Image, Media};
@@ -13,34 +13,35 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-/// Reads at offsets from here on mark where operations begin and end.
+/// Reads at offsets from here on mark the start and the end of operations.
 const MARKS: u64 = 1 << 62;
-/// A few operations never take as long, whatever else the machine does.
+/// A few operations never take longer, even on a busy machine.
 const DEADLOCKED_AFTER: Duration = Duration::from_secs(600);
 const BEGIN: u64 = 0;
 const END: u64 = 1;
 
-/// An operation that was done.
+/// An operation of the run, with its effect.
 pub struct Done {
     pub text: String,
     pub effect: Effect,
 }
 
-/// What kind of run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub place: Place,
-    /// Threads beside the main one.
+    /// Number of threads in addition to the main one.
     pub threads: usize,
-    /// They run at the same time, each in pages of its own. Else one operation at a time.
+    /// `true` if the threads run concurrently, each in its own pages. Otherwise one operation at a
+    /// time.
     pub concurrent: bool,
     pub sessions: usize,
-    /// Operations of a session; of each thread, if they run at the same time.
+    /// Operations of a session. In a concurrent run, operations of each thread.
     pub ops: u64,
-    /// Threads that keep a lane each and do nothing: so many that a thread that takes another's place
-    /// gets its lane, or finds none of its own.
+    /// Threads that keep a lane each and do nothing. They leave so few lanes that a new thread
+    /// reuses its predecessor's lane, or finds no private one.
     pub crowd: usize,
-    /// These, and only then what chance chooses: thread and operation.
+    /// The first operations, with their threads. Random ones follow.
     pub script: Vec<(usize, Op)>,
 }
 
@@ -52,7 +53,7 @@ pub struct Run {
     pub ways: Ways,
 }
 
-/// How often which way was gone.
+/// Counts of the write protocols that a run used.
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code, reason = "printed")]
 pub struct Ways {
@@ -106,7 +107,7 @@ impl Recording<'_> {
         platform.read_at(&self.marks, FileId::Home, &mut [0], at).expect("a mark");
     }
 
-    /// Does something between two marks. It says how its effect has turned out.
+    /// Calls `act` between two marks. `act` returns its effect.
     fn between<T>(
         &self,
         who: &str,
@@ -132,7 +133,7 @@ impl Recording<'_> {
     }
 }
 
-/// The whole file from the origin on.
+/// Reads the whole file from the origin on.
 pub fn contents(f: &AtomicMappedFile, origin: u64) -> Model {
     let len = f.len();
     let mut model = Model::new(origin, len);
@@ -142,7 +143,7 @@ pub fn contents(f: &AtomicMappedFile, origin: u64) -> Model {
     model
 }
 
-/// Opens the image's files as they are, in which one of `allowed` is to be found, and goes on.
+/// Opens the files of the image, checks that they hold one state of `allowed`, and runs the plan.
 pub fn record(
     folder: &Folder,
     start: &Image,
@@ -223,7 +224,7 @@ fn run_by_turns(
             (to, thread)
         };
         let mut threads: Vec<_> = (1..=plan.threads).map(start).collect();
-        // They have their lanes before the others come.
+        // The crowd takes its lanes before the other threads start.
         for (to, _) in &threads {
             let (answer, answered) = channel();
             to.send((Op::Read(model.origin, 1), answer)).expect("it waits");
@@ -239,7 +240,7 @@ fn run_by_turns(
         }
         ready.wait();
         let mut views = Vec::new();
-        // An earlier session may have cut the file.
+        // An earlier session may have truncated the file.
         let len = model.len;
         let mut script = plan.script.iter().filter(move |(_, op)| op.fits(len));
         for _ in 0..plan.ops {
@@ -247,7 +248,7 @@ fn run_by_turns(
                 Some((who, op)) => (*who, op.clone()),
                 None => {
                     let who = rng.index(plan.threads + 1);
-                    // The main thread only seldom, where there are others.
+                    // With other threads, the main thread runs only few operations.
                     let who = if who == 0 && rng.chance(70) { plan.threads } else { who };
                     (who, plan.place.random_op(rng, model.len))
                 }
@@ -278,7 +279,7 @@ fn run_by_turns(
                         let (to, thread) = threads.remove(who - 1);
                         drop(to);
                         thread.join().expect("no panic");
-                        // It gives its lane back after it has been joined.
+                        // The thread may return its lane only after it has been joined.
                         std::thread::sleep(Duration::from_millis(1));
                         threads.insert(who - 1, start(who));
                     }
@@ -324,7 +325,7 @@ fn run_concurrently(recording: &Recording<'_>, f: &AtomicMappedFile, plan: &Plan
         while !threads.iter().all(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_micros(100));
             if began.elapsed() > DEADLOCKED_AFTER {
-                // Nobody could end these threads: a panic would wait for them for ever.
+                // These threads cannot be ended: a panic would wait for them forever.
                 let done = recording.done.lock().expect("no panic");
                 eprintln!(
                     "deadlock: {plan:?}, started: {}",
@@ -338,12 +339,12 @@ fn run_concurrently(recording: &Recording<'_>, f: &AtomicMappedFile, plan: &Plan
     rng.next();
 }
 
-/// A run's trace while it is played.
+/// A replay of the trace of a run.
 pub struct Player<'r> {
     run: &'r Run,
     pub media: Media,
     pub at: usize,
-    /// States of which one is there, without the operations in flight.
+    /// The possible states without the operations in flight. One of them is on the medium.
     pub done: Vec<Model>,
     pub in_flight: Vec<u64>,
     pub last: Vec<u64>,
@@ -361,7 +362,7 @@ impl<'r> Player<'r> {
         }
     }
 
-    /// Plays up to before the event `to`.
+    /// Replays the trace up to, but not including, the event `to`.
     pub fn play(&mut self, to: usize) {
         for event in &self.run.trace[self.at..to] {
             match event.what {
@@ -386,7 +387,7 @@ impl<'r> Player<'r> {
         self.at = to;
     }
 
-    /// All states that may be found.
+    /// Returns all states that an image may hold.
     pub fn allowed(&self) -> Vec<Arc<Model>> {
         let mut all: Vec<Model> = self.done.clone();
         for id in &self.in_flight {
@@ -402,8 +403,9 @@ impl<'r> Player<'r> {
     }
 }
 
-/// Positions in a trace at which the power goes: before every drain the most can be lost, after an
-/// operation's end the most must be kept. `early`: mostly while the pair is being opened.
+/// Returns positions in a trace for a loss of power. Before a drain the most bytes can be lost.
+/// After the end of an operation the most bytes must be kept. With `early`, most positions are in
+/// the opening of the pair.
 pub fn positions(trace: &[Event], count: usize, early: bool, rng: &mut Rng) -> Vec<usize> {
     let is_mark =
         |event: &Event| matches!(event.what, What::Read { offset, .. } if offset >= MARKS);

@@ -1,4 +1,4 @@
-//! Which files belong together: copies, backups, leftovers, journals of another time.
+//! Tests which files belong together: copies, backups, leftovers, journals of another time.
 
 use super::*;
 use atomic_mmap::testing::layout;
@@ -17,7 +17,7 @@ fn inode(path: &Path) -> u64 {
     fs::metadata(path).expect("stat").ino()
 }
 
-/// Copies everything in a folder, as a backup does.
+/// Copies all files of a folder, like a backup.
 fn copy_all(from: &Path, to: &Path, keeps_attributes: bool) {
     fs::create_dir(to).expect("a folder");
     for entry in fs::read_dir(from).expect("list") {
@@ -31,8 +31,8 @@ fn copy_all(from: &Path, to: &Path, keeps_attributes: bool) {
     }
 }
 
-/// After a restore no page cache holds stores of the copies. So a pair that was in use goes back to its
-/// last durable point.
+/// Checks that a restored pair opens. No page cache holds stores to the copies, so a pair that was
+/// in use goes back to its last durable point.
 #[track_caller]
 fn opens_restored(path: &Path, what: &str) {
     let file = options().open(path).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -54,7 +54,7 @@ fn a_pair_that_was_restored_together_opens_under_new_inode_numbers() {
             fs::create_dir(&data).expect("a folder");
             leave(&data.join("state.dat"));
             copy_all(&data, &scratch.file("backup"), keeps_attributes);
-            // While the original is there, and after it is gone.
+            // While the original exists, and after it was removed.
             copy_all(&scratch.file("backup"), &scratch.file("beside"), keeps_attributes);
             opens_restored(&scratch.file("beside").join("state.dat"), &what);
             fs::remove_dir_all(&data).expect("remove");
@@ -64,8 +64,8 @@ fn a_pair_that_was_restored_together_opens_under_new_inode_numbers() {
     }
 }
 
-/// The home file was copied before a write and its companions after it, both without attributes. Slices of
-/// both times were read.
+/// The home file was copied before a write and its companions after it, both without attributes. A
+/// read returned slices of both times.
 #[test]
 fn a_home_file_that_was_copied_at_another_time_than_its_companions_is_refused() {
     for len in [LEN, 4 << 20] {
@@ -95,8 +95,8 @@ fn a_home_file_that_was_copied_at_another_time_than_its_companions_is_refused() 
     }
 }
 
-/// The first opening after a restore left the companions under their old names, and the mark named the new
-/// inode only: the second opening did not find them.
+/// The first opening after a restore left the companions under their old names, but the mark named
+/// the new inode only. The second opening did not find the companions.
 #[test]
 fn a_restored_pair_opens_again_and_again() {
     for (end, leave) in ENDS {
@@ -123,8 +123,9 @@ fn a_restored_pair_opens_again_and_again() {
     }
 }
 
-/// A backup of an earlier session that is restored in its place: the journal that stayed knows later sessions.
-/// The numbers of those were given again, and records of theirs were taken for new ones.
+/// A backup of an earlier session is restored, but the journal stays and holds records of later
+/// sessions. The new sessions got the numbers of those later sessions again. So recovery took the
+/// old records for new ones.
 #[test]
 fn sessions_after_a_restore_take_no_record_of_those_before_it() {
     let Some(ground) = common::page_cache() else { return };
@@ -139,7 +140,7 @@ fn sessions_after_a_restore_take_no_record_of_those_before_it() {
     let backup = [&path, &reflection].map(|path| {
         (path.clone(), fs::read(path).expect("read"), fs::metadata(path).expect("stat"))
     });
-    // More records than the session after the restore will write: those at the end of them stay.
+    // More records than the session after the restore will write, so the last ones stay.
     let file = options().open(&path).expect("open");
     (1..8).for_each(|n| write(&file, n));
     file.close(CloseMode::Fast).expect("close");
@@ -155,10 +156,10 @@ fn sessions_after_a_restore_take_no_record_of_those_before_it() {
     write(&file, 20);
     write(&file, 21);
     std::mem::forget(file);
-    // A loss of power: the last durable point counts.
+    // A loss of power: recovery uses the last durable point.
     let copy = scratch.file("copy");
     copy_all_files(&[&path, &reflection, &reflection.with_added_extension("journal")], &copy);
-    // Nothing of the reflection file was written back: all that was synced is in the journal.
+    // The kernel wrote back no part of the reflection file: all synced bytes are in the journal.
     fs::write(copy.join(reflection.file_name().expect("a name")), before).expect("write");
     let file = options().open(copy.join("state.dat")).expect("goes back");
     for (n, expected) in [(1, 0), (5, 0), (20, 20), (21, 21)] {
@@ -168,7 +169,8 @@ fn sessions_after_a_restore_take_no_record_of_those_before_it() {
     }
 }
 
-/// Copies files with their attributes to a new folder: a restored pair goes back to its last durable point.
+/// Copies files with their attributes to a new folder. The restored pair goes back to its last
+/// durable point.
 fn copy_all_files(files: &[&Path], to: &Path) {
     fs::create_dir(to).expect("a folder");
     common::run(Command::new("cp").arg("-a").args(files).arg(to));
@@ -214,14 +216,14 @@ fn a_pair_that_was_moved_opens_with_everything() {
         let (data, other) = (scratch.file("data"), scratch.file("other"));
         fs::create_dir(&data).expect("a folder");
         leave(&data.join("state.dat"));
-        // The folder is renamed, and then each file moved to another one.
+        // The folder is renamed, and then each file is moved to another one.
         fs::rename(&data, scratch.file("renamed")).expect("rename");
         fs::create_dir(&other).expect("a folder");
         for entry in fs::read_dir(scratch.file("renamed")).expect("list") {
             let path = entry.expect("an entry").path();
             fs::rename(&path, other.join(path.file_name().expect("a name"))).expect("move");
         }
-        // Its permissions are changed as well, as at each mount in some clusters.
+        // The permissions change as well, as some clusters do at each mount.
         common::run(Command::new("chmod").arg("600").arg(other.join("state.dat")));
         let file = options().open(other.join("state.dat")).expect("open");
         let expected = if end == "died" { "more" } else { "paid" };
@@ -235,7 +237,7 @@ fn a_plain_copy_that_took_the_place_of_an_incomplete_file_is_recognised() {
         let scratch = disk().scratch();
         let path = scratch.file("state.dat");
         leave(&path);
-        // Kept, so that the copy gets another inode number.
+        // The original is kept, so that the copy gets another inode number.
         fs::hard_link(&path, scratch.file("kept")).expect("link");
         let elsewhere = disk().scratch();
         fs::copy(&path, elsewhere.file("copy")).expect("copy");
@@ -250,8 +252,8 @@ fn a_plain_copy_that_took_the_place_of_an_incomplete_file_is_recognised() {
     }
 }
 
-/// A killed process's files were deleted but for the hidden ones. A file system may give the inode number
-/// to the next file.
+/// After a crash the files were deleted, except for the hidden ones. A file system may give the old
+/// inode number to the next file.
 #[test]
 fn a_new_file_with_the_inode_number_of_a_removed_one_opens() {
     let scratch = disk().scratch();
@@ -276,7 +278,7 @@ fn a_new_file_with_the_inode_number_of_a_removed_one_opens() {
     assert_eq!(companions_in(scratch.path()), before, "the leftover is not ours to remove");
 }
 
-/// Without a birth time and without a mark only the inode number connects the two.
+/// Without a birth time and a mark, only the inode number connects the two files.
 #[test]
 fn an_inode_number_alone_proves_nothing_where_marks_are_kept() {
     let scratch = disk().scratch();
@@ -320,7 +322,8 @@ fn discard_leaves_what_may_be_anothers() {
     let (one, other) = (scratch.file("one.dat"), scratch.file("other.dat"));
     closed_fast(&one);
     closed_fast(&other);
-    // Another file's companion lies in the place of the first one's, which is gone.
+    // The companion of another file lies in the place of the first file's companion, which was
+    // removed.
     let place = scratch.file(&format!(".atomic-mmap.{:x}", inode(&one)));
     let theirs = scratch.file(&format!(".atomic-mmap.{:x}", inode(&other)));
     fs::rename(&theirs, &place).expect("rename");
@@ -336,8 +339,8 @@ fn discard_leaves_what_may_be_anothers() {
     assert_eq!(state_of(&options().open(&other).expect("open")), "paid");
 }
 
-/// A journal that is older than its pair has no record of what was synced since. It was taken for one
-/// without a record yet.
+/// A journal that is older than its pair lacks the records of later syncs. Recovery took it for a
+/// journal without records.
 #[test]
 fn a_journal_of_another_pair_or_time_is_refused() {
     let Some(ground) = common::page_cache() else { return };
@@ -354,7 +357,7 @@ fn a_journal_of_another_pair_or_time_is_refused() {
         died(&earlier.join("state.dat"));
         fs::read(journal_of(&earlier.join("state.dat"))).expect("read")
     };
-    // In use, of another boot: the last durable point counts, and the journal has it.
+    // In use, of another boot: recovery uses the last durable point, and the journal holds it.
     let reflection = journal.with_extension("");
     let boot = |superblock: &mut Superblock| superblock.boot_id = [0xb0; 16];
     change_superblocks(&reflection, boot);
@@ -368,7 +371,8 @@ fn a_journal_of_another_pair_or_time_is_refused() {
     };
     refused(&older, "of another pair");
     refused(&vec![0; right.len()], "of nothing");
-    // The next session writes records as well; then its reflection file is put back to the one before.
+    // The next session writes records as well. Then its reflection file is replaced by the older
+    // one.
     fs::write(&journal, &right).expect("write");
     let kept = fs::read(&reflection).expect("read");
     let file = options().open(&path).expect("goes back");

@@ -1,6 +1,8 @@
-//! What lies at the names of a plain file's companions and is not its own: leftovers, another's files, traps.
+//! Tests files at the names of a plain file's companions that belong to others: leftovers,
+//! companions of other files, traps.
 //!
-//! A home file has its mark before its pair is in use. So a file without one needs nothing that lies there.
+//! A home file gets its mark before its pair is in use. So a file without a mark needs no file at
+//! those names.
 
 use super::*;
 use atomic_mmap::testing::layout;
@@ -10,7 +12,7 @@ use atomic_mmap::{Error, Mismatch, OnMismatch};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-/// A folder on a file system that keeps marks, or `None`.
+/// Returns a folder on a file system that keeps marks, or `None`.
 fn marked_disk() -> Option<common::Scratch> {
     let scratch = common::page_cache().unwrap_or_else(common::ram).scratch();
     let probe = File::create(scratch.file("probe")).expect("create");
@@ -27,7 +29,7 @@ fn take_mark_off(path: &Path) {
     Recorder::new().platform().remove_xattr(&home, marker::NAME).expect("take the mark off");
 }
 
-/// The names of the companions of a file, in the order in which they are taken.
+/// Returns the names of the companions of a file, in the order of their use.
 fn names_of(path: &Path) -> Vec<PathBuf> {
     let stat = fs::metadata(path).expect("stat");
     let usual = format!(".atomic-mmap.{:x}", stat.ino());
@@ -42,7 +44,7 @@ fn names_of(path: &Path) -> Vec<PathBuf> {
     names.map(|name| folder_of(path).join(name)).collect()
 }
 
-/// What may lie in the way, by name.
+/// Returns files that may lie in the way, by name.
 fn junk() -> Vec<(&'static str, Vec<u8>)> {
     let scratch = marked_disk().expect("asked before");
     let path = scratch.file("other.dat");
@@ -64,8 +66,8 @@ fn junk() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A corrupt, a newer, a foreign and another user's file at the names refused a plain file with bytes, and
-/// did so again after each spatial close.
+/// A corrupt, newer, foreign or other user's file at the names of its companions made a plain file
+/// unusable. After each spatial close the refusal came back.
 #[test]
 fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
     let Some(scratch) = marked_disk() else { return };
@@ -84,7 +86,7 @@ fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
                 assert_eq!(file.reflection_path(), names[taken], "{what}");
                 file.write_at(&[n], 5000).expect("write");
                 file.close(CloseMode::Fast).expect("close");
-                // By its mark.
+                // The mark connects them.
                 let file = options().open(&path).unwrap_or_else(|e| panic!("{what}, {n}: {e}"));
                 assert_eq!(file.reflection_path(), names[taken], "{what}");
                 file.close(CloseMode::Spatial).expect("close");
@@ -99,7 +101,7 @@ fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
     }
 }
 
-/// A tool has removed the attribute of a pair that is not complete: its bytes alone are old ones.
+/// A tool has removed the attribute of an incomplete pair. Its home file alone holds old bytes.
 #[test]
 fn a_mark_that_is_gone_is_told_and_neither_taken_for_a_plain_file_nor_believed() {
     let Some(scratch) = marked_disk() else { return };
@@ -129,14 +131,14 @@ fn a_mark_that_is_gone_is_told_and_neither_taken_for_a_plain_file_nor_believed()
     }
 }
 
-/// A discard beside the reflection file of an earlier file of this name left it there. It refused the file
-/// again after each spatial close.
+/// A discard left the reflection file of an earlier file with this name in place. After each
+/// spatial close that file made the next opening fail.
 #[test]
 fn a_leftover_of_a_replaced_file_is_discarded_once() {
     let Some(scratch) = marked_disk() else { return };
     let path = scratch.file("state.dat");
     died(&path);
-    // Keeps its inode number from being given to one of the files that follow.
+    // The folder keeps its inode number from the files that follow.
     fs::create_dir(scratch.file("elsewhere")).expect("a folder");
     fs::hard_link(&path, scratch.file("elsewhere/old")).expect("a link");
     let leftover = companions_in(scratch.path()).remove(0);
@@ -153,21 +155,22 @@ fn a_leftover_of_a_replaced_file_is_discarded_once() {
     }
     assert!(fs::read(&path).expect("read") == vec![8; LEN as usize], "its own bytes");
     assert!(fs::read(&leftover).expect("read") == theirs, "it stays");
-    // The next one that takes the place has not been asked about.
+    // The caller has not asked to discard anything for the next file in this place.
     fs::write(scratch.file("new"), vec![9; LEN as usize]).expect("write");
     fs::rename(scratch.file("new"), &path).expect("as an editor does");
     options().open(&path).expect_err("replaced again");
 }
 
-/// Two home files of one inode number and birth, of two volumes with one folder for companions, were made
-/// at once: one opening was told that a file exists, or that its own file was busy.
+/// Two volumes share one folder for companions, and their home files have one inode number and
+/// birth time. Both were opened at the same time. One opening reported that a file exists, or that
+/// its own file was busy.
 #[test]
 fn an_opening_takes_another_name_while_the_usual_one_is_being_made() {
     let scratch = common::page_cache().unwrap_or_else(common::ram).scratch();
     let path = scratch.file("state.dat");
     fs::write(&path, vec![7; LEN as usize]).expect("write");
     let names = names_of(&path);
-    // As the other opening has it.
+    // The state of the other opening.
     let theirs = names[0].with_added_extension("new");
     let other = File::create(&theirs).expect("create");
     other.lock().expect("lock");
@@ -175,7 +178,7 @@ fn an_opening_takes_another_name_while_the_usual_one_is_being_made() {
     assert_eq!(file.reflection_path(), names[1]);
     drop(file);
     assert!(theirs.exists(), "the other opening goes on with it");
-    // Left by an opening that has died.
+    // The other opening has died and left the file.
     drop(other);
     let file = options().open(&path).expect("open");
     assert_eq!(file.reflection_path(), names[0]);

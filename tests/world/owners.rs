@@ -1,4 +1,4 @@
-//! Whom the files belong to: services, administrators, and other users of a shared folder.
+//! Tests the owners of the files: services, administrators, and other users of a shared folder.
 
 use super::*;
 use atomic_mmap::testing::recorder::Recorder;
@@ -7,15 +7,15 @@ use common::Snapshot;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-/// A service and a user who is not it.
+/// The service that owns the home files. `OTHER` is another user.
 const SERVICE: u32 = 61_001;
 const OTHER: u32 = 61_002;
 const GROUP: u32 = 61_003;
-/// A user who is in the service's group and nothing else.
+/// A user in the service's group, and in no other role.
 const MEMBER: u32 = 61_004;
-/// A user who is named in an access control list, and is in the other group.
+/// A user with an entry in the access control list, in the other group.
 const NAMED: u32 = 61_005;
-/// A group that the service is not in.
+/// A group without the service.
 const OTHER_GROUP: u32 = 61_006;
 
 const ACCESS_LIST: &str = "system.posix_acl_access";
@@ -30,16 +30,16 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Becomes a user, for good.
+/// Becomes a user for good.
 fn become_user(user: u32) {
     let group = if user == NAMED { OTHER_GROUP } else { GROUP };
-    // SAFETY: the calls change this process's credentials only; it is a child with one thread of its own.
+    // SAFETY: the calls change the credentials of this process only, a child with one thread.
     let done =
         unsafe { libc::setgroups(0, std::ptr::null()) | libc::setgid(group) | libc::setuid(user) };
     assert_eq!(done, 0, "to become user {user}");
 }
 
-/// `WHO does`: opens as a user.
+/// Opens as a user. The format of `what` is `WHO does`.
 pub fn play(what: &str, path: &Path) {
     let (user, does) = what.split_once(' ').expect("a user and what it does");
     become_user(user.parse().expect("a number"));
@@ -66,7 +66,7 @@ fn as_user(user: u32, does: &str, path: &Path) {
     run_child(CHILD, &format!("owners {user} {does}"), path);
 }
 
-/// A folder that everybody may write to, as /tmp.
+/// Makes a folder that all users may write to, like /tmp.
 fn shared_folder() -> common::Scratch {
     let scratch = common::page_cache().unwrap_or_else(common::ram).scratch();
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o1777)).expect("chmod");
@@ -84,7 +84,7 @@ fn companions_belong_to_the_owner_of_the_home_file() {
         as_user(SERVICE, "die", &path);
         drop(options().open(&path).expect("root closes it"));
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
-        // An administrator runs a tool on it once, and the tool dies.
+        // An administrator runs a tool on the file once, and the tool crashes.
         died(&path);
         let names = companions_in(scratch.path());
         assert!(!names.is_empty());
@@ -122,7 +122,7 @@ fn a_companion_of_another_user_is_refused() {
     assert_eq!(state_of(&options().open(&path).expect("its own again")), "paid");
 }
 
-/// A leftover of another user stands in the way of no new file, though it has its inode number.
+/// A leftover of another user must not hinder a new file, even with its inode number.
 #[test]
 fn a_leftover_of_another_user_is_left_alone() {
     if !is_root() {
@@ -142,7 +142,7 @@ fn a_leftover_of_another_user_is_left_alone() {
     assert_eq!(fs::read(&leftover).expect("read"), b"another user's");
 }
 
-/// A list as the kernel keeps it: a version, and tag, rights and number of each entry.
+/// Returns a list in the kernel's format: a version, then tag, rights and number of each entry.
 fn list(owner: u16, named: u16, group: u16, mask: u16, other: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries = [
@@ -163,7 +163,7 @@ fn list_of(path: &Path) -> Option<Vec<u8>> {
     Recorder::new().platform().get_xattr(&file, ACCESS_LIST).expect("read the list")
 }
 
-/// `false`: the file system keeps none, which is said.
+/// Sets the list. Returns `false`, with a message, if the file system keeps no lists.
 fn set_list(path: &Path, name: &str, list: &[u8]) -> bool {
     let file = fs::File::open(path).expect("open").into();
     let is_set = Recorder::new().platform().set_xattr(&file, name, list).expect("set the list");
@@ -177,7 +177,7 @@ fn mode_of(path: &Path) -> u32 {
     fs::metadata(path).expect("stat").mode() & 0o777
 }
 
-/// A home file of the service with these permissions and this group.
+/// Makes a home file of the service with these permissions and this group.
 fn home_of_service(scratch: &common::Scratch, mode: u32, group: u32) -> PathBuf {
     let path = scratch.file("state.dat");
     fs::write(&path, b"").expect("write");
@@ -186,7 +186,7 @@ fn home_of_service(scratch: &common::Scratch, mode: u32, group: u32) -> PathBuf 
     path
 }
 
-/// What was made beside the home file: its companions, and a copy of it.
+/// Returns the files made for the home file: its companions, and a copy of it.
 fn made_beside(scratch: &common::Scratch) -> Vec<PathBuf> {
     let mut made = companions_in(scratch.path());
     assert!(!made.is_empty());
@@ -194,8 +194,8 @@ fn made_beside(scratch: &common::Scratch) -> Vec<PathBuf> {
     made
 }
 
-/// The group's bits of the mode are the list's mask there. A member of the group read the
-/// companions of a file that was not the group's to read.
+/// With a list, the group bits of the mode are the mask of the list. A member of the group could
+/// read the companions of a file that the group could not read.
 #[test]
 fn companions_have_the_access_list_of_the_home_file() {
     if !is_root() {
@@ -246,7 +246,8 @@ fn a_default_list_of_the_folder_gives_no_more_than_the_home_file() {
     }
 }
 
-/// The service may not give its companions to the group of its file: they have its own group.
+/// The service may not give its companions to the group of its file, so they have the service's own
+/// group.
 #[test]
 fn a_companion_of_another_group_gives_that_group_nothing() {
     if !is_root() {
@@ -255,10 +256,10 @@ fn a_companion_of_another_group_gives_that_group_nothing() {
     let with_list = Some(list(6, 4, 4, 4, 0));
     for (mode, of_home, expected) in [
         (0o660, None, 0o600),
-        // The others have no more than the home file's group: its members are among them.
+        // Other users get no more than the home file's group: members of that group are among them.
         (0o664, None, 0o604),
         (0o604, None, 0o600),
-        // A list speaks of the home file's group.
+        // The group entry of a list means the home file's group.
         (0o600, with_list, 0o600),
     ] {
         let scratch = shared_folder();
@@ -278,7 +279,7 @@ fn a_companion_of_another_group_gives_that_group_nothing() {
     }
 }
 
-/// The companions' file system keeps no lists, the home file's does.
+/// Checks companions on a file system without lists, with a home file that has one.
 pub fn companions_where_no_list_is_kept(base: &Path) {
     let [home, companions] = ["home", "companions"].map(|name| base.join(name));
     for (kind, folder) in [("tmpfs", &home), ("ramfs", &companions)] {

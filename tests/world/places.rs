@@ -1,4 +1,4 @@
-//! Where files lie and by which names they are reached: current folder, links, replaced names.
+//! Tests the places and names of files: current folder, links, replaced names.
 
 use super::*;
 use atomic_mmap::{Distrust, Error};
@@ -10,7 +10,7 @@ fn disk() -> common::Ground {
     common::page_cache().unwrap_or_else(common::ram)
 }
 
-/// Plays a daemon: opens by a relative name, and goes to another folder.
+/// Plays a daemon: opens a relative name, and then changes its folder.
 pub fn change_folder(folder: &Path) {
     for mode in [CloseMode::Fast, CloseMode::Spatial] {
         for drops in [false, true] {
@@ -79,14 +79,14 @@ fn closing_removes_no_file_that_took_a_companions_name() {
     assert_eq!(&fs::read(scratch.file("state.dat")).expect("read")[100..104], b"paid");
 }
 
-/// Plays a program that opens a file by a link, and then by its own name.
+/// Plays a program that opens a file through a link, and then by its own name.
 pub fn by_links(folder: &Path) {
     let (etc, data) = (folder.join("etc"), folder.join("data"));
     fs::create_dir(&etc).expect("a folder");
     fs::create_dir(&data).expect("a folder");
     symlink("../data/state.dat", etc.join("link.dat")).expect("a link");
     symlink("etc", folder.join("folder")).expect("a link");
-    // A dangling link is said to be one; the first open that creates makes the file that it points to.
+    // A dangling link gets its own error. The first open with `create` makes its target.
     let error = AtomicMappedFile::open(etc.join("link.dat")).expect_err("nothing there");
     assert!(matches!(error, Error::DanglingLink { .. }), "{error:?}");
     let file = options().open(etc.join("link.dat")).expect("open by a dangling link");
@@ -110,7 +110,7 @@ fn a_file_is_one_pair_by_whatever_link_it_is_opened() {
     run_child(CHILD, "link", scratch.path());
 }
 
-/// Whether a home file on the disk of these tests has a mark.
+/// Returns `true` if a home file on the disk of these tests has a mark.
 fn disk_keeps_marks() -> bool {
     let scratch = disk().scratch();
     let probe = fs::File::create(scratch.file("probe")).expect("create");
@@ -118,7 +118,7 @@ fn disk_keeps_marks() -> bool {
     platform.keeps_xattrs(&probe.into(), "user.atomic_mmap").expect("ask")
 }
 
-/// A link in the place of a companion was followed, and 4096 bytes went over the file that it led to.
+/// The crate followed a link in the place of a companion, and overwrote 4096 bytes of its target.
 #[test]
 fn a_link_in_the_place_of_a_companion_is_refused_and_never_followed() {
     type Plant = fn(&Path, &Path);
@@ -136,8 +136,8 @@ fn a_link_in_the_place_of_a_companion_is_refused_and_never_followed() {
                 plant(&victim, &scratch.file(&format!(".atomic-mmap.{inode:x}{suffix}")));
                 let before = Snapshot::of(scratch.path());
                 if expected != Distrust::IsLink && disk_keeps_marks() {
-                    // It may be a leftover that a backup has linked. A file without a mark does not
-                    // need it, and takes another name.
+                    // The file may be a leftover that a backup has linked. A home file without a
+                    // mark does not need it, and uses another name.
                     let file = options().open(&path).expect("under another name");
                     file.write_at(&[9; 100], 0).expect("write");
                     file.close(CloseMode::Spatial).expect("close");
@@ -188,13 +188,14 @@ fn companions_in_memory_of_a_file_on_a_disk_are_refused() {
         matches!(&error, Error::UnsupportedFileSystem { path, .. } if path == memory.path());
     assert!(is_told || common::ram().base.starts_with(std::env::temp_dir()), "{error:?}");
     assert!(!disk.file("state.dat").exists(), "left behind");
-    // The other way round the promise is that of memory.
+    // In the other direction the promise is that of memory.
     let options = options().reflection_dir(disk.path());
     let file = options.open(memory.file("state.dat")).expect("open");
     assert_eq!(file.medium(), atomic_mmap::Medium::Ram);
 }
 
-/// Neither a long folder nor many pairs in it are gone through for a file that has its own companions.
+/// With its own companions, a file opens without a scan of a long folder or of the many pairs in
+/// it.
 #[test]
 fn opening_looks_at_names_and_not_through_the_folder() {
     use atomic_mmap::testing::recorder::{Recorder, What};

@@ -1,4 +1,4 @@
-//! What did the block device do? And is there one?
+//! The counters of a block device, if there is one.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The counters of the device under a folder.
+/// A block device under a folder.
 pub struct Disk {
     stat: Option<PathBuf>,
 }
 
-/// Since the machine was started.
+/// Counts since the start of the machine.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     pub bytes: u64,
@@ -28,7 +28,7 @@ impl Disk {
         Disk { stat: stat.filter(|path| path.exists()) }
     }
 
-    /// Whether bytes written can be known.
+    /// Returns `true` if the device counts its written bytes.
     pub fn is_known(&self) -> bool {
         self.stat.is_some()
     }
@@ -44,8 +44,8 @@ impl Disk {
         Counts { bytes: field(6) * 512, flushes: field(15), under_way: field(8) }
     }
 
-    /// Waits until nothing has been written for a while: what a contender has left to be done in the
-    /// background is its own, and disturbs nobody else.
+    /// Waits until nothing has been written for a while, so that background writes of one contender
+    /// do not disturb the next one.
     pub fn wait_until_quiet(&self) {
         if self.stat.is_none() {
             std::thread::sleep(Duration::from_millis(50));
@@ -64,13 +64,13 @@ impl Disk {
     }
 }
 
-/// The name of a file system in which nothing is durable.
+/// Returns the name of the folder's file system if it is one in memory, where nothing is durable.
 pub fn in_memory(dir: &Path) -> Option<&'static str> {
     let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the path ends with NUL and the structure is writable.
     let failed = unsafe { libc::statfs(path.as_ptr(), answer.as_mut_ptr()) };
-    // SAFETY: zeroes are valid for its integers, whether it was filled in or not.
+    // SAFETY: zeroes are valid for its integers, filled in or not.
     let kind = unsafe { answer.assume_init() }.f_type as u32;
     match kind {
         _ if failed != 0 => None,

@@ -1,7 +1,7 @@
-//! What does a durable point cost, over one `O_DSYNC` write of the same bytes, and beside SQLite,
-//! LMDB and redb doing the same job?
+//! Measures the cost of a durable point against one `O_DSYNC` write, SQLite, LMDB and redb.
 //!
-//! All contenders take turns in rounds of one run, on one file system. See `README.md`.
+//! All contenders do one job, alternating in the rounds of one run, on one file system. See
+//! `README.md`.
 
 mod disk;
 mod stores;
@@ -13,21 +13,21 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use stores::{Any, Change, NAMES, Shape, Store};
 
-/// A turn ends after so long, whatever was left to be done.
+/// A turn ends after this time, even with work left.
 const TURN: Duration = Duration::from_millis(400);
 
-/// The changes of one durable commit, and who makes it.
+/// The size of a durable commit, and the threads that make it.
 #[derive(Clone, Copy)]
 struct Job {
     name: &'static str,
     what: &'static str,
-    /// Records of so many bytes,
+    /// Length of a record in bytes.
     len: usize,
-    /// so many in each commit, each in another page of 4 KiB.
+    /// Changes in each commit, each in another page of 4 KiB.
     changes: u64,
     threads: u64,
     every_write: bool,
-    /// Commits in a turn, of all threads. All rounds together have several checkpoints.
+    /// Commits in a turn, of all threads. All rounds together include several checkpoints.
     commits: u64,
 }
 
@@ -178,7 +178,7 @@ fn run() -> Any<()> {
     Ok(())
 }
 
-/// A folder that is gone afterwards.
+/// A folder that is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -195,18 +195,18 @@ impl Drop for Scratch {
     }
 }
 
-/// A contender and what was seen of it.
+/// A contender with its measurements.
 struct Seen {
     name: &'static str,
     store: Box<dyn Store>,
     random: Random,
-    /// What the changed records hold.
+    /// The contents of the changed records, as their seeds.
     expected: HashMap<u64, u64>,
-    /// Each commit's time.
+    /// The time of each commit.
     times: Vec<Duration>,
-    /// Of it after the changes.
+    /// The part of each commit after its changes.
     syncs: Vec<Duration>,
-    /// All turns together.
+    /// The time of all turns together.
     took: Duration,
     commits: u64,
     bytes: u64,
@@ -228,7 +228,7 @@ fn measure(options: &Options, job: &Job, scratch: &Path, disk: &Disk) -> Any<()>
     for name in &options.stores {
         let store =
             stores::open(name, &dir, shape, job.every_write).map_err(|e| format!("{name}: {e}"))?;
-        // The same seed: everybody changes the same records in the same order.
+        // All contenders get one seed, so they change equal records in equal order.
         seen.push(Seen {
             name,
             store,
@@ -242,7 +242,7 @@ fn measure(options: &Options, job: &Job, scratch: &Path, disk: &Disk) -> Any<()>
             flushes: 0,
         });
     }
-    // Everybody's cache, and what each allocates on the first change of a page.
+    // Fills every contender's cache, and makes the allocations of the first change of a page.
     if !options.check {
         for one in &mut seen {
             touch_every_page(one, shape).map_err(|e| format!("{}: {e}", one.name))?;
@@ -250,7 +250,7 @@ fn measure(options: &Options, job: &Job, scratch: &Path, disk: &Disk) -> Any<()>
     }
     // The first round warms up.
     for round in 0..=rounds {
-        // Who goes first changes.
+        // A different contender starts each round.
         let shift = round % seen.len();
         for n in 0..seen.len() {
             let turn = (n + shift) % seen.len();
@@ -265,7 +265,7 @@ fn measure(options: &Options, job: &Job, scratch: &Path, disk: &Disk) -> Any<()>
     for one in seen {
         let Seen { name, store, expected, .. } = one;
         remarks.extend(store.remarks().map(|remark| format!("{name}: {remark}")));
-        // What was written is there, also for who opens it next.
+        // The written records exist, also after the store is opened again.
         drop(store);
         let store = stores::open(name, &dir, shape, false)?;
         let mut looked_at = 0;
@@ -318,7 +318,7 @@ fn measure(options: &Options, job: &Job, scratch: &Path, disk: &Disk) -> Any<()>
     Ok(())
 }
 
-/// One contender's turn: `commits` commits by the job's threads.
+/// Runs one contender's turn: `commits` commits by the job's threads.
 fn take_turn(
     one: &mut Seen,
     job: &Job,
@@ -327,7 +327,7 @@ fn take_turn(
     disk: &Disk,
     warming_up: bool,
 ) -> Any<()> {
-    // All that is to be written is there before the clock starts.
+    // Prepares all changes before the clock starts.
     let mut work: Vec<Vec<Vec<Change>>> = Vec::new();
     for thread in 0..job.threads {
         let commits = (0..commits / job.threads).map(|_| some_changes(one, job, shape, thread));
@@ -354,7 +354,7 @@ fn take_turn(
             one.expected.insert(change.record, change.seed);
         }
     }
-    // What is written in the background belongs to it.
+    // Background writes count for their contender.
     disk.wait_until_quiet();
     let after = disk.counts();
     if !warming_up {
@@ -390,7 +390,7 @@ fn touch_every_page(one: &mut Seen, shape: Shape) -> Any<()> {
     Ok(())
 }
 
-/// The time of each commit, and of its part after the changes.
+/// Returns the time of each commit, and of its part after the changes.
 fn timed(store: &dyn Store, commits: &[Vec<Change>]) -> Any<Vec<(Duration, Duration)>> {
     let mut times = Vec::with_capacity(commits.len());
     let begun = Instant::now();
@@ -399,7 +399,7 @@ fn timed(store: &dyn Store, commits: &[Vec<Change>]) -> Any<Vec<(Duration, Durat
         let changed = store.commit(changes)?;
         let whole = start.elapsed();
         times.push((whole, whole.saturating_sub(changed)));
-        // A slow one does not hold up the others for long.
+        // A slow contender does not delay the others for long.
         if begun.elapsed() > TURN {
             break;
         }
@@ -407,7 +407,7 @@ fn timed(store: &dyn Store, commits: &[Vec<Change>]) -> Any<Vec<(Duration, Durat
     Ok(times)
 }
 
-/// Random records, each in a page of its own. Threads share no page.
+/// Returns changes of random records, each in its own page. Threads share no page.
 fn some_changes(one: &mut Seen, job: &Job, shape: Shape, thread: u64) -> Vec<Change> {
     let in_page = 4096 / shape.len as u64;
     let pages = shape.records / in_page;
@@ -424,7 +424,7 @@ fn some_changes(one: &mut Seen, job: &Job, shape: Shape, thread: u64) -> Vec<Cha
     changes
 }
 
-/// Bytes that tell which change they come from.
+/// Returns bytes that identify their change.
 fn value(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed | 1);
     let mut bytes = Vec::with_capacity(len);

@@ -1,4 +1,4 @@
-//! Who is measured? Each store keeps the same records and makes the same changes durable.
+//! The measured stores. Each holds equal records and makes equal changes durable.
 
 use atomic_mmap::{AtomicMappedFile, Durability};
 use heed::types::{Bytes, U64};
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 pub type Any<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A record gets new bytes.
+/// New bytes of a record.
 pub struct Change {
     pub record: u64,
-    /// What the bytes were made from.
+    /// The seed of the bytes.
     pub seed: u64,
     pub bytes: Vec<u8>,
 }
 
-/// How many records of how many bytes.
+/// The number of records, and their length in bytes.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub records: u64,
@@ -29,18 +29,18 @@ pub struct Shape {
 }
 
 pub trait Store: Send + Sync {
-    /// Makes the changes durable, all or none. From any thread. How much of the time went by before
-    /// the changes were about to be made durable, where the two can be told apart.
+    /// Makes the changes durable, all or none. Any thread may call it. Returns the time before the
+    /// durable part began, if the store separates the two.
     fn commit(&self, changes: &[Change]) -> Any<Duration>;
-    /// What a record holds. `None`: the store keeps nothing.
+    /// Returns the bytes of a record, or `None` if the store keeps no records.
     fn get(&self, record: u64) -> Any<Option<Vec<u8>>>;
-    /// What it has to say of itself.
+    /// Returns remarks of the store about itself.
     fn remarks(&self) -> Option<String> {
         None
     }
 }
 
-/// All that can be measured: names, and how each is opened. Opening creates and fills what is not there.
+/// The names of all stores. Opening creates and fills a missing store.
 pub const NAMES: [&str; 7] = [
     "O_DSYNC write",
     "pages + fdatasync",
@@ -65,24 +65,24 @@ pub fn open(name: &str, dir: &Path, shape: Shape, every_write: bool) -> Any<Box<
     })
 }
 
-/// What every record holds before it is changed.
+/// Returns the bytes of every record before its first change.
 pub fn filler(len: usize) -> Vec<u8> {
     vec![0x5A; len]
 }
 
-// --- What the device does at best -------------------------------------------------------------------
+// --- The limits of the device ------------------------------------------------------------------
 
 #[derive(PartialEq)]
 enum Way {
-    /// One write through the cache with one barrier, one piece behind the other: what a journal does.
+    /// One write through the cache with one barrier, at the next offset, like a journal.
     Dsync,
-    /// The same past the cache.
+    /// Like `Dsync`, but past the cache.
     Direct,
-    /// The records where they are, by `pwrite`, and one `fdatasync`. Not atomic.
+    /// Each record in its place with `pwrite`, and then one `fdatasync`. Not atomic.
     Pages,
 }
 
-/// The same bytes to a file that was written before, by whole blocks.
+/// A file that was written before and takes the bytes of the changes, in whole blocks.
 struct Limit {
     file: File,
     way: Way,
@@ -150,7 +150,7 @@ impl Store for Limit {
     }
 }
 
-// --- This crate --------------------------------------------------------------------------------------
+// --- This crate --------------------------------------------------------------------------------
 
 struct Ours {
     file: AtomicMappedFile,
@@ -165,7 +165,7 @@ impl Ours {
         let options = |durability| {
             let mut options =
                 AtomicMappedFile::options().create(true).len(len).durability(durability);
-            // For trying other lengths than the default.
+            // For trials of other lengths than the default.
             if let Some(bytes) = std::env::var("JOURNAL_LEN").ok().and_then(|n| n.parse().ok()) {
                 options = options.journal_len(bytes);
             }
@@ -211,9 +211,9 @@ impl Store for Ours {
     }
 }
 
-// --- SQLite ------------------------------------------------------------------------------------------
+// --- SQLite ------------------------------------------------------------------------------------
 
-/// One connection behind a mutex: several that wait for each other by its busy handler are slower.
+/// One connection behind a mutex. Several connections with a busy handler are slower.
 struct Sqlite(Mutex<rusqlite::Connection>);
 
 const UPDATE: &str = "UPDATE t SET v = ?2 WHERE id = ?1";
@@ -227,7 +227,7 @@ impl Sqlite {
         if !is.eq_ignore_ascii_case(mode) {
             return Err(format!("SQLite's journal mode is {is}").into());
         }
-        // 128 MiB: everything stays in its cache.
+        // 128 MiB: the whole database stays in its cache.
         db.execute_batch("PRAGMA synchronous = FULL; PRAGMA cache_size = -131072;")?;
         if !exists {
             db.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, v BLOB NOT NULL); BEGIN")?;
@@ -276,7 +276,7 @@ impl Store for Sqlite {
     }
 }
 
-// --- LMDB --------------------------------------------------------------------------------------------
+// --- LMDB --------------------------------------------------------------------------------------
 
 struct Lmdb {
     env: Env,
@@ -287,7 +287,7 @@ impl Lmdb {
     fn open(dir: &Path, shape: Shape) -> Any<Lmdb> {
         let exists = dir.exists();
         std::fs::create_dir_all(dir)?;
-        // SAFETY: nobody else touches the folder, and no flag takes LMDB's own care away.
+        // SAFETY: no other code uses the folder, and no flag disables LMDB's own protection.
         let env = unsafe { EnvOpenOptions::new().map_size(1 << 30).open(dir)? };
         let mut tx = env.write_txn()?;
         let table = env.create_database(&mut tx, None)?;
@@ -320,7 +320,7 @@ impl Store for Lmdb {
     }
 }
 
-// --- redb --------------------------------------------------------------------------------------------
+// --- redb --------------------------------------------------------------------------------------
 
 struct Redb(redb::Database);
 
@@ -348,7 +348,7 @@ impl Redb {
 impl Store for Redb {
     fn commit(&self, changes: &[Change]) -> Any<Duration> {
         let start = Instant::now();
-        // Durability::Immediate is what a transaction begins with.
+        // A transaction starts with `Durability::Immediate`.
         let tx = self.0.begin_write()?;
         {
             let mut table = tx.open_table(TABLE)?;

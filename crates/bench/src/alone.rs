@@ -1,4 +1,4 @@
-//! What does one operation do? It alone, over and over, for a profiler to look at.
+//! Runs one operation repeatedly, for a profiler.
 //!
 //! May import `memory`, `offsets`, `ours`, `ratios::limit`, `scratch`.
 
@@ -12,28 +12,29 @@ use std::hint::black_box;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What is repeated.
+/// The operation to repeat, and its parameters.
 #[derive(Clone, Debug)]
 pub struct Alone {
-    /// `write`, `read`, `transact` (eight parts), `limit` (copy and one drain), `limits` (two).
+    /// `write`, `read`, `transact` (eight parts), `limit` (copy and one drain), or `limits` (two
+    /// drains).
     pub what: String,
-    /// Bytes.
+    /// Bytes of the operation.
     pub len: usize,
-    /// Past a multiple of the length.
+    /// Offset past a multiple of the length.
     pub plus: u64,
     /// Bytes of the file.
     pub file: u64,
-    /// Only the death of the process counts.
+    /// `true` to promise only that writes survive a process crash.
     pub ram: bool,
-    /// For how long.
+    /// Time to run.
     pub time: Duration,
 }
 
-/// Does it, and tells the nanoseconds an operation, each half second: the lowest is the one with the
-/// fewest others at work.
+/// Runs the operation, and prints its nanoseconds every half second. The lowest value had the
+/// fewest other programs at work.
 ///
 /// # Errors
-/// What the system says; an operation that is not known.
+/// Returns an error of the system, or an error for an unknown operation.
 pub fn run(alone: &Alone) -> io::Result<()> {
     let scratch = Scratch::new(None)?;
     let medium = if alone.ram { Medium::Ram } else { Medium::Dax };

@@ -1,22 +1,22 @@
-//! What does atomicity cost? This crate against the hardware's limit, the papers' systems and what users
-//! have today, on one machine in one run.
+//! The cost of atomicity: this crate against the hardware's limit, the papers' systems and the
+//! systems that users have today. All run on one machine in one run.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | `memory` | which bytes does everybody store to, and with which instructions? |
-//! | `subject` | what is asked of everybody who is measured? |
-//! | `ours` | how does this crate answer? |
-//! | `baselines` | how do the papers' systems answer? Written here |
-//! | `peers` | how does what users have today answer? Feature `peers` |
-//! | `offsets` | where is written and read? |
-//! | `measure` | how are times taken, and what is a ratio? |
-//! | `figures` | what did the papers measure, and how does everybody here do by it? |
-//! | `ratios` | which goals are there, and are they met? |
-//! | `alone` | what does one operation do? For a profiler |
-//! | `scratch` | where do the files lie? |
+//! | `memory` | the memory of all baselines, and its instructions |
+//! | `subject` | the interface of all contenders |
+//! | `ours` | this crate as a contender |
+//! | `baselines` | the papers' systems, written here |
+//! | `peers` | the systems that users have today, with feature `peers` |
+//! | `offsets` | the offsets of writes and reads |
+//! | `measure` | times in turns, and ratios |
+//! | `figures` | the papers' experiments, repeated with all contenders |
+//! | `ratios` | the goals, and their measurements |
+//! | `alone` | one operation, for a profiler |
+//! | `scratch` | the folders of the files |
 //!
-//! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`, `subject`;
-//! `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `alone`.
+//! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
+//! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `alone`.
 
 pub mod alone;
 pub mod baselines;

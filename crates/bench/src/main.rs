@@ -1,4 +1,4 @@
-//! What does atomicity cost? See `docs/performance.md`.
+//! The command line of the bench. Results are in `docs/performance.md`.
 
 use bench::alone::Alone;
 use bench::figures;

@@ -1,27 +1,27 @@
-//! How are times taken, and what is a ratio?
+//! Times in turns, and ratios.
 //!
-//! Two (or more) who are compared take short turns, round and round, at the same offsets. Each round gives
-//! one ratio; what is told is the median of the ratios. So whatever else happens on the machine happens to
-//! both, and what happens to one turn only is not in the middle. Absolute times are told beside, for who
-//! wants to know; they mean nothing on a shared machine.
+//! Two or more contenders take short turns at equal offsets, in many rounds. Each round gives one
+//! ratio, and the result is the median of the ratios. So disturbances of the machine affect all
+//! contenders, and a disturbance of one turn does not change the median. Absolute times are printed
+//! too, but they mean nothing on a shared machine.
 //!
 //! May import nothing of this crate.
 
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// The number of rounds, and the time of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Rounds that count.
+    /// Number of rounds that count.
     pub rounds: usize,
-    /// Rounds before them.
+    /// Number of rounds before them.
     pub warm_up: usize,
-    /// Operations in a turn are as many as take about this long.
+    /// Time of a turn. The number of its operations is chosen to take about this long.
     pub turn: Duration,
 }
 
 impl Effort {
-    /// For a look at it, or for figures that are kept.
+    /// Returns the effort of a quick look, or of results that are kept.
     pub fn new(quick: bool) -> Effort {
         let rounds = if quick { 31 } else { 151 };
         Effort {
@@ -32,11 +32,11 @@ impl Effort {
     }
 }
 
-/// Who takes a turn: does so many operations. The number of the round comes with it, so that all do the
-/// same in the same round.
+/// A contender's turn: it does a number of operations. The first argument is the number of the
+/// round, so that all contenders do equal operations in one round.
 pub type Turn<'a> = Box<dyn FnMut(usize, usize) + 'a>;
 
-/// What a turn took, for each round.
+/// The times of a contender's turns, one for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Series(
     /// Nanoseconds an operation.
@@ -44,13 +44,13 @@ pub struct Series(
 );
 
 impl Series {
-    /// In the middle.
+    /// Returns the median.
     pub fn median(&self) -> f64 {
         median(self.0.clone())
     }
 }
 
-/// The middle one, or the mean of the middle two. Zero for none.
+/// Returns the median, or the mean of the middle two values. Returns zero for no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match (values.len(), values.len() / 2) {
@@ -60,22 +60,22 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The median of the rounds' ratios.
+/// Returns the median of the rounds' ratios.
 pub fn ratio(of: &Series, to: &Series) -> f64 {
     median(of.0.iter().zip(&to.0).map(|(a, b)| a / b).collect())
 }
 
-/// Operations of a turn, at most.
+/// Most operations of a turn.
 const MOST: usize = 1 << 22;
 
-/// Lets everybody take turns. All do the same number of operations: as many as the slowest can do in the
-/// time of a turn, but at least `least`.
+/// Runs the turns of all contenders. All do an equal number of operations: what the slowest one can
+/// do in the time of a turn, but at least `least`.
 pub fn take_turns(effort: &Effort, least: usize, turns: &mut [Turn<'_>]) -> Vec<Series> {
     let began = Instant::now();
     take_turns_by(effort, least, turns, &|| began.elapsed())
 }
 
-/// As [`take_turns`], by a clock that says how long it has been running.
+/// Like [`take_turns`], with the given clock.
 fn take_turns_by(
     effort: &Effort,
     least: usize,
@@ -83,9 +83,9 @@ fn take_turns_by(
     clock: &dyn Fn() -> Duration,
 ) -> Vec<Series> {
     let mut count = least;
-    // How many? Doubled until the slowest takes long enough, also when it does the same once more. What is touched for
-    // the first time may take a hundred times as long, and the turns would be that much too short; that the caches hold
-    // some of it makes them a little longer.
+    // Finds the number of operations: doubles it until the slowest contender takes long enough,
+    // even when it repeats them. A first touch may take a hundred times as long, and would make the
+    // turns too short. The repetition finds warm caches, which makes the turns a little longer.
     loop {
         let mut slowest = Duration::ZERO;
         for turn in turns.iter_mut() {
@@ -103,7 +103,8 @@ fn take_turns_by(
     }
     let mut series = vec![Series::default(); turns.len()];
     for round in 0..effort.warm_up + effort.rounds {
-        // Who is first in a round is last in the next: nobody is always behind the same one.
+        // The first contender of a round is the last of the next one, so no contender always
+        // follows another one.
         for n in 0..turns.len() {
             let n = (n + round) % turns.len();
             let begin = clock();
@@ -135,7 +136,8 @@ mod tests {
         assert_eq!(ratio(&a, &b), 2.0);
     }
 
-    /// A first turn that was slow once made all turns those of a hundred operations or so.
+    /// A regression test: one slow first turn made all turns as short as about a hundred
+    /// operations.
     #[test]
     fn what_is_slow_once_makes_no_turn_short() {
         let effort = Effort { rounds: 1, warm_up: 0, turn: Duration::from_millis(50) };

@@ -1,9 +1,9 @@
-//! Which bytes does everybody store to, and with which instructions?
+//! The memory of all baselines, and its instructions.
 //!
-//! Owns: one mapped file that is treated as persistent memory (tmpfs stands in for it, by
-//! `Medium::Dax` forced), and the count of what is written to it. The stores, flushes and drains are
-//! those that the engine is made of, on the same kind of mapping, with the same bounds checks: nobody
-//! who is measured has better instructions than anybody else.
+//! Owns: one mapped file that is treated as persistent memory, and the count of its written bytes.
+//! A file on tmpfs with `Medium::Dax` forced takes the place of persistent memory. The engine uses
+//! these stores, flushes and drains too, with equal mappings and bounds checks. So no contender has
+//! better instructions than another one.
 //!
 //! May import nothing of this crate.
 
@@ -12,15 +12,16 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A cache line: what the medium is written in.
+/// A cache line, the unit of writes to the medium.
 pub const LINE: u64 = 64;
 
-/// A mapped file whose bytes survive the process, and on real persistent memory a loss of power as soon
-/// as they were drained.
+/// A mapped file. Its bytes survive a process crash. On real persistent memory drained bytes also
+/// survive a loss of power.
 #[derive(Debug)]
 pub struct Memory {
     file: AtomicMappedFile,
-    /// One count a thread would be fairer to many threads; each is on a line of its own.
+    /// Counts of written bytes, each on its own line. One for each thread would be fairer to many
+    /// threads.
     written: [Count; COUNTS],
 }
 
@@ -38,10 +39,11 @@ thread_local! {
 }
 
 impl Memory {
-    /// Opens the file, which has `len` bytes, or creates it, all zero. Every byte is allocated.
+    /// Opens the file with `len` bytes, or creates it with zeros. Every byte is allocated.
     ///
     /// # Errors
-    /// What the system or the crate says; processors without `clwb` and `clflushopt` among it.
+    /// Returns an error of the system or the crate. A processor without `clwb` and `clflushopt` is
+    /// an error.
     pub fn open(path: &Path, len: u64) -> io::Result<Memory> {
         let file = AtomicMappedFile::options()
             .create(true)
@@ -54,36 +56,36 @@ impl Memory {
         Ok(Memory { file, written: Default::default() })
     }
 
-    /// Copies, by the instructions that are best for this size: durable after the next
-    /// [`drain`](Self::drain) of this thread. Other threads may see it late, until then.
+    /// Copies with the fastest instructions for this size. The bytes are durable after the next
+    /// [`drain`](Self::drain) of this thread. Other threads may see them only then.
     #[inline]
     pub fn store(&self, data: &[u8], offset: u64) {
         Raw(&self.file).copy_in(data, offset);
         self.count(offset, data.len());
     }
 
-    /// Copies through the cache, and flushes nothing: other threads see it in order. Counted as written,
-    /// since it will be.
+    /// Copies through the cache, and flushes nothing: other threads see the bytes in order. Counts
+    /// them as written, since the cache will write them.
     #[inline]
     pub fn store_cached(&self, data: &[u8], offset: u64) {
         Raw(&self.file).copy_in_cached(data, offset);
         self.count(offset, data.len());
     }
 
-    /// Starts the way of the range's lines to durability.
+    /// Starts to write the lines of the range back.
     #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         Raw(&self.file).flush(offset, len);
     }
 
-    /// Stores an aligned word: durable after the next drain.
+    /// Stores an aligned word, which is durable after the next drain.
     #[inline]
     pub fn store_word(&self, value: u64, offset: u64) {
         Raw(&self.file).store_word(offset, value);
         self.count(offset, 8);
     }
 
-    /// Waits until what this thread has stored and flushed is durable.
+    /// Waits until all streamed and flushed bytes of this thread are durable.
     #[inline]
     pub fn drain(&self) {
         Raw(&self.file).drain();
@@ -95,13 +97,13 @@ impl Memory {
         Raw(&self.file).load_word(offset)
     }
 
-    /// Copies out.
+    /// Copies bytes out of the file.
     #[inline]
     pub fn load(&self, to: &mut [u8], offset: u64) {
         Raw(&self.file).copy_out(to, offset);
     }
 
-    /// Bytes stored since opening, whole lines counted.
+    /// Returns the bytes stored since opening, in whole lines.
     pub fn written(&self) -> u64 {
         self.written.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
     }

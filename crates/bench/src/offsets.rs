@@ -1,6 +1,6 @@
-//! Where is written and read? Offsets that everybody gets in the same order.
+//! The offsets of writes and reads, in an order that is equal for all contenders.
 
-/// Offsets that are multiples of `step`.
+/// Multiples of `step`, in random or sequential order.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
     state: u64,
@@ -10,18 +10,18 @@ pub struct Offsets {
     order: Order,
 }
 
-/// In which order.
+/// The order of offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// In none that a prefetcher knows.
+    /// In an order that no prefetcher predicts.
     Random,
-    /// One after the other, and from the start again.
+    /// Ascending, and then from the start again.
     Sequential,
 }
 
 impl Offsets {
-    /// For pieces of `len` bytes in a file of `file` bytes, beginning at multiples of `step`, shifted by
-    /// `plus`.
+    /// Makes offsets for pieces of `len` bytes in a file of `file` bytes. They are multiples of
+    /// `step`, plus `plus`.
     pub fn new(order: Order, file: u64, len: usize, step: u64, plus: u64, seed: u64) -> Offsets {
         let room = file - plus - len as u64;
         let places = room / step + 1;
@@ -40,7 +40,7 @@ impl Iterator for Offsets {
                 self.state ^= self.state << 13;
                 self.state ^= self.state >> 7;
                 self.state ^= self.state << 17;
-                // The upper half of the product: no division.
+                // Takes the upper half of the product, which avoids a division.
                 ((u128::from(self.state) * u128::from(self.places)) >> 64) as u64
             }
             Order::Sequential => {

@@ -1,4 +1,4 @@
-//! How does this crate answer?
+//! This crate as a contender.
 //!
 //! May import `subject`.
 
@@ -7,7 +7,7 @@ use atomic_mmap::{AtomicMappedFile, Medium};
 use std::io;
 use std::path::Path;
 
-/// As users get it, with nothing chosen but the medium that is measured.
+/// The crate with its defaults, on the measured medium.
 pub const OURS: Kind = Kind {
     name: "atomic-mmap",
     source: "this crate",
@@ -20,10 +20,10 @@ pub const OURS: Kind = Kind {
 pub struct Ours(pub AtomicMappedFile);
 
 impl Ours {
-    /// On a medium that is forced.
+    /// Opens a file on a forced medium.
     ///
     /// # Errors
-    /// What the crate says.
+    /// Returns the error of the crate.
     pub fn open(folder: &Path, len: u64, medium: Medium) -> io::Result<Ours> {
         AtomicMappedFile::options()
             .create(true)

@@ -1,17 +1,18 @@
-//! Where do the files lie? A folder that goes when it is dropped.
+//! The folder of the files, which is removed when it is dropped.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A folder of our own.
+/// A scratch folder.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Under `base`, or under `/dev/shm` where there is one, or among temporary files.
+    /// Makes a folder under `base`. Without it, makes one under `/dev/shm` if it exists, or in the
+    /// temporary folder.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub fn new(base: Option<&Path>) -> io::Result<Scratch> {
         let shm = Path::new("/dev/shm");
         let other = || if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
@@ -22,15 +23,15 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A new folder in it.
+    /// Makes a new folder in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub fn folder(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path)?;

@@ -1,51 +1,53 @@
-//! What is asked of everybody who is measured?
+//! The interface of all contenders.
 //!
-//! Owns: the trait, the table entry that opens one, and the small writes that warm one up. Whatever a
-//! subject promises, it is asked for the same thing: `write` and then `sync`, after which the bytes
+//! Owns: the trait, the table entry that opens a contender, and the small writes that warm it up.
+//! The bench calls all contenders in one way: `write` and then `sync`. Afterwards the bytes must
 //! survive a loss of power, whole. May import nothing of this crate.
 
 use std::io;
 use std::path::Path;
 
-/// Keeps the bytes of one file. Bad calls and full disks panic: a measurement ends there.
+/// A contender that holds the bytes of one file. Invalid calls and full disks panic and end the
+/// measurement.
 pub trait Subject: Send + Sync {
-    /// Writes `data` at `offset`. After a crash it is there whole or not at all, at the latest once
-    /// [`sync`](Self::sync) has returned; then it is there.
+    /// Writes `data` at `offset`. After a crash the write is whole or absent. Once
+    /// [`sync`](Self::sync) has returned, it is whole.
     fn write(&self, data: &[u8], offset: u64);
 
-    /// Makes what this thread has written durable, where `write` did not do so already.
+    /// Makes the writes of this thread durable, if `write` has not done so.
     fn sync(&self) {}
 
-    /// Fills `to` with what was written last.
+    /// Fills `to` with the bytes written last.
     fn read(&self, to: &mut [u8], offset: u64);
 
-    /// Writes all parts, which are sorted and do not overlap, in one operation. False: there is nothing
-    /// of the kind here, and nothing was done.
+    /// Writes all parts, which are sorted and do not overlap, in one operation. Returns `false` and
+    /// does nothing if the contender has no transactions.
     fn transact(&self, parts: &[Part<'_>]) -> bool {
         let _not_offered = parts;
         false
     }
 
-    /// Bytes written to the medium since opening, whole cache lines counted. `None`: not known.
+    /// Returns the bytes written to the medium since opening, in whole cache lines. `None`:
+    /// unknown.
     fn written(&self) -> Option<u64> {
         None
     }
 }
 
-/// An offset, and the bytes that are to be there.
+/// An offset, and the bytes to write there.
 pub type Part<'a> = (u64, &'a [u8]);
 
-/// One that can be measured.
+/// A table entry of a contender.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// For tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// Where its way comes from.
+    /// Origin of its protocol.
     pub source: &'static str,
-    /// Whether a single `write` is durable by itself, and `sync` does nothing.
+    /// `true` if a single `write` is durable by itself, and `sync` does nothing.
     pub durable_writes: bool,
-    /// Opens the file in the folder, which is there, for so many bytes. Creates it where it is not there
-    /// yet, and recovers it where a process died.
+    /// Opens the file of this length in the existing folder. Creates a missing file, and recovers
+    /// it after a crash.
     pub open: fn(&Path, u64) -> io::Result<Box<dyn Subject>>,
 }
 
@@ -55,8 +57,8 @@ impl std::fmt::Debug for Kind {
     }
 }
 
-/// Writes some bytes of each page twice: whoever keeps places for parts of pages has them then, and pays for none with
-/// its first measured writes. (A page of a file that is used for the first time takes up to 10 µs.)
+/// Writes some bytes of each page twice. A contender with places for parts of pages then has them
+/// before its first measured writes. The first use of a page of a file takes up to 10 µs.
 pub fn touch_parts(subject: &dyn Subject, len: u64) {
     let data = [0x5A; 64];
     for at in (0..len).step_by(4096) {

@@ -1,10 +1,9 @@
-//! Do the papers' ways keep what they promise? Against a model, with several threads, and with a process
-//! that is killed while it writes.
+//! Tests the baselines against a model, with several threads, and with a process that is killed.
 //!
-//! Each test runs for every way, and for every way with a log that is soon full. A failure names its seed;
-//! `BASELINES_SEED` runs it again. A kill shows what the death of a process leaves, and no more: the page
-//! cache keeps every store. That the drains are enough for a loss of power is argued in the ways' module
-//! comments.
+//! Each test runs for every baseline, and for every one with logs that soon fill up. A failure
+//! prints its seed, and `BASELINES_SEED` repeats it. A kill shows only the effect of a process
+//! crash, since the page cache keeps every store. The module comments of the baselines explain why
+//! their drains are enough for a loss of power.
 
 use bench::baselines::{ALL, TIGHT};
 use bench::scratch::Scratch;
@@ -31,7 +30,7 @@ fn open(kind: &Kind, folder: &Path) -> Box<dyn Subject> {
     (kind.open)(folder, LEN as u64).expect("space, and a processor that can flush")
 }
 
-/// A length between 1 and `most`: lines, pages and crooked ones, more of them short.
+/// Returns a length from 1 to `most`: lines, pages and odd ones, most of them short.
 fn some_len(rng: &mut Rng, most: usize) -> usize {
     let len = match rng.u8(..20) {
         0..6 => rng.usize(1..300),
@@ -45,7 +44,7 @@ fn some_len(rng: &mut Rng, most: usize) -> usize {
     len.min(most)
 }
 
-/// A range within `from..to`.
+/// Returns a range within `from..to`.
 fn some_range(rng: &mut Rng, from: usize, to: usize) -> (usize, usize) {
     let len = some_len(rng, to - from);
     let mut offset = rng.usize(from..to - len + 1);
@@ -60,7 +59,7 @@ fn some_range(rng: &mut Rng, from: usize, to: usize) -> (usize, usize) {
     (offset, len)
 }
 
-/// A piece of bytes that are made once: who is to be killed while it writes does little else.
+/// Returns a piece of bytes that are made once, so that a child spends its time in writes.
 fn some_bytes(rng: &mut Rng, len: usize) -> &'static [u8] {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut bytes = vec![0; 3 << 20];
@@ -71,7 +70,7 @@ fn some_bytes(rng: &mut Rng, len: usize) -> &'static [u8] {
     &BYTES[from..from + len]
 }
 
-/// Sorted parts within `from..to` that do not overlap.
+/// Returns sorted parts within `from..to` that do not overlap.
 fn some_parts(rng: &mut Rng, from: usize, to: usize) -> Vec<(u64, &'static [u8])> {
     let mut parts = Vec::new();
     let mut at = from;
@@ -110,7 +109,7 @@ fn against_a_model(kind: &Kind) {
     let scratch = Scratch::new(None).expect("a folder");
     let mut subject = open(kind, scratch.path());
     let mut model = vec![0; LEN];
-    // Of all that were opened: one that was opened last of all may have written nothing.
+    // Sums over all openings: the last one may have written nothing.
     let mut written = 0;
     for _ in 0..400 {
         match rng.u8(..10) {
@@ -127,7 +126,7 @@ fn against_a_model(kind: &Kind) {
                     parts.iter().for_each(|(offset, data)| apply(&mut model, *offset, data));
                 }
             }
-            // Several reads: those who count them may change their mind.
+            // Several reads, since Libnvmmio counts them and may switch between undo and redo.
             7 => {
                 for _ in 0..4 {
                     let (offset, len) = some_range(&mut rng, 0, LEN);
@@ -152,7 +151,7 @@ fn against_a_model(kind: &Kind) {
 
 fn with_threads(kind: &Kind) {
     const THREADS: usize = 4;
-    // Pieces that have neither a page's size nor its alignment. Everybody writes all of them.
+    // Pieces without the size or the alignment of a page. Every thread writes all of them.
     const SHARED: usize = 8;
     const PIECE: usize = 5003;
     const AREA: usize = 600_001;
@@ -207,12 +206,12 @@ fn with_threads(kind: &Kind) {
 const KILLS: usize = 30;
 const WRITERS: usize = 2;
 
-/// The first part is dealt out in small pieces by turns, so that both write to the same pages; the rest
-/// is cut in two.
+/// The writers own alternate small pieces of the first part, so that both write to each page there.
+/// The rest is cut in two.
 const DEALT: usize = 60_000;
 const SMALL: usize = 1000;
 
-/// What a writer writes, one step after the other, each whole or not at all.
+/// The steps of a writer. Each one must be whole or absent.
 struct Steps {
     rng: Rng,
     writer: usize,
@@ -220,7 +219,7 @@ struct Steps {
     reads: bool,
 }
 
-/// The parts, and whether what was written up to here is synced then.
+/// The parts of a step. `sync` tells to sync all steps up to this one.
 struct Step {
     parts: Vec<(u64, &'static [u8])>,
     sync: bool,
@@ -229,7 +228,7 @@ struct Step {
 impl Steps {
     fn new(seed: u64, writer: usize, transacts: bool) -> Steps {
         let rng = Rng::with_seed(seed ^ (writer as u64) << 60);
-        // Every other round: Libnvmmio takes undo then, and redo else.
+        // In every other round, so that Libnvmmio uses undo there and redo in the others.
         Steps { rng, writer, transacts, reads: seed.is_multiple_of(2) }
     }
 
@@ -253,14 +252,14 @@ impl Steps {
         }
         let (mut offset, mut len) = some_range(rng, from, from + half);
         if kind > 1 {
-            // A large one: most kills find it half done.
+            // A large write: most kills interrupt it.
             len = rng.usize(60_000..1 << 20);
             offset = rng.usize(from..from + half - len + 1);
         }
         Step { parts: vec![(offset as u64, some_bytes(rng, len))], sync: rng.bool() }
     }
 
-    /// The ranges that nobody else writes to.
+    /// Returns the ranges that no other writer uses.
     fn own(&self) -> Vec<std::ops::Range<usize>> {
         let half = (LEN - DEALT) / WRITERS;
         let large = DEALT + self.writer * half;
@@ -272,7 +271,7 @@ impl Steps {
     }
 }
 
-/// What the child does, until it is killed.
+/// Runs the child until it is killed.
 fn write_until_killed(kind: &Kind, folder: &Path, seed: u64, transacts: bool) {
     let subject = open(kind, folder);
     std::thread::scope(|scope| {
@@ -294,7 +293,7 @@ fn write_until_killed(kind: &Kind, folder: &Path, seed: u64, transacts: bool) {
                     done += 1;
                     if step.sync {
                         subject.sync();
-                        // Five bytes in one call: a pipe does not tear them.
+                        // Five bytes in one call, so that the pipe keeps them together.
                         let mut said = [writer as u8; 5];
                         said[1..].copy_from_slice(&done.to_le_bytes());
                         std::io::stderr().write_all(&said).expect("somebody listens");
@@ -305,7 +304,7 @@ fn write_until_killed(kind: &Kind, folder: &Path, seed: u64, transacts: bool) {
     });
 }
 
-/// No test, but what the kill tests run in a process of its own.
+/// Not a test: the kill tests run it in its own process.
 #[test]
 fn child() {
     let Ok(name) = std::env::var("BASELINES_CHILD") else { return };
@@ -316,7 +315,7 @@ fn child() {
     write_until_killed(kind, Path::new(&word("BASELINES_CHILD_FOLDER")), seed, transacts);
 }
 
-/// Runs a child for a while and kills it. Gives how many steps each writer has said to be durable.
+/// Runs a child for a while and kills it. Returns the number of durable steps of each writer.
 fn kill_one(
     kind: &Kind,
     folder: &Path,
@@ -383,8 +382,8 @@ fn with_kills(kind: &Kind, kills: usize) {
             };
             let mut at = 0;
             let mut synced = 0;
-            // What was said to be durable is there, and then a number of whole steps up to the sync that
-            // the kill came before.
+            // The file must hold the durable steps, and then a number of whole steps, at most up to
+            // the sync that the kill interrupted.
             let mut first_wrong = None;
             loop {
                 if at >= durable {

@@ -1,14 +1,14 @@
-//! Are all figures made, and can they be read?
+//! Tests that all figures are made and can be read.
 //!
-//! One test alone in this binary: it runs the binary again, with the same arguments, for the processes that
-//! are killed.
+//! This binary has one test only. It runs itself again with the same arguments, for the processes
+//! that are killed.
 
 use bench::figures::{Effort, die_if_asked, make_with};
 use bench::scratch::Scratch;
 
 #[test]
 fn every_figure_is_made_and_names_its_paper() {
-    // A child is killed: its folder would stay.
+    // The child must not make a folder: the kill would leave it.
     die_if_asked().expect("what is asked");
     let scratch = Scratch::new(None).expect("a folder");
     let out = scratch.path().join("figures");

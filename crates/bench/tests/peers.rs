@@ -1,4 +1,4 @@
-//! Does each peer keep what a vector of bytes would keep, also when it is opened again?
+//! Tests each peer against a vector of bytes, also after it is opened again.
 
 use bench::peers;
 use bench::scratch::Scratch;

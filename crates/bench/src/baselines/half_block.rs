@@ -1,27 +1,30 @@
-//! ADL: a block of which more than half is updated is copied on write, else its bytes are logged.
+//! ADL: copy-on-write for blocks that a write updates by more than half, an undo log for the
+//! others.
 //!
-//! From: ADL and ZCL, sections 3.1 and 4.1. Kept: the choice per block and not per write; blocks that
-//! move, found by a table of pointers; the undo log. Not kept: the file system around it, and ZCL, which
-//! needs data that lies in persistent memory already.
+//! From: ADL and ZCL, sections 3.1 and 4.1. Kept: the choice per block and not per write; blocks
+//! that move, found through a table of pointers; the undo log. Not kept: the file system around it,
+//! and ZCL, which needs data that is already in persistent memory.
 //!
-//! A write within one block of which it updates more than half:
-//! 1. a free block is filled: the new bytes, and the old block's rest. Drain: before the pointer.
-//! 2. The pointer to it is stored, one word. Drain: the commit point; and before the old block, which is
-//!    free now, is filled by the lane's next write.
+//! A write within one block that updates more than half of it:
+//! 1. It fills a free block: the new bytes, and the rest of the old block. Drain: before the
+//!    pointer.
+//! 2. It stores the pointer to that block, one word. Drain: the commit point. It also comes before
+//!    the lane's next write fills the old block, which is free now.
 //!
 //! Every other write:
-//! 1. free blocks are filled; the old bytes of the blocks that are logged, and the old pointers of those
-//!    that are copied, go to the lane's record. Drain: both before the first new byte or pointer. (A
-//!    record of more than 2 KiB takes two.)
-//! 2. The logged blocks' bytes go into place, and the pointers are stored. Drain: before the record is
-//!    forgotten.
-//! 3. One word forgets the record. Drain: the commit point.
+//! 1. It fills free blocks. The old bytes of logged blocks and the old pointers of copied blocks go
+//!    to the lane's record. Drain: both before the first new byte or pointer. A record of more than
+//!    2 KiB takes two drains.
+//! 2. It stores the bytes of the logged blocks in place, and then the pointers. Drain: before the
+//!    record is invalidated.
+//! 3. One word invalidates the record. Drain: the commit point.
 //!
-//! Two drains, three, or four. As many blocks are freed as were taken, by the same lane, so no lane runs
-//! out. Where a transaction touches a block twice, both parts are logged.
+//! That makes two drains, three, or four. Each operation of a lane frees one block for each block
+//! that it takes, so no lane runs out. If a transaction touches a block twice, both segments are
+//! logged.
 //!
-//! Recovery: each lane's record with a number above the lane's word is stored back, bytes and pointers.
-//! Then the blocks that no pointer names are free.
+//! Recovery: it stores back each lane's record with a number above the lane's word, bytes and
+//! pointers. Afterwards all blocks without a pointer are free.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -35,7 +38,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// As measured.
+/// The system as measured.
 pub const HALF_BLOCK: Kind = Kind {
     name: "ADL",
     source: "ADL 3.1",
@@ -43,7 +46,7 @@ pub const HALF_BLOCK: Kind = Kind {
     open: |folder, len| Ok(Box::new(HalfBlock::open(folder, len)?)),
 };
 
-/// Free blocks a lane: a write of 1 MiB takes 256, or 257.
+/// Free blocks of a lane. A write of 1 MiB takes 256 or 257.
 const FREE: u64 = 272;
 const ROOM: u64 = 4 << 20;
 
@@ -52,20 +55,21 @@ struct HalfBlock {
     memory: Memory,
     pages: Pages,
     undo: Undo<Blocks>,
-    /// The pointers on the medium: 0 is the block that has the page's own place, else the block plus one.
+    /// Offset of the pointers on the medium. 0 means the block in the page's own place; other
+    /// values are the block's number plus one.
     table: u64,
-    /// The first free block's place, when the file is new: they go on where the data ends.
+    /// Offset of the first free block of a new file. The free blocks follow the data.
     blocks: u64,
     own: u64,
-    /// Where each page's block lies now: which block.
+    /// The block that holds each page now.
     at: Box<[AtomicU32]>,
 }
 
-/// What a lane keeps.
+/// The blocks of a lane.
 #[derive(Debug, Default)]
 struct Blocks {
     free: Vec<u32>,
-    /// Page and new block, of the operation that is going on.
+    /// Page and new block of the operation in progress.
     taken: Vec<(u64, u32)>,
 }
 
@@ -97,7 +101,7 @@ impl HalfBlock {
         Ok(HalfBlock { memory, pages: Pages::new(len), undo, table, blocks, own, at })
     }
 
-    /// Where a block lies.
+    /// Returns the offset of a page's block.
     fn block(&self, block: u32) -> u64 {
         let block = u64::from(block);
         if block < self.own { block * PAGE } else { self.blocks + (block - self.own) * PAGE }
@@ -107,7 +111,7 @@ impl HalfBlock {
         self.block(self.at[page as usize].load(Ordering::Relaxed))
     }
 
-    /// Fills a free block: the piece, and around it what the page has.
+    /// Fills a free block with the piece, and with the page's bytes around it.
     fn fill(&self, block: u32, page: u64, start: usize, piece: &[u8]) {
         let to = self.block(block);
         if piece.len() == PAGE as usize {
@@ -131,13 +135,14 @@ impl HalfBlock {
             && data.len() <= PAGE as usize / 2
             && offset % PAGE + data.len() as u64 <= PAGE
         {
-            // Small and in one block: what follows, without its lists.
+            // A small write in one block: like the general path below, but without its lists.
             writer.lane.more = Blocks { free, taken };
             let place = self.page(offset / PAGE) + offset % PAGE;
-            // Its drain: the old bytes before the new ones.
+            // Its drain orders the old bytes before the new ones.
             writer.keep(memory, std::iter::once((place, data.len())));
             memory.store(data, place);
-            // The bytes before the word that forgets the old ones, and before others may read them.
+            // Orders the bytes before the word that invalidates the old ones, and before other
+            // threads may read them.
             memory.drain();
             return writer.done(memory);
         }
@@ -154,13 +159,15 @@ impl HalfBlock {
         if let &[(page, block)] = &taken[..]
             && all().nth(1).is_none()
         {
-            // The block before the pointer to it.
+            // Orders the block before the pointer to it.
             memory.drain();
             memory.store_word(u64::from(block) + 1, pointer(page));
-            // The pointer: the commit point; and before the old block is filled anew.
+            // Makes the pointer durable: the commit point. Also orders it before a new write to the
+            // old block.
             memory.drain();
         } else {
-            // Those that are copied were taken in order; where blocks ran out the rest is logged.
+            // Copied blocks were taken in order. After the free blocks ran out, the other blocks
+            // are logged.
             let logged = || {
                 let mut copies = taken.iter().map(|(page, _)| *page).peekable();
                 all().filter(move |(page, _, piece)| {
@@ -169,7 +176,8 @@ impl HalfBlock {
             };
             let bytes =
                 logged().map(|(page, start, piece)| (self.page(page) + start as u64, piece.len()));
-            // Its drain: the old bytes and pointers, and the new blocks, before what follows.
+            // Its drain orders the old bytes, the old pointers and the new blocks before the stores
+            // below.
             writer.keep(memory, bytes.chain(taken.iter().map(|(page, _)| (pointer(*page), 8))));
             for (page, start, piece) in logged() {
                 memory.store(piece, self.page(page) + start as u64);
@@ -177,7 +185,8 @@ impl HalfBlock {
             for (page, block) in &taken {
                 memory.store_word(u64::from(*block) + 1, pointer(*page));
             }
-            // Bytes and pointers before the word that forgets the old ones, and before others may read.
+            // Orders bytes and pointers before the word that invalidates the old ones, and before
+            // other threads may read them.
             memory.drain();
             writer.done(memory);
         }

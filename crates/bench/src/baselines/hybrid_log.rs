@@ -1,40 +1,43 @@
-//! Libnvmmio: a log entry a block, found by an index; undo or redo by what the last epoch did; a sync
-//! raises the epoch; a thread checkpoints in the background.
+//! Libnvmmio: a log entry for each block, found through an index. Each epoch uses undo or redo, by
+//! the operations of the last one. A sync raises the epoch, and a thread checkpoints in the
+//! background.
 //!
-//! From: Libnvmmio, sections 3.2 (entries and index), 3.3 (epochs, checkpoints) and 3.4 (undo or redo).
-//! Kept: all of that, with one changed range an entry, a reader-writer lock on the file that a sync
-//! takes alone, a lock a block, checkpoints every 100 microseconds, and redo from 40 % of writes up. Not
-//! kept, and why it does not slow it down:
-//! - Log blocks of up to 2 MiB: 4 KiB only. A write of 64 KiB has 16 entries, stored one after the other
-//!   without waiting.
-//! - Four levels of index with a pointer that skips those that are not needed: two levels are left, since
+//! From: Libnvmmio, sections 3.2 (entries and index), 3.3 (epochs, checkpoints) and 3.4 (undo or
+//! redo). Kept: all of that. An entry has one changed range. A reader-writer lock guards the file,
+//! and a sync takes it exclusively. Each block has a lock. Checkpoints run every 100 microseconds,
+//! and redo starts at 40 % writes. Not kept, and why it does not slow it down:
+//! - Log blocks of up to 2 MiB: all blocks have 4 KiB. A write of 64 KiB has 16 entries, stored one
+//!   after the other without a wait.
+//! - Four levels of index, with a pointer that skips unused ones: two levels are enough, since
 //!   files here end at 1 GiB.
 //! - Interception of system calls.
 //!
-//! A write under redo, with its blocks closed:
-//! 1. the bytes go to the blocks' log entries, whose heads say which range they have and in which epoch.
-//!    Drain: before the epoch that commits them, and before others may read them.
-//!    (Where the entry's last range is committed and not checkpointed yet, it is stored in place first.
-//!    Drain: before the entry is cleared, which the drain above makes durable before the epoch.)
+//! A write under redo, with its blocks locked:
+//! 1. The bytes go to the log entries of the blocks. The head of an entry holds its range and its
+//!    epoch. Drain: before the epoch that commits the entries, and before other threads may read
+//!    them. If the entry's last range is committed and not checkpointed yet, that range is first
+//!    stored in place. Drain: before the entry is cleared. The drain above makes the clearing
+//!    durable before the epoch.
 //!
 //! A write under undo:
-//! 1. the old bytes go to the entries. Drain: before the first new byte.
-//! 2. The new bytes go into place. Drain: before the epoch that commits them, and before others may read.
+//! 1. The old bytes go to the entries. Drain: before the first new byte.
+//! 2. The new bytes are stored in place. Drain: before the epoch that commits them, and before
+//!    other threads may read them.
 //!
-//! A sync: the epoch is raised, one word. Drain: the commit point.
+//! A sync raises the epoch, one word. Drain: the commit point.
 //!
-//! So two drains for a write and its sync under redo, whatever the size, and three under undo. An epoch
-//! is the file's: a sync commits what other threads have written, too, between their writes.
+//! A write and its sync take two drains under redo, at any size, and three under undo. All threads
+//! of a file share the epoch, so a sync also commits the finished writes of other threads.
 //!
-//! Checkpoint, some blocks at a time, which are closed: ranges of committed redo entries go into place.
-//! Drain: before the entries are cleared. They are cleared. Drain: before they are used again, and before
-//! a newer entry of the same block can be cleared. Committed undo entries mean nothing, and are
-//! just free.
+//! A checkpoint locks some blocks at a time and stores the ranges of their committed redo entries
+//! in place. Drain: before the entries are cleared. Then it clears them. Drain: before they are
+//! used again, and before a newer entry of the block can be cleared. Committed undo entries have no
+//! effect and are simply free.
 //!
-//! Recovery: redo entries of epochs that are over go into place, of two for the same block the later one
-//! (of the earlier one, the bytes were there before the later one was begun). Undo entries of the epoch
-//! that is not over are stored back. All heads are cleared. A head has two lines in turn, so that a torn
-//! one leaves the one before it: an undo entry that grows has to stay whole.
+//! Recovery: redo entries of past epochs are stored in place. If a block has two of them, the later
+//! one is stored: the bytes of the earlier one were in place before it. Undo entries of the current
+//! epoch are stored back. Then all heads are cleared. A head alternates between two lines, so a
+//! torn line leaves the one before it: an undo entry that grows must stay whole.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -52,7 +55,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// With logs as large as measured.
+/// The system with logs as large as measured.
 pub const HYBRID_LOG: Kind = Kind {
     name: "Libnvmmio",
     source: "Libnvmmio 3",
@@ -60,22 +63,22 @@ pub const HYBRID_LOG: Kind = Kind {
     open: |folder, len| Ok(Box::new(HybridLog::open(folder, len, 16 << 10)?)),
 };
 
-/// With logs that are soon full.
+/// The system with logs that are soon full.
 pub const TIGHT: Kind = Kind {
     name: "Libnvmmio, tight",
     open: |folder, len| Ok(Box::new(HybridLog::open(folder, len, 1536)?)),
     ..HYBRID_LOG
 };
 
-/// The paper's.
+/// Time between checkpoints, from the paper.
 const EVERY: Duration = Duration::from_micros(100);
-/// Redo from so many writes in a hundred operations up: the paper's.
+/// Percentage of writes from which on redo is used, from the paper.
 const REDO_FROM: u64 = 40;
-/// Blocks that are checkpointed at a time.
+/// Number of blocks that a checkpoint locks at a time.
 const AT_A_TIME: usize = 16;
-/// Free entries that a lane takes at a time.
+/// Number of free entries that a lane takes at a time.
 const AT_HAND: usize = 32;
-/// Rounds without work after which the thread sleeps until it is woken.
+/// Number of idle rounds after which the thread sleeps until a writer wakes it.
 const IDLE: u32 = 100;
 const ASLEEP: Duration = Duration::from_millis(50);
 
@@ -92,48 +95,49 @@ struct HybridLog {
 struct Shared {
     memory: Memory,
     pages: Pages,
-    /// The epoch's place, the heads', and the log blocks'.
+    /// Offsets of the epoch, the heads, and the log blocks.
     epoch_at: u64,
     heads: u64,
     blocks: u64,
     epoch: Padded<AtomicU64>,
     redo: AtomicBool,
-    /// Writers read it, a sync writes it. Within: reads and writes until the last sync.
+    /// Writers lock it shared, and a sync locks it exclusively. It holds the counts of reads and
+    /// writes until the last sync.
     file: Padded<RwLock<[u64; 2]>>,
-    /// Reads and writes, a lane.
+    /// Counts of reads and writes, for each lane.
     counts: [Padded<[AtomicU64; 2]>; LANES],
-    /// The index: a page's entry plus one.
+    /// The index: each page's entry plus one.
     index: Box<[OnceLock<Box<[AtomicU32]>>]>,
     entries: Box<[Entry]>,
     lanes: [Padded<Mutex<Lane>>; LANES],
     free: Padded<Mutex<Vec<u32>>>,
-    /// Pages that may have something to checkpoint.
+    /// Pages that may have an entry to checkpoint.
     work: Padded<Mutex<Vec<u64>>>,
     asleep: AtomicBool,
     stop: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-/// What is known of an entry. Changed by who has closed its page.
+/// The state of an entry. Only the thread that has locked its page changes it.
 #[derive(Debug, Default)]
 struct Entry {
     epoch: AtomicU64,
-    /// From and to, and whether redo.
+    /// Start and end, and a bit for redo.
     range: AtomicU64,
-    /// Of the head: each has the next number.
+    /// Number of the head. Each head has the next number.
     sequence: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     free: Vec<u32>,
-    /// Cleared, but not durably.
+    /// Entries that are cleared, but not durably.
     cleared: Vec<u32>,
     /// Pages that got an entry.
     written: Vec<u64>,
 }
 
-/// An entry's range.
+/// The range of an entry.
 #[derive(Clone, Copy)]
 struct Range {
     from: usize,
@@ -178,7 +182,7 @@ impl Shared {
         self.heads + u64::from(entry) * 2 * LINE
     }
 
-    /// Says, on the medium and here, what an entry has.
+    /// Stores the contents of an entry, on the medium and in memory.
     fn name(&self, entry: u32, page: u64, epoch: u64, range: Range) {
         let known = &self.entries[entry as usize];
         let sequence = known.sequence.load(Ordering::Relaxed) + 1;
@@ -196,14 +200,14 @@ impl Shared {
         second.iter().for_each(|at| self.memory.store_word(0, self.head(entry) + at));
     }
 
-    /// Stores a redo entry's range in place.
+    /// Stores the range of a redo entry in place.
     fn bring_home(&self, entry: u32, page: u64) {
         let range = self.entry(entry).2;
         let (log, home) = (self.block(entry) + range.from as u64, page * PAGE + range.from as u64);
         record::copy(&self.memory, log, home, range.to - range.from);
     }
 
-    /// The file for a writer, and the lane with so many free entries.
+    /// Locks the file for a writer, and the lane with at least `need` free entries.
     fn begin(&self, need: usize) -> (RwLockReadGuard<'_, [u64; 2]>, MutexGuard<'_, Lane>) {
         assert!(need <= self.entries.len() / 2, "more blocks than there are log entries");
         let mine = lane::mine();
@@ -219,10 +223,10 @@ impl Shared {
             if lane.free.len() >= need {
                 return (file, lane);
             }
-            // What others have at hand is not taken: there are enough entries for everybody.
+            // Does not take the free entries of other lanes: there are enough for all threads.
             drop((lane, file));
             if turn > 0 {
-                // Only what is committed can be checkpointed.
+                // Only committed entries can be checkpointed.
                 self.raise_epoch();
             }
             self.checkpoint();
@@ -256,14 +260,15 @@ impl Shared {
                 memory.store(piece, self.block(entry) + start as u64);
             }
         } else {
-            // The old bytes before the new ones.
+            // Orders the old bytes before the new ones.
             memory.drain();
             for (page, start, piece) in all() {
                 memory.store(piece, page * PAGE + start as u64);
             }
         }
-        // Redo: the entries, and the clearing of the ones before them; undo: the new bytes. Before the
-        // epoch that commits them, whoever raises it, and before others may read them.
+        // Redo: orders the entries, and the clearing of earlier ones. Undo: orders the new bytes.
+        // Both come before the epoch that commits them, which any thread may raise, and before
+        // other threads may read.
         memory.drain();
         drop(closed);
         lane.free.append(&mut lane.cleared);
@@ -276,7 +281,8 @@ impl Shared {
         }
     }
 
-    /// Gives a page an entry of this epoch for a range. `dense`: all of the range will be stored.
+    /// Gives a page an entry of this epoch for a range. If `dense`, the caller will store all of
+    /// the range.
     fn prepare(&self, lane: &mut Lane, page: u64, epoch: u64, range: Range, dense: bool) {
         let memory = &self.memory;
         let home = page * PAGE;
@@ -292,11 +298,11 @@ impl Shared {
         {
             if self.entry(entry).2.redo {
                 self.bring_home(entry, page);
-                // At home before the entry is cleared.
+                // Orders the bytes in place before the clearing of the entry.
                 memory.drain();
                 self.clear(entry);
             }
-            // A committed undo entry is void already.
+            // A committed undo entry has no effect any more.
             lane.cleared.push(entry);
             has = None;
         }
@@ -313,7 +319,7 @@ impl Shared {
         let old = self.entry(entry).2;
         let both = Range { from: old.from.min(range.from), to: old.to.max(range.to), ..range };
         if range.redo && dense {
-            // Between the two.
+            // Fills the gap between the two ranges.
             fill(entry, old.to, range.from);
             fill(entry, range.to, old.from);
         } else {
@@ -339,12 +345,12 @@ impl Shared {
         self.memory.load(after, home + until as u64);
     }
 
-    /// Commits what was written.
+    /// Commits all writes so far.
     fn raise_epoch(&self) {
         let mut before = self.file.0.write().expect("nobody panicked");
         let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
         self.memory.store_word(epoch, self.epoch_at);
-        // The commit point. The writers have drained what it commits.
+        // Makes the epoch durable: the commit point. The writers have drained what it commits.
         self.memory.drain();
         self.epoch.0.store(epoch, Ordering::Release);
         let now = [0, 1].map(|which| {
@@ -354,13 +360,13 @@ impl Shared {
         *before = now;
         let redo = writes * 100 >= (reads + writes) * REDO_FROM;
         if reads + writes > 0 && redo != self.redo.load(Ordering::Relaxed) {
-            // Both kinds are never there at the same time.
+            // Redo and undo entries never exist at the same time.
             self.checkpoint();
             self.redo.store(redo, Ordering::Relaxed);
         }
     }
 
-    /// Checkpoints what is committed. Gives whether there was anything.
+    /// Checkpoints the committed entries. Returns `true` if there were any.
     fn checkpoint(&self) -> bool {
         let memory = &self.memory;
         let mut work = self.work.0.lock().expect("nobody panicked");
@@ -390,10 +396,12 @@ impl Shared {
                 done.push((*page, entry, range.redo));
             }
             if copied {
-                // At home before the entries are cleared, and before others may read there.
+                // Orders the bytes in place before the clearing of the entries, and before other
+                // threads may read them.
                 memory.drain();
                 done.iter().filter(|done| done.2).for_each(|(_, entry, _)| self.clear(*entry));
-                // Cleared before they are used again, and before the block has a newer entry.
+                // Orders the clearing before the entries are used again, and before the block has a
+                // newer entry.
                 memory.drain();
             }
             for (page, ..) in &done {
@@ -407,7 +415,7 @@ impl Shared {
         any
     }
 
-    /// What the thread does.
+    /// Runs the checkpoint thread.
     fn checkpoint_again_and_again(&self) {
         let mut idle = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -417,7 +425,7 @@ impl Shared {
                 continue;
             }
             self.asleep.store(true, Ordering::SeqCst);
-            // Who wrote before may not have seen it.
+            // A writer before this point may not have seen the flag.
             if self.checkpoint() {
                 idle = 0;
             } else {
@@ -427,10 +435,10 @@ impl Shared {
     }
 }
 
-/// Recovers, and gives the epoch that begins.
+/// Recovers the file, and returns the epoch that starts.
 fn recover(memory: &Memory, epoch_at: u64, heads: u64, blocks: u64, entries: u64) -> u64 {
     let epoch = memory.load_word(epoch_at);
-    // Of each block the last redo entry: epoch, log, range.
+    // The last redo entry of each block: epoch, log block, range.
     let mut committed: HashMap<u64, (u64, u64, Range)> = HashMap::new();
     for entry in 0..entries {
         let head = heads + entry * 2 * LINE;
@@ -454,14 +462,14 @@ fn recover(memory: &Memory, epoch_at: u64, heads: u64, blocks: u64, entries: u64
         let from = range.from as u64;
         record::copy(memory, log + from, page * PAGE + from, range.to - range.from);
     }
-    // In place before the heads are cleared.
+    // Orders the bytes in place before the clearing of the heads.
     memory.drain();
     for line in 0..entries * 2 {
         if memory.load_word(heads + line * LINE + 8) != 0 {
             memory.store_word(0, heads + line * LINE + 8);
         }
     }
-    // Cleared before the epoch that they belong to can be over.
+    // Orders the clearing before the end of the epoch of these entries.
     memory.drain();
     epoch
 }

@@ -1,8 +1,8 @@
-//! How do the papers' systems answer? Their ways of being atomic, written here, compact and fair.
+//! The protocols of the papers' systems, written for this bench: compact and fair.
 //!
-//! Everybody has one [`Memory`](crate::memory::Memory): the data, and what is kept beside it. Each file
-//! here is one way; its module comment says which paper, what is kept of it and what is not. What several
-//! ways share is in `parts`.
+//! All of them use one kind of [`Memory`](crate::memory::Memory), which holds the data and their
+//! metadata. Each file here is one protocol. Its module comment names the paper, and tells which
+//! parts are kept and which are not. Code that several protocols share is in `parts`.
 //!
 //! May import `memory` and `subject`.
 
@@ -17,7 +17,7 @@ mod undo_log;
 
 use crate::subject::Kind;
 
-/// All of them.
+/// All systems.
 pub const ALL: &[Kind] = &[
     page_copy::PAGE_COPY,
     undo_log::UNDO_LOG,
@@ -28,6 +28,6 @@ pub const ALL: &[Kind] = &[
     two_level::TWO_LEVEL,
 ];
 
-/// Those whose logs fill up, with logs so small that they soon do. For tests.
+/// The systems with logs, with logs so small that they soon fill up. For tests.
 pub const TIGHT: &[Kind] =
     &[page_copy::TIGHT, redo_log::TIGHT, hybrid_log::TIGHT, shadow_tree::TIGHT];

@@ -1,28 +1,30 @@
-//! Copy-on-write of pages, with copy back on msync: NOVA's atomic mmap.
+//! NOVA's atomic mmap: copy-on-write of pages, with a copy back on msync.
 //!
-//! From: Acumen, sections I and II (what NOVA does), and Libnvmmio, section 2.3. Kept: a page is copied to
-//! a replica before its first write; writes and reads go to the replica; msync commits all replicas in
-//! one step and copies them back, whole pages. Not kept: page faults and mappings that change, which cost
-//! more than all of this; a table in DRAM takes their place. The copy back is made from a copy in
-//! DRAM, as the processor's cache would have it.
+//! From: Acumen, sections I and II (NOVA), and Libnvmmio, section 2.3. Kept: a page is copied to a
+//! replica before its first write. Writes and reads use the replica. msync commits all replicas in
+//! one step and copies them back, as whole pages. Not kept: page faults and mapping changes, which
+//! cost more than all of this. A table in DRAM takes their place. The copy back reads a copy in
+//! DRAM, as the processor's cache would hold it.
 //!
-//! A write, with its pages closed:
-//! 1. each page's replica is filled, or changed if this thread has one already. Drain: before the record
-//!    that names it, and before others may read it.
+//! A write, with its pages locked:
+//! 1. It fills each page's replica, or changes it if this thread has one already. Drain: before the
+//!    record that names the replica, and before other threads may read it.
 //!
 //! A sync:
 //! 2. One record names all pages and their replicas. Drain: the commit point.
-//! 3. The pages are copied back. Drain: before others read them at home; and before the record may be
-//!    forgotten, which is when the journal is emptied.
+//! 3. The pages are copied back. Drain: before other threads read them in place. It also comes
+//!    before the record may be removed, which happens when the journal is emptied.
 //!
-//! So three drains for a write and its sync. Nothing has to retire the record: it is applied again
-//! together with all later ones, and its replicas are not used again until the journal was emptied.
+//! So a write and its sync take three drains. No step has to retire the record. Recovery applies it
+//! again together with all later ones, and its replicas are not reused until the journal was
+//! emptied.
 //!
-//! A set of replicas belongs to the thread that made it. Who meets a page of another thread's set commits
-//! that set first. A set that is larger than the pool of replicas is committed in pieces, between
-//! writes.
+//! A set of replicas belongs to the thread that made it. A thread that finds a page of another
+//! thread's set commits that set first. A set larger than the pool of replicas is committed in
+//! parts, between writes.
 //!
-//! Recovery: the records above the mark are applied in order, each by copying its replicas to their pages.
+//! Recovery: it applies the records above the mark in order, and copies their replicas to their
+//! pages.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -37,7 +39,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// With logs as large as measured.
+/// The system with logs as large as measured.
 pub const PAGE_COPY: Kind = Kind {
     name: "NOVA msync",
     source: "Acumen II",
@@ -45,7 +47,7 @@ pub const PAGE_COPY: Kind = Kind {
     open: |folder, len| Ok(Box::new(PageCopy::open(folder, len, 1024)?)),
 };
 
-/// With logs that are soon full.
+/// The system with logs that are soon full.
 pub const TIGHT: Kind = Kind {
     name: "NOVA msync, tight",
     open: |folder, len| Ok(Box::new(PageCopy::open(folder, len, 260)?)),
@@ -59,10 +61,10 @@ struct PageCopy {
     memory: Memory,
     pages: Pages,
     journal: Journal<Set>,
-    /// The replicas: so many a lane.
+    /// Offset of the replicas. Each lane has an equal number of them.
     replicas: u64,
     each: u32,
-    /// A page's replica plus one, while it has one.
+    /// The replica of each page plus one, or 0.
     table: Box<[AtomicU32]>,
 }
 
@@ -71,11 +73,11 @@ struct PageCopy {
 struct Set {
     /// Page and replica.
     members: Vec<(u32, u32)>,
-    /// What the replicas hold.
+    /// The bytes of the replicas.
     bytes: Vec<u8>,
-    /// How many replicas are used.
+    /// The number of replicas in use.
     used: u32,
-    /// How often the journal had been emptied at the lane's last record.
+    /// How often the journal had been emptied when the lane wrote its last record.
     emptied: u64,
 }
 
@@ -83,7 +85,7 @@ impl PageCopy {
     fn open(folder: &Path, len: u64, each: u32) -> io::Result<PageCopy> {
         let mut ground = Ground::below(len);
         let replicas = ground.take(LANES as u64 * u64::from(each) * PAGE);
-        // A line for each member at the most: a record of one.
+        // At most one line for each member, as in a record with one member.
         let room = u64::from(each) * 64 + 4096;
         let logs = ground.take(Journal::<Set>::takes(room));
         let memory = ground.open(folder, "page-copy")?;
@@ -99,7 +101,7 @@ impl PageCopy {
     }
 
     fn lane(&self, lane: usize) -> Writer<'_, Set> {
-        // Nothing to settle: what was copied back was drained.
+        // No record needs a flush: the copies back were drained.
         self.journal.begin_lane(lane, &self.memory, self.each as usize * 8, |_| {})
     }
 
@@ -107,7 +109,7 @@ impl PageCopy {
         self.replicas + u64::from(replica) * PAGE
     }
 
-    /// Where a page is read.
+    /// Returns the offset where a page is read.
     fn place(&self, page: u64) -> u64 {
         match self.table[page as usize].load(Ordering::Relaxed) {
             0 => page * PAGE,
@@ -122,7 +124,7 @@ impl PageCopy {
             let mut writer = self.lane(mine);
             let emptied = writer.lane.emptied;
             let set = &mut writer.lane.more;
-            // No record names the lane's replicas any more.
+            // No record names the replicas of this lane any more.
             if set.emptied != emptied && set.members.is_empty() {
                 (set.used, set.emptied) = (0, emptied);
             }
@@ -131,12 +133,12 @@ impl PageCopy {
             }
             self.commit(&mut writer);
             drop(writer);
-            // Until then records name the replicas.
+            // Until the journal is emptied, its records name the replicas.
             self.journal.empty(&self.memory, |_| {});
         }
     }
 
-    /// Commits a lane's set, and copies it back.
+    /// Commits the set of a lane, and copies it back.
     fn commit(&self, writer: &mut Writer<'_, Set>) {
         let memory = &self.memory;
         if writer.lane.more.members.is_empty() {
@@ -149,14 +151,16 @@ impl PageCopy {
             let member = u64::from(*page) << 32 | u64::from(*replica);
             names.extend_from_slice(&member.to_le_bytes());
         }
-        // Its drain is the commit point. What it names was drained when it was written. The pages are not
-        // closed: as long as the table names their replicas, nobody else writes to them.
+        // Its drain is the commit point. The writes have drained the replicas that it names. The
+        // pages are not locked: while the table names their replicas, no other thread writes to
+        // them.
         writer.commit(memory, 0, &names);
         set.emptied = writer.lane.emptied;
         for ((page, _), bytes) in set.members.iter().zip(set.bytes.chunks_exact(WHOLE)) {
             memory.store(bytes, u64::from(*page) * PAGE);
         }
-        // The pages before others read them at home; and before the record may be forgotten.
+        // Orders the pages before other threads read them in place, and before the record may be
+        // removed.
         memory.drain();
         for (page, _) in set.members.drain(..) {
             let _closed = self.pages.close(u64::from(page)..u64::from(page) + 1);
@@ -180,7 +184,7 @@ impl PageCopy {
                 (owner != mine).then_some(owner)
             });
             if let Some(owner) = foreign {
-                // Lanes before pages, and one at a time.
+                // Lock order: lanes before pages, and one lane at a time.
                 drop((closed, writer));
                 self.commit(&mut self.lane(owner));
                 continue;
@@ -212,8 +216,8 @@ impl PageCopy {
                 memory.store(bytes, self.replica(replica));
                 entry.store(replica + 1, Ordering::Relaxed);
             }
-            // The replicas before the record that names them, whoever stores it, and before others may
-            // read them.
+            // Orders the replicas before the record that names them, which any thread may store.
+            // Also orders them before other threads may read them.
             memory.drain();
             return;
         }

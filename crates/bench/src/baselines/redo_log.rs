@@ -1,23 +1,24 @@
-//! Redo log of data, with checkpoints: the new bytes count when they are in the log.
+//! A redo log of data with checkpoints: new bytes are committed when they are in the log.
 //!
-//! From: Libnvmmio, section 2.2.2 (what a redo log is, and that its second copy may come later); RMMIO,
-//! section III-D, calls it the write-ahead log that others have.
+//! From: Libnvmmio, section 2.2.2 (redo logs, and their late second copy). RMMIO,
+//! section III-D, calls it the write-ahead log of other systems.
 //!
-//! A write, with its pages closed:
-//! 1. the new bytes go to the lane's log, checksummed. Drain: the commit point. (More than 2 KiB: the
-//!    bytes, a drain, and the record's head.)
-//! 2. The bytes go into place at once, so reads need no index. Up to [`THROUGH_CACHE`] bytes go through
-//!    the cache and are not flushed: others see them in order, and the record covers them. More is
-//!    streamed, which leaves the cache alone and is twice as fast; a drain makes others see it.
+//! A write, with its pages locked:
+//! 1. The new bytes go to the lane's log, with a checksum. Drain: the commit point. More than 2 KiB
+//!    take the bytes, a drain, and the record's head.
+//! 2. The bytes are stored in place immediately, so reads need no index. Up to [`THROUGH_CACHE`]
+//!    bytes go through the cache and are not flushed: other threads see them in order, and the
+//!    record covers them. Longer writes are streamed, which spares the cache and is twice as fast;
+//!    a drain makes other threads see them.
 //!
-//! So one drain for small writes; from `THROUGH_CACHE` up another, of the bytes in place, and from 2 KiB
-//! up a third. To wait with step 2 until the checkpoint would need an index for reads, and would read the
-//! log again: the caller's buffer is at hand now.
+//! So small writes take one drain. From `THROUGH_CACHE` up a second drain follows, for the bytes in
+//! place, and from 2 KiB up a third. If step 2 waited for the checkpoint, reads would need an
+//! index. The checkpoint would also have to read the log, but the caller's buffer is at hand now.
 //!
-//! Checkpoint, when a lane is full: all lanes stop; what went through the cache is flushed, range by
-//! range; drain: before the mark; the mark rises; drain: before the logs are used again. What is in place
-//! and not durable is in the cache only, so flushes by any thread do. Flushes that another thread had
-//! begun would not be completed by this one's drain: there are none.
+//! Checkpoint, when a lane is full: all lanes stop, and the bytes that went through the cache are
+//! flushed, range by range. Drain: before the mark. The mark rises. Drain: before the logs are used
+//! again. Bytes in place that are not durable are only in the cache, so any thread can flush them.
+//! This thread's drain would not complete flushes of other threads, but there are none.
 //!
 //! Recovery: all records above the mark are stored in place again, in the order of their numbers.
 //!
@@ -32,7 +33,7 @@ use crate::subject::{Kind, Subject};
 use std::io;
 use std::path::Path;
 
-/// With logs as large as measured.
+/// The system with logs as large as measured.
 pub const REDO_LOG: Kind = Kind {
     name: "redo log",
     source: "Libnvmmio 2.2.2",
@@ -40,17 +41,17 @@ pub const REDO_LOG: Kind = Kind {
     open: |folder, len| Ok(Box::new(RedoLog::open(folder, len, 4 << 20)?)),
 };
 
-/// With logs that are soon full.
+/// The system with logs that are soon full.
 pub const TIGHT: Kind = Kind {
     name: "redo log, tight",
     open: |folder, len| Ok(Box::new(RedoLog::open(folder, len, (1 << 20) + 4096)?)),
     ..REDO_LOG
 };
 
-/// What goes into place through the cache.
+/// Longest write that is stored in place through the cache.
 const THROUGH_CACHE: usize = 512;
 
-/// The key of a record with several parts: each has its place and its length before it.
+/// The key of a record with several parts. Each part follows its offset and its length.
 const SEVERAL: u64 = u64::MAX;
 const NAMED: usize = 16;
 
@@ -61,7 +62,7 @@ struct RedoLog {
     journal: Journal<()>,
 }
 
-/// Calls `f` with place, place in the log, and length of each part.
+/// Calls `f` with the offset, the offset in the log, and the length of each part.
 fn each_part(memory: &Memory, record: &Record, mut f: impl FnMut(u64, u64, usize)) {
     if record.key != SEVERAL {
         return f(record.key, record.at, record.len);
@@ -87,7 +88,7 @@ impl RedoLog {
         Ok(RedoLog { memory, pages: Pages::new(len), journal })
     }
 
-    /// Flushes what a record's operation has left in the cache.
+    /// Flushes the bytes of a record that are only in the cache.
     fn settle(&self, record: &Record) {
         each_part(&self.memory, record, |offset, _, len| {
             if len <= THROUGH_CACHE {
@@ -107,8 +108,8 @@ impl RedoLog {
             }
         }
         if streamed {
-            // What was streamed, before others may read it. And the journal's mark, which another thread
-            // raises, relies on it.
+            // Orders the streamed bytes before other threads may read them. The journal's mark,
+            // which another thread raises, also needs this drain.
             self.memory.drain();
         }
     }

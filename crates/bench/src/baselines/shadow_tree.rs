@@ -1,32 +1,38 @@
-//! MGSP: shadow logs of several granularities over a radix tree; the roles of log and file change by bits.
+//! MGSP: shadow logs of several granularities over a radix tree. Bits exchange the roles of log and
+//! file.
 //!
-//! From: MGSP, sections III-B (shadow log, tree, bitmaps) and III-C (metadata log, locks). Kept: a node a
-//! page with a log of its own and a valid bit for each of its 64 slices of 64 bytes; above it, 64 pages,
-//! whose pages have a log of their own and a valid bit each; a slice that is not valid in its node's log
-//! is found in the last ancestor that is; new data always goes to where the valid data is not; a
-//! checksummed metadata log, a lane for each thread. Not kept, and why it does not slow it down:
-//! - The granularities above, of 256 KiB and more: they shorten the metadata of writes larger than those
-//!   that are measured. A write of up to 1 MiB changes five region words and two page words at most, of
+//! From: MGSP, sections III-B (shadow log, tree, bitmaps) and III-C (metadata log, locks). Kept:
+//! - A node for each page, with its own log and a valid bit for each of its 64 slices of 64 bytes.
+//! - A region of 64 pages above it. Each of these pages has its own log and a valid bit.
+//! - A slice that is not valid in its node's log is in the last valid ancestor. New data always
+//!   goes to the other place.
+//! - A checksummed metadata log, with a lane for each thread.
+//!
+//! Not kept, and why it does not slow it down:
+//! - The granularities of 256 KiB and more: they shorten the metadata of writes larger than the
+//!   measured ones. A write of up to 1 MiB changes at most five region words and two page words, of
 //!   the paper's ten.
-//! - The search from the root: fixed depth and fixed places, so a node is found by addition.
-//! - One metadata entry a thread, which is marked as outdated after each operation: here the entries are
-//!   a log, so what they name need not be durable before the next one, and nothing has to be marked. That
-//!   leaves out two drains.
-//! - Lazy cleaning of bitmaps: a write of a whole page clears the page's slice bits if there are any,
-//!   which its entry implies.
-//! - Locks of several granularities: a version a page costs nothing that could be measured up to 64 KiB.
+//! - The search from the root: depth and places are fixed, so an addition finds a node.
+//! - One metadata entry for each thread, which is marked as outdated after each operation. Here the
+//!   entries are a log. So the words that they name need not be durable before the next one, and no
+//!   entry is marked. That saves two drains.
+//! - Lazy cleaning of bitmaps: a write of a whole page clears the page's slice bits, if there are
+//!   any, which its entry implies.
+//! - Locks of several granularities: up to 64 KiB, a version for each page has no measurable cost.
 //!
-//! A write, with its pages closed:
-//! 1. its bytes go to where they are not valid: whole pages to the page's log or, where that is valid, to
-//!    the file; else slices, to the node's log or to the last valid ancestor. (The first and the last
-//!    slice are completed from their valid side.) Drain: before the entry that makes them valid.
-//! 2. An entry with the words' new bits goes to the lane's log: one line for one word, as the paper has
-//!    it. Drain: the commit point.
-//! 3. The words change in DRAM, where they are read. On the medium they change when the log is emptied.
+//! A write, with its pages locked:
+//! 1. Its bytes go to where they are not valid. Whole pages go to the page's log or, if that is
+//!    valid, to the file. Slices go to the node's log or to the last valid ancestor. The first and
+//!    the last slice are completed from their valid side. Drain: before the entry that makes the
+//!    bytes valid.
+//! 2. An entry with the new bits of the words goes to the lane's log: one line for one word, as in
+//!    the paper. Drain: the commit point.
+//! 3. The words change in DRAM, where readers load them. On the medium they change when the log is
+//!    emptied.
 //!
-//! So two drains, whatever the size.
+//! So a write takes two drains, at any size.
 //!
-//! Recovery: the words are read, and the entries above the journal's mark applied to them in order.
+//! Recovery: it reads the words, and applies the entries above the journal's mark to them in order.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -40,7 +46,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// With logs as large as measured.
+/// The system with logs as large as measured.
 pub const SHADOW_TREE: Kind = Kind {
     name: "MGSP",
     source: "MGSP III",
@@ -48,7 +54,7 @@ pub const SHADOW_TREE: Kind = Kind {
     open: |folder, len| Ok(Box::new(ShadowTree::open(folder, len, 1 << 20)?)),
 };
 
-/// With logs that are soon full.
+/// The system with logs that are soon full.
 pub const TIGHT: Kind = Kind {
     name: "MGSP, tight",
     open: |folder, len| Ok(Box::new(ShadowTree::open(folder, len, 4096)?)),
@@ -58,11 +64,11 @@ pub const TIGHT: Kind = Kind {
 const SLICE: usize = 64;
 /// Pages in a region.
 const FAN: u64 = 64;
-/// Bytes that one changed word takes in an entry: which, mask, and bits.
+/// Bytes that one changed word takes in an entry: number, mask, and bits.
 const CHANGE: usize = 24;
-/// Zeroing a page for the slices of a small write would take longer than the write.
+/// Longest run of slices with a small buffer: zeroing a page would take longer than a small write.
 const SMALL: usize = 512;
-/// Says that the word is a page's, and not a region's.
+/// Bit that marks a page's word. Without it the word is a region's.
 const OF_PAGE: u64 = 1 << 63;
 
 #[derive(Debug)]
@@ -71,7 +77,7 @@ struct ShadowTree {
     pages: Pages,
     journal: Journal<()>,
     words: Words,
-    /// The pages' own logs, and the slices'.
+    /// Offsets of the pages' own logs, and of the slices' logs.
     page_log: u64,
     slice_log: u64,
 }
@@ -81,7 +87,7 @@ struct ShadowTree {
 struct Words {
     of_pages: Box<[AtomicU64]>,
     of_regions: Box<[AtomicU64]>,
-    /// Where they lie.
+    /// Offsets of the words.
     pages_at: u64,
     regions_at: u64,
 }
@@ -91,12 +97,12 @@ impl Words {
         self.of_pages[page as usize].load(Ordering::Relaxed)
     }
 
-    /// Whether the page's log is valid.
+    /// Returns `true` if the page's log is valid.
     fn page(&self, page: u64) -> bool {
         self.of_regions[(page / FAN) as usize].load(Ordering::Relaxed) >> (page % FAN) & 1 == 1
     }
 
-    /// Applies a change. A region's word is shared by pages that others have closed.
+    /// Applies a change. Pages that other threads have locked share a region's word.
     fn change(&self, which: u64, mask: u64, bits: u64) {
         if which & OF_PAGE != 0 {
             self.of_pages[(which ^ OF_PAGE) as usize].store(bits, Ordering::Relaxed);
@@ -109,7 +115,7 @@ impl Words {
         });
     }
 
-    /// Stores what a change has changed.
+    /// Stores the words of a change.
     fn store(&self, memory: &Memory, which: u64, mask: u64) {
         if which & OF_PAGE != 0 {
             let page = which ^ OF_PAGE;
@@ -140,7 +146,7 @@ fn each_change(memory: &Memory, record: &Record, mut f: impl FnMut(u64, u64, u64
     }
 }
 
-/// Runs of equal bits among `from..to` of `bits`: start, end, the bit.
+/// Calls `f` for each run of equal bits among `from..to` of `bits`: start, end, the bit.
 fn runs(bits: u64, from: usize, to: usize, mut f: impl FnMut(usize, usize, bool)) {
     let mut at = from;
     while at < to {
@@ -179,7 +185,8 @@ impl ShadowTree {
         Ok(ShadowTree { memory, pages: Pages::new(len), journal, words, page_log, slice_log })
     }
 
-    /// Where a page lies that has no valid slices of its own; the other side.
+    /// Returns the offset of a page without valid slices of its own. With `other`, returns its
+    /// other side.
     fn base(&self, page: u64, other: bool) -> u64 {
         page * PAGE + if self.words.page(page) != other { self.page_log } else { 0 }
     }
@@ -201,7 +208,7 @@ impl ShadowTree {
         });
     }
 
-    /// Puts a piece together with what its first and last slice have around it.
+    /// Surrounds a piece with the other bytes of its first and last slice.
     fn complete<'a>(&self, page: u64, start: usize, piece: &[u8], whole: &'a mut [u8]) -> &'a [u8] {
         let (low, before) = (start / SLICE * SLICE, start % SLICE);
         let after = before + piece.len();
@@ -211,7 +218,7 @@ impl ShadowTree {
         whole
     }
 
-    /// Stores a piece's slices to where they are not valid. Gives the page's new bits.
+    /// Stores a piece's slices to where they are not valid. Returns the page's new bits.
     fn store_slices(&self, page: u64, start: usize, piece: &[u8]) -> u64 {
         let (base, own) = (self.base(page, false), self.slice_log + page * PAGE);
         let bits = self.words.slices(page);
@@ -272,7 +279,8 @@ impl Subject for ShadowTree {
         if region[1] != 0 {
             push(region);
         }
-        // The bytes before the entry that makes them valid; and before others may read them.
+        // Orders the bytes before the entry that makes them valid, and before other threads may
+        // read them.
         memory.drain();
         // Its drain is the commit point.
         writer.commit(memory, 0, &entry);

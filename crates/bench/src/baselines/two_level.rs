@@ -1,26 +1,28 @@
-//! RMMIO: two levels a page, each with the number of its transaction; one number says what is committed.
+//! RMMIO: two levels for each page, each with its transaction's number. One number tells which are
+//! committed.
 //!
-//! From: RMMIO, section III-D (two-level page cache, TID and CID) and III-E (locks of 4 KiB; numbers by
-//! fetch-and-add, committed in their order). Kept: all of that. Not kept, and why it does not slow it
-//! down:
-//! - The file below the cache: level 0 is the file's own place, so nothing is fetched by a system call,
-//!   nothing is evicted, and half of the writes are at home already.
-//! - The table that finds a page's levels: they have fixed places, so finding them is an addition.
-//! - Checksums of pages and snapshots, which are about damage and not about atomicity.
-//! - The paper writes pages. Here a level that is behind is brought up to date by what the other's last
-//!   transaction wrote, and no more; only the first time, or after opening, is that the whole page.
+//! From: RMMIO, section III-D (two-level page cache, TID and CID) and III-E (locks of 4 KiB and
+//! numbers). Kept: all of that. A fetch-and-add takes a number, and numbers commit in order. Not
+//! kept, and why it does not slow it down:
+//! - The file below the cache: level 0 is the file's own place. So no system call fetches pages,
+//!   none is evicted, and half of the writes are in place already.
+//! - The table that finds a page's levels: they have fixed places, so an addition finds them.
+//! - Checksums of pages and snapshots, which guard against damage and not against torn writes.
+//! - The paper writes whole pages. Here an older level gets only the bytes that the other level's
+//!   last transaction wrote. It gets the whole page only the first time, or after opening.
 //!
-//! A write, with its pages closed:
-//! 1. each page's older level gets what it lacks, the new bytes, and the transaction's number. Drain:
-//!    before the number is committed.
-//! 2. When the transaction before it has done so, the committed number is stored, one word. Drain: the
-//!    commit point. (It makes no difference whose drain makes it durable: a higher number includes the
-//!    lower ones, whose bytes were drained before it was stored.)
+//! A write, with its pages locked:
+//! 1. The older level of each page gets the bytes that it lacks, the new bytes, and the
+//!    transaction's number. Drain: before the number is committed.
+//! 2. After the transaction before it has done this, the committed number is stored, one word.
+//!    Drain: the commit point. Any thread's drain may make it durable: a higher number includes the
+//!    lower ones, and their bytes were drained before it was stored.
 //!
-//! So two drains, whatever the size.
+//! So a write takes two drains, at any size.
 //!
-//! Recovery: a level with a number above the committed one is void, and is marked so, or a later number
-//! would make it valid. Of two that are not, the one with the higher number is valid.
+//! Recovery: a level with a number above the committed one is invalid. It is marked so, because a
+//! later number would make it valid again. Of two levels below that number, the one with the higher
+//! number is valid.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -34,7 +36,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// As measured.
+/// The system as measured.
 pub const TWO_LEVEL: Kind = Kind {
     name: "RMMIO",
     source: "RMMIO III-D",
@@ -46,18 +48,18 @@ pub const TWO_LEVEL: Kind = Kind {
 struct TwoLevel {
     memory: Memory,
     pages: Pages,
-    /// Level 1 of the first page. Level 0 is the page itself.
+    /// Distance from a page to its level 1. Level 0 is the page itself.
     upper: u64,
-    /// Two numbers a page.
+    /// Offset of the numbers, two for each page.
     numbers: u64,
-    /// The committed number's place.
+    /// Offset of the committed number.
     committed: u64,
     next: Padded<AtomicU64>,
     last: Padded<AtomicU64>,
     states: Box<[AtomicU32]>,
 }
 
-/// Which level of a page is valid, and from where to where the other one is behind.
+/// The valid level of a page, and the range in which the other level is behind.
 #[derive(Clone, Copy)]
 struct State {
     valid: u64,
@@ -100,7 +102,7 @@ impl TwoLevel {
                 AtomicU32::new(State { valid, from: 0, to: PAGE as usize }.bits())
             })
             .collect();
-        // Void numbers before the committed number rises to them.
+        // Orders the marks before the committed number reaches the numbers of invalid levels.
         memory.drain();
         let (next, last) = (Padded(AtomicU64::new(last)), Padded(AtomicU64::new(last)));
         let pages = Pages::new(len);
@@ -119,7 +121,7 @@ impl TwoLevel {
         let memory = &self.memory;
         let _closed = self.pages.close_parts(parts);
         let number = self.next.0.fetch_add(1, Ordering::Relaxed) + 1;
-        // Parts ascend: the pieces of one page follow each other.
+        // Parts ascend, so the pieces of one page follow each other.
         let mut at_work: Option<(u64, State)> = None;
         let all = parts.iter().flat_map(|(offset, data)| pieces(*offset, data));
         for (page, start, piece) in all {
@@ -133,7 +135,7 @@ impl TwoLevel {
                     let old = self.state(page);
                     let to = self.place(page, 1 - old.valid);
                     let from = self.place(page, old.valid);
-                    // What it lacks, except for what is written now.
+                    // Copies the bytes that it lacks, except for those that this write stores.
                     for (from_here, to_here) in
                         [(old.from, old.to.min(start)), (old.from.max(end), old.to)]
                     {
@@ -153,11 +155,12 @@ impl TwoLevel {
             };
             memory.store(piece, to + start as u64);
             at_work = Some((page, state));
-            // Not seen by anybody before the page is opened, or taken for valid before the number is.
+            // Readers see it only after the page is unlocked. It becomes valid only with the
+            // committed number.
             self.states[page as usize].store(state.bits(), Ordering::Relaxed);
         }
-        // Bytes and their numbers before the number is committed, by this thread or a later one; and
-        // before others may read them.
+        // Orders the bytes and their numbers before the commit of the number, by this thread or a
+        // later one. Also orders them before other threads may read them.
         memory.drain();
         let mut turns = 0;
         while self.last.0.load(Ordering::Acquire) != number - 1 {
@@ -165,7 +168,8 @@ impl TwoLevel {
         }
         memory.store_word(number, self.committed);
         self.last.0.store(number, Ordering::Release);
-        // The commit point; and before the next write to these pages goes over what was valid until now.
+        // Makes the number durable: the commit point. Also comes before the next write to these
+        // pages, which overwrites the level that was valid until now.
         memory.drain();
         let mut last = None;
         for (page, ..) in parts.iter().flat_map(|(offset, data)| pieces(*offset, data)) {

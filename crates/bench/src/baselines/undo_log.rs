@@ -1,20 +1,22 @@
-//! Undo log of data: the old bytes are kept until the new ones are durable.
+//! An undo log of data: it keeps the old bytes until the new ones are durable.
 //!
-//! From: Libnvmmio, section 2.2.2 (what an undo log is, and that its reads go straight to the data); the
-//! same way is the half of ADL that logs.
+//! From: Libnvmmio, section 2.2.2 (undo logs, with reads directly from the data). The logging half
+//! of ADL is this protocol as well.
 //!
-//! A write, with its pages closed:
-//! 1. the old bytes go to the lane's record, checksummed. Drain: before the first new byte, or a crash
-//!    leaves a mixture and nothing to undo it with. (More than 2 KiB: the bytes, a drain, and the
-//!    record's head; a checksum of them would take longer.)
-//! 2. The new bytes go into place. Drain: before the record is forgotten, or a crash keeps a part of them.
-//! 3. One word forgets the record. Drain: the commit point; and before the next record goes over it.
+//! A write, with its pages locked:
+//! 1. The old bytes go to the lane's record, with a checksum. Drain: before the first new byte.
+//!    Without it a crash could leave a mixture and no record to undo it. More than 2 KiB take the
+//!    bytes, a drain, and the record's head, because a checksum of the bytes would take longer.
+//! 2. The new bytes are stored in place. Drain: before the record is invalidated. Without it a
+//!    crash could keep a part of them.
+//! 3. One word invalidates the record. Drain: the commit point. It also comes before the next
+//!    record, which overwrites this one.
 //!
-//! So three drains, four from 2 KiB up. The entry and its commit mark are one record under one checksum;
-//! a record's number makes clearing it needless. The third drain cannot be left to the next operation:
-//! until then a crash takes the write back.
+//! So a write takes three drains, and four from 2 KiB up. The entry and its commit mark are one
+//! record under one checksum. Records have numbers, so they need not be cleared. The third drain
+//! cannot wait for the next operation: until then a crash takes the write back.
 //!
-//! Recovery: each lane's record with a number above the lane's word is stored back.
+//! Recovery: it stores back each lane's record with a number above the lane's word.
 //!
 //! May import `parts`, `memory` and `subject`.
 
@@ -26,7 +28,7 @@ use crate::subject::{Kind, Subject};
 use std::io;
 use std::path::Path;
 
-/// With logs as large as measured.
+/// The system with logs as large as measured.
 pub const UNDO_LOG: Kind = Kind {
     name: "undo log",
     source: "Libnvmmio 2.2.2",
@@ -34,7 +36,7 @@ pub const UNDO_LOG: Kind = Kind {
     open: |folder, len| Ok(Box::new(UndoLog::open(folder, len)?)),
 };
 
-/// Bytes that one operation may go over.
+/// Most bytes that one operation may overwrite.
 const ROOM: u64 = 4 << 20;
 
 #[derive(Debug)]
@@ -61,7 +63,8 @@ impl UndoLog {
         for (offset, data) in parts {
             memory.store(data, *offset);
         }
-        // The new bytes before the word that forgets the old ones, and before others may read them.
+        // Orders the new bytes before the word that invalidates the old ones, and before other
+        // threads may read them.
         memory.drain();
         writer.done(memory);
     }

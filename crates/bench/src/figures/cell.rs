@@ -1,7 +1,8 @@
-//! How long does it take everybody, in turns?
+//! The measurement of a cell: all contenders take turns.
 //!
-//! Owns: the turns. In each round everybody has one, in an order that moves by one from round to round;
-//! a quarter of a turn goes by before the clock starts. A cell's value is the median over rounds.
+//! Owns: the turns. In each round every contender has one, in an order that shifts by one from
+//! round to round. A quarter of a turn passes before the clock starts. The value of a cell is the
+//! median over all rounds.
 
 use super::effort::Effort;
 use super::field::{Entrant, Field};
@@ -11,21 +12,21 @@ use indicatif::ProgressBar;
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Everybody's nanoseconds for an operation. `None`: not offered.
+/// The nanoseconds of an operation, for each contender. `None`: not supported.
 pub type Times = Vec<Option<f64>>;
 
-/// Measures one job.
+/// Measures one job for all contenders.
 pub fn measure(field: &Field, job: Job, effort: &Effort, bar: &ProgressBar) -> Times {
     let data = Data::new(job.len);
     let mut entrants: Vec<&Entrant> = field.entrants.iter().collect();
-    // Long enough for the scheduler to be fair.
+    // Long enough for a fair distribution by the scheduler.
     let time = if job.threads > 1 { effort.turn * 4 } else { effort.turn };
     in_turns(&mut entrants, effort.rounds, bar, |entrant, round| {
         turn(entrant, job, &data, field.len, time, round as u64)
     })
 }
 
-/// Lets everybody have their turns. Medians.
+/// Runs the turns of all contenders. Returns the medians.
 pub fn in_turns<E>(
     entrants: &mut [E],
     rounds: usize,
@@ -44,7 +45,7 @@ pub fn in_turns<E>(
     results.into_iter().map(median).collect()
 }
 
-/// The middle one.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -65,10 +66,10 @@ fn turn(
     let one = |thread| {
         let mut script = script(thread);
         let warm = run(&mut script, subject, Instant::now(), time / 4)?;
-        // Nobody measures while somebody still warms up.
+        // No thread measures while another one still warms up.
         together.wait();
-        // One beginning for all: where threads take turns on too few cores, the time in which one does
-        // nothing counts as well.
+        // One start for all threads: with too few cores, the time in which a thread waits counts as
+        // well.
         let begun = *begun.get_or_init(Instant::now);
         let steps = run(&mut script, subject, begun, time)?;
         Some((warm, steps, Instant::now()))
@@ -95,14 +96,14 @@ fn turn(
     Some((end - *begun.get()?).as_nanos() as f64 / steps as f64)
 }
 
-/// How many operations there were until so much time had gone by. `None`: not offered.
+/// Counts the operations until `time` has passed. Returns `None` if they are not supported.
 fn run(
     script: &mut Script<'_>,
     subject: &dyn Subject,
     begun: Instant,
     time: Duration,
 ) -> Option<u64> {
-    // The clock costs as much as a small write: it is looked at every few microseconds.
+    // A clock call costs as much as a small write, so it runs only every few microseconds.
     let mut steps = 0;
     let mut batch = 1;
     let mut last = begun.elapsed();

@@ -1,8 +1,9 @@
-//! How does a process die while it writes?
+//! A process that is killed while it writes.
 //!
-//! Owns: the child, which is this program again with the same arguments: it opens a contender's file, writes
-//! to it without end, says that it has begun, and is killed. What it was told to do is in an environment
-//! variable. Every page that it changes is filled with one word; after the death it must be, whole.
+//! Owns: the child, which is this program again with the same arguments. It opens a contender's
+//! file, writes to it endlessly, reports its start, and is killed. An environment variable holds
+//! its task. The child fills every page that it changes with one word. After the kill the page must
+//! hold one word from end to end.
 
 use super::field::{everybody, touch};
 use crate::subject::{Kind, Subject};
@@ -13,24 +14,24 @@ use std::time::{Duration, Instant};
 
 const VARIABLE: &str = "ATOMIC_MMAP_BENCH_DEATH";
 const PAGE: u64 = 4096;
-/// A child that nobody kills ends by itself.
+/// Time after which a child ends by itself if it is not killed.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What is done before the death.
+/// The writes before a kill.
 pub struct Death<'a> {
     pub kind: Kind,
     pub folder: &'a Path,
     pub len: u64,
-    /// Pages that are changed, over and over, spread over the file.
+    /// Number of pages that the child changes repeatedly, spread over the file.
     pub pages: u64,
-    /// Whether everything is written once before.
+    /// `true` to write all of the file once before.
     pub fill: bool,
 }
 
-/// In the child: never returns. In everybody else: does nothing.
+/// Writes endlessly if this process is a child, and never returns. Otherwise does nothing.
 ///
 /// # Errors
-/// In the child: whatever keeps it from writing.
+/// In the child, returns the error that keeps it from writing.
 pub fn die_if_asked() -> io::Result<()> {
     let Ok(order) = std::env::var(VARIABLE) else { return Ok(()) };
     let malformed = || io::Error::other(format!("{VARIABLE} is {order:?}"));
@@ -65,22 +66,22 @@ fn sign(folder: &Path) -> PathBuf {
     folder.join("begun")
 }
 
-/// The rounds are counted in what is written, so that two of them can be told apart.
+/// Returns the word of a page, which contains the round, so that rounds can be told apart.
 fn word(round: u64, page: u64) -> [u8; 8] {
     ((round << 32) | (page + 1)).to_le_bytes()
 }
 
 fn place(page: u64, pages: u64, len: u64) -> u64 {
-    // In another order than that of places, so that nobody has them one after the other.
+    // Not in ascending order, so that no contender gets sequential writes.
     let page = if pages.is_multiple_of(7) { page } else { page * 7 % pages };
     (len / PAGE / pages * page).min(len / PAGE - 1) * PAGE
 }
 
 impl Death<'_> {
-    /// Lets the child write, and kills it.
+    /// Starts the child, lets it write, and kills it.
     ///
     /// # Errors
-    /// What the system says, or that the child ended by itself.
+    /// Returns an error of the system, or an error if the child ended by itself.
     pub fn happen(&self) -> io::Result<()> {
         let folder = self.folder.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
         let Death { kind, len, pages, fill, .. } = self;
@@ -97,14 +98,15 @@ impl Death<'_> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // In the midst of the rounds that follow.
+        // Waits until the child is in the rounds that follow.
         std::thread::sleep(Duration::from_millis(3));
         child.kill()?;
         child.wait()?;
         std::fs::remove_file(begun)
     }
 
-    /// Whether each page holds one word from end to end, of its own. Of those who promise it.
+    /// Returns `true` if each page holds one of its words from end to end, as an atomic contender
+    /// promises.
     pub fn check(&self, subject: &dyn Subject) -> bool {
         let mut bytes = [0; PAGE as usize];
         (0..self.pages).all(|page| {

@@ -1,4 +1,4 @@
-//! How does a figure look? Lines or points over categories, a legend beside them.
+//! The drawing of a figure: lines or points over categories, with a legend at the side.
 
 use super::field::{Group, everybody};
 use super::figure::{Figure, Line};
@@ -36,7 +36,7 @@ const PEERS: [RGBColor; 6] = [
     RGBColor(200, 100, 120),
 ];
 
-/// How one contender is drawn.
+/// The style of one contender.
 #[derive(Clone, Copy)]
 struct Style {
     color: RGBColor,
@@ -44,14 +44,14 @@ struct Style {
 }
 
 impl Style {
-    /// Of each line. A contender looks the same in all figures, whoever else is in them.
+    /// Returns the style of each line. A contender has one style in all figures.
     fn of(lines: &[Line]) -> Vec<Style> {
         let everybody = everybody();
         let style = |line: &Line| {
             let mut group = everybody.iter().filter(|contender| contender.group == line.group);
             let n = group.position(|contender| contender.kind.name == line.name);
             let color = match line.group {
-                // A second line of our own, as of clean openings, is paler.
+                // A second line of this crate, as for clean openings, is paler.
                 Group::Ours => n.map_or(PALE, |_| OURS),
                 Group::Limit => LIMITS[n.unwrap_or(0) % LIMITS.len()],
                 Group::Baseline => BASELINES[n.unwrap_or(0) % BASELINES.len()],
@@ -71,10 +71,10 @@ impl Style {
     }
 }
 
-/// The drawing.
+/// Returns the drawing as SVG.
 ///
 /// # Errors
-/// What the drawing library says.
+/// Returns the error of the drawing library.
 pub fn svg(figure: &Figure) -> io::Result<String> {
     let mut drawing = String::new();
     draw(figure, &mut drawing).map_err(|error| io::Error::other(error.to_string()))?;
@@ -129,7 +129,7 @@ fn plot_lines(figure: &Figure, styles: &[Style], area: &Area<'_>) -> Result<(), 
         .light_line_style(TRANSPARENT)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
-    // Ours last, on top of the others.
+    // Draws this crate's line last, on top of the others.
     let mut order: Vec<usize> = (0..styles.len()).collect();
     order.sort_by_key(|&n| (styles[n].group == Group::Ours, n));
     for n in order {
@@ -137,7 +137,7 @@ fn plot_lines(figure: &Figure, styles: &[Style], area: &Area<'_>) -> Result<(), 
         let aside = if figure.joined || styles.len() < 2 {
             0.0
         } else {
-            // Side by side where nothing is joined.
+            // Points without lines are drawn next to each other.
             (n as f64 / (styles.len() - 1) as f64 - 0.5) * 0.7
         };
         let points: Vec<(f64, f64)> = (0..)
@@ -208,7 +208,7 @@ fn plot_legend(figure: &Figure, styles: &[Style], area: &Area<'_>) -> Result<(),
     Ok(())
 }
 
-/// An axis with marks of our own choice.
+/// An axis with our own choice of marks.
 struct Axis {
     low: f64,
     high: f64,
@@ -235,7 +235,7 @@ impl Ranged for Axis {
     }
 }
 
-/// What is on the axis, with a little room.
+/// Returns the bounds of the axis: those of the values, with a little room.
 fn bounds(lines: &[Line]) -> (f64, f64) {
     let values = || lines.iter().flat_map(|line| line.values.iter().flatten().copied());
     let low = values().fold(f64::INFINITY, f64::min);
@@ -243,12 +243,12 @@ fn bounds(lines: &[Line]) -> (f64, f64) {
     if !low.is_finite() || low <= 0.0 || high <= 0.0 {
         return (1.0, 10.0);
     }
-    // At least an octave, so that there are some marks on it.
+    // At least an octave, so that the axis has some marks.
     let room = (1.6 / (high / low)).sqrt().max(1.12);
     (low / room, high * room)
 }
 
-/// 1, 2 and 5 of each decade, or the decades alone where there are many.
+/// Returns 1, 2 and 5 of each decade. Returns only the decades if there are many.
 fn marks_between(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
     let steps: &[f64] = match decades {
@@ -263,7 +263,7 @@ fn marks_between(low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
-/// With at most three figures, and the unit's thousand.
+/// Formats a number with at most three digits, and with a unit prefix for thousands.
 pub fn number(value: f64) -> String {
     let (value, unit) = match value.abs() {
         1e9.. => (value / 1e9, " G"),

@@ -1,46 +1,47 @@
-//! How large are the files, and how long is measured?
+//! The file sizes and measuring times.
 //!
-//! Nobody gets a number of operations to do, but time: who is slow makes fewer.
+//! Each contender gets a time and not a number of operations, so slow contenders make fewer of
+//! them.
 
 use std::time::Duration;
 
-/// One way of making all figures.
+/// The parameters of one run of all figures.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// For the page.
+    /// Name on the page.
     pub name: &'static str,
     /// Bytes of each contender's file.
     pub file: u64,
-    /// Rounds in which everybody has a turn; medians are taken over them.
+    /// Number of rounds. Every contender has one turn in each, and results are medians over them.
     pub rounds: usize,
-    /// A turn, after a quarter of it that is not counted.
+    /// Time of a turn, after a first quarter that does not count.
     pub turn: Duration,
     /// Sizes of writes and reads.
     pub sizes: &'static [usize],
-    /// Percent of the operations that read.
+    /// Percentages of operations that read.
     pub shares: &'static [u64],
-    /// For latencies, in all rounds together.
+    /// Time for latencies, in all rounds together.
     pub latency: Duration,
-    /// For volumes.
+    /// Time for volumes.
     pub volume: Duration,
-    /// What the background gets to finish its work before volumes are looked at.
+    /// Time for background work to finish before volumes are read.
     pub settle: Duration,
-    /// Records of the page store.
+    /// Number of records of the page store.
     pub records: u64,
-    /// Bytes of the files that are recovered.
+    /// Sizes in bytes of the files that are recovered.
     pub recovered_files: &'static [u64],
-    /// Pages that were changed before a death.
+    /// Numbers of pages that were changed before a kill.
     pub changed_pages: &'static [u64],
-    /// Deaths of each contender in each cell.
+    /// Number of kills of each contender in each cell.
     pub deaths: usize,
-    /// Bytes of the sparse file.
+    /// Size in bytes of the sparse file.
     pub sparse: u64,
 }
 
 const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A quarter of an hour.
+/// Takes a quarter of an hour.
 pub const FULL: Effort = Effort {
     name: "full",
     file: 128 * MIB,
@@ -58,7 +59,7 @@ pub const FULL: Effort = Effort {
     sparse: 100 << 30,
 };
 
-/// Two minutes.
+/// Takes two minutes.
 pub const QUICK: Effort = Effort {
     name: "quick",
     file: 64 * MIB,
@@ -77,7 +78,7 @@ pub const QUICK: Effort = Effort {
 };
 
 impl Effort {
-    /// A few seconds: enough to see that the figures are made, and for nothing else.
+    /// Takes a few seconds: enough to test that the figures are made, and no more.
     pub const TINY: Effort = Effort {
         name: "tiny (good for nothing but a test)",
         file: 2 * MIB,

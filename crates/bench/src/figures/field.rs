@@ -1,7 +1,7 @@
-//! Who is measured, and who cannot be?
+//! The contenders: those that are measured, and those that are absent.
 //!
-//! Owns: the list of contenders, and all of them opened at once, each in a folder of its own, so that they
-//! can take turns. Every page of every slot, log and cache was written before anybody is measured.
+//! Owns: the list of contenders, and all of them opened together, each in its own folder, so that
+//! they can take turns. Every page of every slot, log and cache is written before any measurement.
 
 use super::limits;
 use crate::scratch::Scratch;
@@ -11,27 +11,27 @@ use indicatif::ProgressBar;
 use std::io;
 use std::path::Path;
 
-/// Which of the page's groups somebody belongs to.
+/// The group of a contender on the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     /// This crate.
     Ours,
     /// The hardware.
     Limit,
-    /// A paper's way, written here.
+    /// A paper's protocol, written for this bench.
     Baseline,
-    /// What users have today.
+    /// A system that users have today.
     Peer,
 }
 
-/// Somebody who is measured.
+/// A system to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     pub kind: Kind,
     pub group: Group,
 }
 
-/// Everybody, in the order of tables.
+/// Returns all contenders, in the order of tables.
 pub fn everybody() -> Vec<Contender> {
     let ours: &[Kind] = &[ours::OURS];
     let groups = [
@@ -48,29 +48,29 @@ pub fn everybody() -> Vec<Contender> {
         .collect()
 }
 
-/// A contender who is there.
+/// A contender that could be opened.
 pub struct Entrant {
     pub contender: Contender,
     pub subject: Box<dyn Subject>,
 }
 
-/// Everybody who could be opened.
+/// All contenders that could be opened.
 pub struct Field {
-    // Before the folder: files are closed, then removed.
+    // Dropped before the folder: the files are closed, and then removed.
     pub entrants: Vec<Entrant>,
-    /// Names, and why not.
+    /// Names of contenders that could not be opened, with the reasons.
     pub absent: Vec<(&'static str, String)>,
     pub len: u64,
     _scratch: Scratch,
 }
 
 impl Field {
-    /// Opens everybody and writes everything more than once.
+    /// Opens all contenders and writes their files more than once.
     pub fn open(base: Option<&Path>, len: u64, bar: &ProgressBar) -> io::Result<Field> {
         Field::of(&everybody(), base, len, bar)
     }
 
-    /// Opens these.
+    /// Opens these contenders.
     pub fn of(
         contenders: &[Contender],
         base: Option<&Path>,
@@ -95,14 +95,14 @@ impl Field {
         Ok(Field { entrants, absent, len, _scratch: scratch })
     }
 
-    /// Those who are there.
+    /// Returns the contenders that could be opened.
     pub fn contenders(&self) -> Vec<Contender> {
         self.entrants.iter().map(|entrant| entrant.contender).collect()
     }
 }
 
-/// Writes everything three times: in large pieces, so that whatever has two places for a page has used
-/// both, and in pages; and parts of each page.
+/// Writes the whole file three times. Large writes make a contender use both places of a page, if
+/// it has two. Then pages and parts of each page are written.
 pub fn touch(subject: &dyn Subject, len: u64) {
     for (pass, piece) in [64 << 10, 64 << 10, 4096].into_iter().enumerate() {
         let data = vec![pass as u8; piece];

@@ -1,33 +1,33 @@
-//! What is a figure before it is drawn?
+//! The data of a figure before it is drawn.
 
 use super::cell::Times;
 use super::field::{Contender, Group};
 
 /// A figure with its table.
 pub struct Figure {
-    /// Of its file, without the ending.
+    /// Name of its file, without the extension.
     pub id: &'static str,
     pub title: String,
-    /// Which paper, which of its sections and figures, and which parameter.
+    /// The paper, with its section, figure and parameter.
     pub repeats: String,
-    /// What is along the lower edge.
+    /// Label of the lower edge.
     pub along: &'static str,
-    /// What is up the left edge.
+    /// Label of the left edge.
     pub up: &'static str,
     pub ticks: Vec<String>,
-    /// Whether what lies between two ticks means anything.
+    /// `true` if values between two ticks are meaningful.
     pub joined: bool,
-    /// Whether more is better.
+    /// `true` if larger values are better.
     pub more_is_better: bool,
     pub lines: Vec<Line>,
     pub notes: Vec<String>,
 }
 
-/// One contender in a figure.
+/// The line of one contender in a figure.
 #[derive(Clone)]
 pub struct Line {
     pub name: String,
-    /// Where its way comes from.
+    /// Origin of its protocol.
     pub source: &'static str,
     pub group: Group,
     /// One for each tick.
@@ -35,12 +35,12 @@ pub struct Line {
 }
 
 impl Figure {
-    /// Where it is drawn to.
+    /// Returns the name of its drawing.
     pub fn file_name(&self) -> String {
         format!("{}.svg", self.id)
     }
 
-    /// A contender's value, by a part of the name, else by a part of the source.
+    /// Returns the value of the contender with `part` in its name, or else in its source.
     pub fn value(&self, part: &str, tick: &str) -> Option<f64> {
         let tick = self.ticks.iter().position(|t| t == tick)?;
         let part = part.to_lowercase();
@@ -51,7 +51,7 @@ impl Figure {
     }
 }
 
-/// Lines from columns of times, one for each tick, changed to what is shown.
+/// Converts columns of times, one for each tick, to lines of displayed values.
 pub fn lines(
     contenders: &[Contender],
     columns: &[Times],
@@ -71,7 +71,7 @@ pub fn lines(
         .collect()
 }
 
-/// `64 B`, `4 KiB`, `1 MiB`.
+/// Formats a size, as in `64 B`, `4 KiB` or `1 MiB`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),

@@ -1,4 +1,4 @@
-//! How long does the slowest of many operations take?
+//! Figures of latency: the slowest of many operations.
 
 use super::effort::Effort;
 use super::field::Field;
@@ -20,7 +20,7 @@ const PERCENTILES: [(&str, f64); 6] = [
     ("p99.999", 99.999),
 ];
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure> {
     let writes = |len| Job::writes(len, Order::Random);
     let table = format!("{LIBNVMMIO}, 4.2.4, table 2");
@@ -96,7 +96,7 @@ fn of(field: &Field, effort: &Effort, bar: &ProgressBar, job: Job, what: &str) -
 }
 
 fn histogram() -> Histogram<u64> {
-    // From a nanosecond to a minute; two digits are one in a hundred.
+    // From a nanosecond to a minute, with two digits: one percent.
     Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("good bounds")
 }
 
@@ -105,7 +105,7 @@ fn percentile(histogram: &Histogram<u64>, at: f64) -> Option<f64> {
     (beyond >= 5.0).then(|| histogram.value_at_percentile(at) as f64)
 }
 
-/// Records each operation after a quarter of the time. How many operations there were.
+/// Records each operation after a quarter of the time. Returns the number of all operations.
 fn record(
     mut script: Script<'_>,
     subject: &dyn Subject,
@@ -130,7 +130,7 @@ fn record(
     }
 }
 
-/// What a look at the clock costs.
+/// Measures the cost of a clock call.
 fn clock() -> u128 {
     let begun = Instant::now();
     for _ in 0..1000 {

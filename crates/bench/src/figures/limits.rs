@@ -1,14 +1,14 @@
-//! What does the hardware do at best? A copy to mapped memory, and one drain or two.
+//! The limits of the hardware: a copy to mapped memory, and one drain or two.
 //!
-//! One drain is the least for bytes that are durable; two for bytes that are durable and a word that then
-//! makes them count. Neither is atomic.
+//! One drain is the minimum for durable bytes. Two drains are the minimum for durable bytes and
+//! then a word that makes them valid. Neither limit is atomic.
 
 use crate::memory::{LINE, Memory};
 use crate::subject::{Kind, Subject};
 use std::io;
 use std::path::Path;
 
-/// Copy, drain.
+/// Copies, then drains.
 pub const ONE_DRAIN: Kind = Kind {
     name: "limit: copy, 1 drain",
     source: "the hardware; not atomic",
@@ -16,7 +16,7 @@ pub const ONE_DRAIN: Kind = Kind {
     open: |folder, len| Ok(Box::new(Limit::open(folder, len, false)?)),
 };
 
-/// Copy, drain, store a word, drain.
+/// Copies, drains, stores a word, and drains.
 pub const TWO_DRAINS: Kind = Kind {
     name: "limit: copy, 2 drains",
     source: "the hardware; not atomic",
@@ -24,12 +24,12 @@ pub const TWO_DRAINS: Kind = Kind {
     open: |folder, len| Ok(Box::new(Limit::open(folder, len, true)?)),
 };
 
-/// Both.
+/// Both limits.
 pub const ALL: &[Kind] = &[ONE_DRAIN, TWO_DRAINS];
 
 struct Limit {
     memory: Memory,
-    /// Where the words begin, one for 4 KiB: behind the bytes.
+    /// Offset of the words, one for each 4 KiB, after the bytes.
     words: Option<u64>,
 }
 
@@ -42,11 +42,11 @@ impl Limit {
     }
 
     fn finish(&self, offset: u64) {
-        // The data is durable before the word says so.
+        // Orders the data before the word that makes it valid.
         self.memory.drain();
         if let Some(words) = self.words {
             self.memory.store_word(offset, words + offset / 4096 * 8);
-            // The word is durable when the caller goes on.
+            // Makes the word durable before the caller continues.
             self.memory.drain();
         }
     }

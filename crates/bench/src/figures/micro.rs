@@ -1,4 +1,4 @@
-//! How fast are plain writes and reads, over their size, their mix, and their syncs?
+//! Figures of plain writes and reads, by their size, their mix, and their syncs.
 
 use super::cell::{Times, measure};
 use super::effort::Effort;
@@ -10,14 +10,14 @@ use super::script::Job;
 use crate::offsets::Order;
 use indicatif::ProgressBar;
 
-/// How many MiB go through in a second.
+/// Returns the throughput in MiB a second.
 pub fn mib_per_second(bytes: usize, nanoseconds: f64) -> f64 {
     bytes as f64 * 1e9 / nanoseconds / f64::from(1 << 20)
 }
 
 pub const THROUGHPUT: &str = "MiB/s";
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure> {
     let mut figures = Vec::new();
     for order in [Order::Random, Order::Sequential] {
@@ -33,7 +33,7 @@ pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure>
     figures
 }
 
-/// A figure of throughputs, one job for each tick.
+/// Measures a figure of throughputs, with one job for each tick.
 pub fn throughputs(
     field: &Field,
     effort: &Effort,
@@ -55,7 +55,7 @@ pub fn throughputs(
     }
 }
 
-/// What figures of throughputs have in common.
+/// Returns an empty figure of throughputs.
 pub fn throughput_figure(id: &'static str, title: String, along: &'static str) -> Figure {
     Figure {
         id,
@@ -118,7 +118,7 @@ fn over_size(
     let mut figure = throughputs(field, effort, bar, &jobs, figure);
     figure.repeats = paper;
     if reads > 0 {
-        // They read alike.
+        // Both limits read alike, so one line is enough.
         figure.lines.retain(|line| line.name != limits::TWO_DRAINS.name);
         if let Some(line) = figure.lines.iter_mut().find(|l| l.name == limits::ONE_DRAIN.name) {
             line.name = "limit: copy".to_owned();
@@ -169,7 +169,7 @@ fn over_syncs(field: &Field, effort: &Effort, bar: &ProgressBar) -> Figure {
 
 fn unaligned(field: &Field, effort: &Effort, bar: &ProgressBar) -> Figure {
     let job = |len: usize| {
-        // A page between two places, so that no two share one.
+        // One page between two places, so that no two places share a page.
         let step = len as u64 + 8192;
         (size(len as u64), Job { step, plus: 1000, ..Job::writes(len, Order::Random) })
     };

@@ -1,21 +1,22 @@
-//! What did the papers measure, and how does everybody here do by it? Figures, and a page with all of them.
+//! The papers' experiments, repeated with all contenders: figures, and a page with all of them.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | `effort` | how large are the files, and how long is measured? |
-//! | `papers` | which papers are repeated, and what did they find? |
-//! | `limits` | what does the hardware do at best? |
-//! | `field` | who is measured, and who cannot be? |
-//! | `script` | what does a turn do, and does what it wrote read back? |
-//! | `cell` | how long does it take everybody, in turns? |
-//! | `figure` | what is a figure before it is drawn? |
+//! | `effort` | file sizes and measuring times |
+//! | `papers` | the repeated papers and their results |
+//! | `limits` | the limits of the hardware |
+//! | `field` | the contenders, measured and absent |
+//! | `script` | the operations of a turn, and the check that they read back |
+//! | `cell` | the measurement of a cell, in turns |
+//! | `figure` | the data of a figure before it is drawn |
 //! | `micro`, `threads`, `transactions`, `latency`, `volume`, `ycsb`, `recovery` | the figures |
-//! | `pages` | how are records kept in pages, by whoever keeps the pages? |
-//! | `death` | how does a process die while it writes? |
-//! | `draw`, `page` | how does a figure look, and where does it stand? |
+//! | `pages` | records in pages, over any subject |
+//! | `death` | a process that is killed while it writes |
+//! | `draw`, `page` | the drawing of a figure, and the page with all of them |
 //!
-//! Imports go downwards: the last four into nobody but the figures and this file, the figures into
-//! everything above them. May import `offsets`, `memory`, `scratch`, `subject`, `ours`, `baselines`, `peers`.
+//! Imports go downwards: only the figures and this file import the last four modules, and the
+//! figures import all modules above them. All may import `offsets`, `memory`, `scratch`, `subject`,
+//! `ours`, `baselines`, `peers`.
 
 mod cell;
 mod death;
@@ -45,22 +46,23 @@ use page::Facts;
 use std::io;
 use std::path::Path;
 
-/// Measures and draws all figures into `out`, with files under `base`. In about two minutes if `quick`,
-/// else in a quarter of an hour.
+/// Measures all figures and draws them into `out`, with files under `base`. Takes about two minutes
+/// if `quick`, and otherwise a quarter of an hour.
 ///
-/// Some figures are about a process that dies: this program is run again with the same arguments, gets
-/// here again, and is killed here. Who leaves something behind before calls [`die_if_asked`] first.
+/// Some figures need a process that is killed. For these, this program runs again with the same
+/// arguments, reaches this function, and is killed in it. A caller that leaves files behind before
+/// it must call [`die_if_asked`] first.
 ///
 /// # Errors
-/// What the system says, and whoever is measured.
+/// Returns errors of the system and of the contenders.
 pub fn make(out: &Path, base: Option<&Path>, quick: bool) -> io::Result<()> {
     make_with(out, base, if quick { &effort::QUICK } else { &effort::FULL })
 }
 
-/// The same, with an effort of one's own.
+/// Makes the figures like [`make`], with the given effort.
 ///
 /// # Errors
-/// What the system says, and whoever is measured.
+/// Returns errors of the system and of the contenders.
 pub fn make_with(out: &Path, base: Option<&Path>, effort: &Effort) -> io::Result<()> {
     die_if_asked()?;
     std::fs::create_dir_all(out)?;
@@ -91,7 +93,7 @@ pub fn make_with(out: &Path, base: Option<&Path>, effort: &Effort) -> io::Result
     Ok(())
 }
 
-/// Counts cells. How many there will be is known by the figure that is at work, and grows.
+/// Makes a bar that counts cells. Each figure adds its own cells, so their number grows.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     let template = "{elapsed_precise} {bar:30} {pos}/{len} {wide_msg}";

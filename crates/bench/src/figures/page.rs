@@ -1,4 +1,4 @@
-//! Where do the figures stand? One page with all of them, their tables, the machine and the papers' ratios.
+//! The page with all figures, their tables, the machine and the papers' ratios.
 
 use super::draw::number;
 use super::effort::Effort;
@@ -17,7 +17,7 @@ th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right;vertical-a
 th:first-child,td:first-child,td.t{text-align:left}tr.ours{background:#fdecec;font-weight:bold}\
 svg{max-width:100%;height:auto}small{color:#777;font-weight:normal}h2{margin-top:2.2em}";
 
-/// Everything that is not a figure.
+/// The contents of the page other than the figures.
 pub struct Facts<'a> {
     pub contenders: &'a [Contender],
     pub absent: &'a [(&'static str, String)],
@@ -26,10 +26,10 @@ pub struct Facts<'a> {
     pub base: Option<&'a Path>,
 }
 
-/// The page, with the drawings in it.
+/// Returns the page as HTML, with the drawings in it.
 ///
 /// # Errors
-/// What the system says about the machine.
+/// Returns errors of the system about the machine.
 pub fn html(figures: &[(Figure, String)], facts: &Facts<'_>) -> io::Result<String> {
     let machine = machine(facts)?;
     let mut page = String::new();
@@ -206,7 +206,7 @@ fn machine(facts: &Facts<'_>) -> io::Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// The file system that the files lie on.
+/// Returns the file system of the files.
 fn medium(base: Option<&Path>) -> io::Result<String> {
     let scratch = Scratch::new(base)?;
     let folder = std::fs::canonicalize(scratch.path())?;
@@ -228,7 +228,7 @@ fn medium(base: Option<&Path>) -> io::Result<String> {
     Ok(format!("{stands_in} (at {place})"))
 }
 
-/// The day and the time of day, UTC.
+/// Formats the day and the time, in UTC.
 fn date(now: SystemTime) -> String {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);

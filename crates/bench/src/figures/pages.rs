@@ -1,26 +1,26 @@
-//! How are records kept in pages, by whoever keeps the pages?
+//! A store of records in pages, over any subject.
 //!
-//! Owns: a store of records in leaves of 8 KiB, in the order of their keys, over any subject: the
-//! same for everybody. The layout: a directory, in which entry `n` holds the first key of leaf `n`; then
-//! the leaves. Who looks for a key does so in memory, where the directory is kept sorted, as storage
-//! engines keep their upper levels.
+//! Owns: a store of records in leaves of 8 KiB, in the order of their keys. It is equal for all
+//! subjects. The layout: a directory, in which entry `n` holds the first key of leaf `n`, and then
+//! the leaves. A search for a key uses a sorted copy of the directory in memory, as storage engines
+//! do with their upper levels.
 //!
-//! Invariants: a page is written whole. A split is one transaction where there are any, else three
-//! writes in an order of which every part is a good state: keys that a leaf still holds past the beginning
-//! of the next are not seen, and go with its next write.
+//! Invariants: each write stores whole pages. A split is one transaction if the subject has them.
+//! Otherwise it is three writes in an order that leaves a valid state after each. A leaf may then
+//! hold keys past the start of the next leaf. They are ignored, and its next write removes them.
 
 use crate::subject::Subject;
 use std::collections::BTreeMap;
 
-/// Bytes of a leaf, and of the steps in which the directory grows.
+/// Bytes of a leaf. The directory also grows in steps of this size.
 const PAGE: usize = 8192;
-/// What a leaf begins with: the number of its records.
+/// Bytes of a leaf's header, which holds the number of its records.
 const HEAD: usize = 64;
-/// Bytes of a value: YCSB's ten fields of 100.
+/// Bytes of a value: the ten fields of 100 in YCSB.
 pub const VALUE: usize = 1000;
 const RECORD: usize = 8 + VALUE;
 const RECORDS: usize = (PAGE - HEAD) / RECORD;
-/// No first key: a leaf that is not used.
+/// The first key of an unused leaf.
 const UNUSED: u64 = 0;
 
 /// The store. Keys are neither 0 nor the greatest number.
@@ -31,9 +31,9 @@ pub struct PageStore<'a> {
     page: Box<[u8; PAGE]>,
 }
 
-/// Bytes of a file for so many records, in whatever order they come.
+/// Returns the bytes of a file for this number of records, inserted in any order.
 pub fn file_len(records: u64) -> u64 {
-    // Leaves split in halves are half full at least.
+    // A split halves a leaf, so leaves are at least half full.
     let leaves = records / (RECORDS as u64 / 2) + 1;
     directory(leaves) + leaves * PAGE as u64
 }
@@ -43,7 +43,8 @@ fn directory(leaves: u64) -> u64 {
 }
 
 impl<'a> PageStore<'a> {
-    /// Opens what is there, for so many records at most. All zero: no record.
+    /// Opens the existing store, for at most this number of records. A file of zeros is an empty
+    /// store.
     pub fn open(subject: &'a dyn Subject, records: u64) -> PageStore<'a> {
         let leaves = records / (RECORDS as u64 / 2) + 1;
         let mut bytes = vec![0; directory(leaves) as usize];
@@ -55,7 +56,7 @@ impl<'a> PageStore<'a> {
         PageStore { subject, leaves_at, index, page: Box::new([0; PAGE]) }
     }
 
-    /// Finds a value. False: it is not there.
+    /// Finds a value. Returns `false` if the key is missing.
     pub fn get(&mut self, key: u64, value: &mut [u8; VALUE]) -> bool {
         let Some((_, count)) = self.load(key) else { return false };
         let Ok(at) = search(&self.page, count, key) else { return false };
@@ -63,10 +64,10 @@ impl<'a> PageStore<'a> {
         true
     }
 
-    /// Changes a value, or adds it.
+    /// Changes or inserts a value.
     pub fn put(&mut self, key: u64, value: &[u8; VALUE]) {
         let Some((leaf, mut count)) = self.load(key) else {
-            // The first of all: its leaf holds every key until it splits.
+            // The first record: its leaf holds every key until it splits.
             self.page.fill(0);
             insert(&mut self.page, 0, 0, key, value);
             self.write(self.place(0), &self.page[..]);
@@ -105,7 +106,7 @@ impl<'a> PageStore<'a> {
         }
     }
 
-    /// Reads so many records from a key on, at most. How many there were.
+    /// Reads at most `records` records, from a key on. Returns their number.
     pub fn scan(&mut self, key: u64, records: usize) -> usize {
         let mut found = 0;
         let mut next = Some(key);
@@ -123,12 +124,12 @@ impl<'a> PageStore<'a> {
         found
     }
 
-    /// Adds a leaf behind one that it was split from, whose new bytes are in `page`.
+    /// Adds a leaf after the one that it was split from. The new bytes of that one are in `page`.
     fn split(&mut self, leaf: u64, first: u64, right: &[u8]) {
         let new = self.index.len() as u64;
         let entry = (first + 1).to_le_bytes();
         let (left_at, right_at) = (self.place(leaf), self.place(new));
-        // A new leaf lies behind all others.
+        // A new leaf lies after all others.
         let parts = [(new * 8, &entry[..]), (left_at, &self.page[..]), (right_at, right)];
         if self.subject.transact(&parts) {
             self.subject.sync();
@@ -140,7 +141,7 @@ impl<'a> PageStore<'a> {
         self.index.insert(first, new);
     }
 
-    /// Loads the leaf that a key belongs to. Its number, and how many of its records count.
+    /// Loads the leaf of a key. Returns its number, and the number of its valid records.
     fn load(&mut self, key: u64) -> Option<(u64, usize)> {
         let (_, &leaf) = self.index.range(..=key).next_back()?;
         let place = self.place(leaf);
@@ -178,7 +179,7 @@ fn key_at(page: &[u8; PAGE], at: usize) -> u64 {
     u64::from_le_bytes(key)
 }
 
-/// Where a key is, or would be.
+/// Returns the position of a key, or where it would be inserted.
 fn search(page: &[u8; PAGE], count: usize, key: u64) -> Result<usize, usize> {
     let at = (0..count).find(|at| key_at(page, *at) >= key).unwrap_or(count);
     if at < count && key_at(page, at) == key { Ok(at) } else { Err(at) }

@@ -1,7 +1,7 @@
-//! Which papers are repeated, and what did they find?
+//! The repeated papers and their results.
 //!
-//! Facts and figures only. A baseline is never slowed down to meet them: what makes a fair comparison
-//! come out otherwise is said beside each.
+//! This module holds facts and numbers only. A baseline is never slowed down to reproduce them.
+//! Each claim names the reasons for different results of a fair comparison.
 
 use super::figure::Figure;
 
@@ -13,22 +13,22 @@ pub const ADL: &str = "ADL";
 
 /// A ratio that a paper states.
 pub struct Claim {
-    /// Where it is stated.
+    /// The place in the paper.
     pub place: &'static str,
-    /// Who is faster, than whom, at what.
+    /// The faster system, the slower one, and the operation.
     pub pair: &'static str,
     pub ratio: f64,
-    /// A part of the name here, of who is faster and of who is slower.
+    /// Parts of the names here, of the faster and of the slower system.
     pub faster: &'static str,
     pub slower: &'static str,
     /// The figure here and its tick.
     pub figure: &'static str,
     pub tick: &'static str,
-    /// What makes a fair comparison differ.
+    /// The reasons why a fair comparison differs.
     pub fair: &'static str,
 }
 
-/// What the name of this crate begins with. It goes on where Acumen ends.
+/// Prefix of this crate's name. This crate continues Acumen's work.
 pub const OURS: &str = "atomic-mmap";
 
 pub const CLAIMS: &[Claim] = &[
@@ -123,7 +123,8 @@ pub const CLAIMS: &[Claim] = &[
 ];
 
 impl Claim {
-    /// The same pair here, and this crate to the slower one. Throughputs.
+    /// Returns the ratio of this pair here, and the ratio of this crate to the slower system. Both
+    /// are ratios of throughputs.
     pub fn measured<'a>(
         &self,
         mut figures: impl Iterator<Item = &'a Figure>,

@@ -1,4 +1,4 @@
-//! How long does it take to open a file after its process has died?
+//! Figures of recovery: the time to open a file after its process was killed.
 
 use super::cell::median;
 use super::death::Death;
@@ -14,12 +14,12 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-/// Pages that are changed in files of all sizes.
+/// Number of changed pages in files of all sizes.
 const CHANGED: u64 = 256;
-/// Of the sparse file: not many, since each takes up a chunk of space.
+/// Number of changed pages in the sparse file. It is small, since each page takes a chunk of space.
 const SPARSE_CHANGED: u64 = 64;
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(
     contenders: &[Contender],
     base: Option<&Path>,
@@ -30,7 +30,7 @@ pub fn figures(
     let sizes: Vec<_> =
         effort.recovered_files.iter().map(|&len| (size(len), len, changed(len))).collect();
     let file = effort.recovered_files.iter().copied().max().unwrap_or(0);
-    // Not the largest file for who has many pages to fill it with.
+    // Not the largest file for a contender that must fill many pages.
     let file = file.min(64 << 20).max(effort.changed_pages.iter().max().map_or(0, |n| n * 4096));
     let pages: Vec<_> = effort.changed_pages.iter().map(|&n| (n.to_string(), file, n)).collect();
     let mgsp = format!(
@@ -55,7 +55,8 @@ pub fn figures(
     Ok(vec![by_size, by_pages, sparse(base, effort, bar)?])
 }
 
-/// Milliseconds to open after a death; the clean openings are lines of their own for this crate only.
+/// Measures the milliseconds to open after a kill. Only this crate has extra lines for clean
+/// openings.
 fn deaths(
     contenders: &[Contender],
     base: Option<&Path>,

@@ -1,58 +1,59 @@
-//! What does a turn do, and does what it wrote read back?
+//! The operations of a turn, and the check that they read back.
 //!
-//! Owns: the sequence of operations of a cell. It depends on the cell, the round and the thread only, so
-//! everybody does the same operations in the same order, as many as they get done in their time. It can be
-//! gone through again without doing anything, to know what must be there at the end: places of one cell
+//! Owns: the sequence of operations of a cell. It depends only on the cell, the round and the
+//! thread. So all contenders do equal operations in equal order, and a fast one does more of them.
+//! The check replays the sequence without its writes to know the final bytes. Places of one cell
 //! are equal or do not overlap.
 
 use crate::offsets::{Offsets, Order};
 use crate::subject::Subject;
 use std::collections::HashMap;
 
-/// What is done over and over.
+/// The operations of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Bytes of an operation, or of a range of a transaction.
+    /// Bytes of an operation, or of each range in a transaction.
     pub len: usize,
     pub order: Order,
-    /// Distance of places: at least `len`.
+    /// Distance between places, at least `len`.
     pub step: u64,
-    /// What all places are shifted by.
+    /// Offset that is added to all places.
     pub plus: u64,
-    /// Percent of operations that read.
+    /// Percentage of operations that read.
     pub reads: u64,
-    /// How many writes there are to a sync.
+    /// Number of writes for each sync.
     pub sync_every: u64,
-    /// Threads, each in a range of its own.
+    /// Number of threads, each in its own range.
     pub threads: usize,
-    /// Ranges of a transaction. 0: plain writes.
+    /// Number of ranges in a transaction. 0 means plain writes.
     pub parts: usize,
 }
 
 impl Job {
-    /// Durable writes by one thread.
+    /// Returns a job of durable writes by one thread.
     pub fn writes(len: usize, order: Order) -> Job {
         let step = len as u64;
         Job { len, order, step, plus: 0, reads: 0, sync_every: 1, threads: 1, parts: 0 }
     }
 
-    /// Bytes that an operation asks for.
+    /// Returns the bytes that an operation transfers.
     pub fn bytes(&self) -> usize {
         self.len * self.parts.max(1)
     }
 }
 
-/// Random bytes; a write takes them from one of so many places, so that two writes to a place differ.
+/// Number of positions in the random bytes. Writes start at different ones, so that two writes to
+/// one place differ.
 const SHIFTS: u64 = 512;
 const SHIFT: usize = 64;
-/// Places that are compared at the end.
+/// Number of places that are compared at the end.
 const COMPARED: usize = 2000;
 
-/// Bytes to write, for everybody the same.
+/// The bytes to write, equal for all contenders.
 pub struct Data(Vec<u8>);
 
 impl Data {
-    /// Enough for pieces of `len` bytes.
+    /// Makes enough bytes for pieces of `len` bytes.
     pub fn new(len: usize) -> Data {
         let mut bytes = vec![0; len + SHIFTS as usize * SHIFT];
         fastrand::Rng::with_seed(0xDA7A).fill(&mut bytes);
@@ -60,17 +61,17 @@ impl Data {
     }
 
     fn at(&self, number: u64, len: usize) -> &[u8] {
-        // Odd, so that neighbours in time differ.
+        // An odd factor, so that consecutive writes differ.
         let shift = (number.wrapping_mul(0x9E37_79B9) >> 8) % SHIFTS;
         &self.0[shift as usize * SHIFT..][..len]
     }
 }
 
-/// One thread's operations.
+/// The operations of one thread.
 pub struct Script<'a> {
     job: Job,
     data: &'a Data,
-    /// One for each range of a transaction, else one.
+    /// The places of each range in a transaction, or of the plain writes.
     places: Vec<(u64, Offsets)>,
     parts: Vec<(u64, &'a [u8])>,
     buffer: Vec<u8>,
@@ -86,7 +87,7 @@ enum Op {
 }
 
 impl<'a> Script<'a> {
-    /// For one of the job's threads, in a file of `file` bytes.
+    /// Makes the script of one of the job's threads, in a file of `file` bytes.
     pub fn new(job: Job, data: &'a Data, file: u64, thread: usize, seed: u64) -> Script<'a> {
         let seed = seed * 64 + thread as u64 + 1;
         let share = file / job.threads as u64 / 4096 * 4096;
@@ -136,7 +137,7 @@ impl<'a> Script<'a> {
         if is_read { Op::Read(offset) } else { Op::Write(offset) }
     }
 
-    /// Does one operation. False: it is not offered.
+    /// Does one operation. Returns `false` if it is not supported.
     #[inline]
     pub fn step(&mut self, subject: &dyn Subject) -> bool {
         match self.next() {
@@ -160,11 +161,11 @@ impl<'a> Script<'a> {
         true
     }
 
-    /// Goes through the first `steps` operations of a script that has done nothing yet, and compares what
-    /// they have written with what is there.
+    /// Replays the first `steps` operations, and compares their bytes with the contents of the
+    /// file. The script must be new.
     ///
     /// # Panics
-    /// Where something else is there: nothing that was measured counts then.
+    /// Panics at any difference, because no measurement is valid then.
     pub fn check(mut self, subject: &dyn Subject, steps: u64, name: &str) {
         let mut last: HashMap<u64, &[u8]> = HashMap::new();
         for _ in 0..steps {

@@ -1,4 +1,4 @@
-//! How does it go with several threads, each in a range of its own?
+//! Figures with several threads, each in its own range.
 
 use super::effort::Effort;
 use super::field::Field;
@@ -9,7 +9,7 @@ use super::script::Job;
 use crate::offsets::Order;
 use indicatif::ProgressBar;
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mgsp = format!("{MGSP}, IV-C, figure 10");

@@ -1,4 +1,4 @@
-//! What does it cost to change several ranges at once?
+//! Figures of transactions that change several ranges together.
 
 use super::cell::measure;
 use super::effort::Effort;
@@ -9,7 +9,7 @@ use super::script::Job;
 use crate::offsets::Order;
 use indicatif::ProgressBar;
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure> {
     let cases = [("transactions-64B", 64), ("transactions-4KiB", 4096)];
     cases.map(|(id, len)| over_ranges(field, effort, bar, id, len)).into()
@@ -28,7 +28,7 @@ fn over_ranges(
         .iter()
         .map(|&parts| {
             bar.set_message(format!("{title}: {parts}"));
-            // All ranges of one must be there before the next: their order is random in each stripe.
+            // A transaction has one range in each stripe, at a random place of the stripe.
             measure(field, Job { parts, ..Job::writes(len, Order::Random) }, effort, bar)
         })
         .collect();

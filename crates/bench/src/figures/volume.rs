@@ -1,4 +1,4 @@
-//! How much is written to the medium for what was asked to be written?
+//! Figures of volume: bytes written to the medium for each byte of the operations.
 
 use super::effort::Effort;
 use super::field::{Entrant, Field};
@@ -14,7 +14,7 @@ const PAPER_II: &str = "The paper's, for 1, 4 and 16 KiB: Libnvmmio 2.048, 2.013
 const PAPER_2: &str = "The paper's, with blocks of 4 KiB: copy-on-write 29.8, 13.1, 4; ADL 2.01, 2, 2; ZCL, which \
                        flushes the caller's own persistent buffer, 1 for IOzone.";
 
-/// All of them.
+/// Measures and returns all figures of this module.
 pub fn figures(field: &Field, effort: &Effort, bar: &ProgressBar) -> Vec<Figure> {
     let random = |len| Job::writes(len, Order::Random);
     let sequential = |len| Job::writes(len, Order::Sequential);
@@ -98,7 +98,7 @@ fn empty(entrant: &Entrant) -> Line {
 fn ratio(entrant: &Entrant, job: Job, file: u64, effort: &Effort) -> Option<f64> {
     let subject = &*entrant.subject;
     let data = Data::new(job.len);
-    // What is left over from others' turns comes to an end first.
+    // First finishes the background work of other turns.
     subject.sync();
     std::thread::sleep(effort.settle);
     let before = written(entrant)?;
@@ -114,7 +114,7 @@ fn ratio(entrant: &Entrant, job: Job, file: u64, effort: &Effort) -> Option<f64>
     let bytes = written(entrant)? - before;
     let asked = steps * job.len as u64;
     Script::new(job, &data, file, 0, 0).check(subject, steps, entrant.contender.kind.name);
-    // What a mapping's owner gives to the kernel beside it is not what was asked for.
+    // The kernel does not count the stores to a mapping, so a small count is not the volume.
     (bytes > asked / 2).then(|| bytes as f64 / asked as f64)
 }
 

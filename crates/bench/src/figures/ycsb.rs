@@ -1,8 +1,8 @@
-//! How many of YCSB's operations does a page store get done?
+//! Figures of YCSB's operations in a page store.
 //!
-//! Owns: the workloads, as YCSB's core package defines them: records of 1000 bytes, in hashed order,
-//! chosen by a scrambled Zipf distribution of 0.99, or the latest most. One thread. What differs is said
-//! in the figure's notes.
+//! Owns: the workloads, as YCSB's core package defines them. Records have 1000 bytes and a hashed
+//! order. A scrambled Zipf distribution of 0.99 chooses them, or prefers the latest ones. One
+//! thread runs them. The notes of the figure name the differences.
 
 use super::cell::{Times, in_turns};
 use super::effort::Effort;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 struct Workload {
     name: &'static str,
-    /// Percent of each; what is left reads, changes and writes back.
+    /// Percentages of each operation. The others read, change and write back.
     reads: u64,
     updates: u64,
     inserts: u64,
@@ -30,7 +30,7 @@ const fn workload(name: &'static str, shares: [u64; 4], latest: bool) -> Workloa
     Workload { name, reads, updates, inserts, scans, latest }
 }
 
-/// In the order that YCSB advises: those that insert come last.
+/// In the order that YCSB recommends: workloads with inserts come last.
 const WORKLOADS: [Workload; 6] = [
     workload("A", [50, 50, 0, 0], false),
     workload("B", [95, 5, 0, 0], false),
@@ -40,10 +40,10 @@ const WORKLOADS: [Workload; 6] = [
     workload("E", [0, 0, 5, 95], false),
 ];
 
-/// Records that a scan asks for, at most.
+/// Most records of a scan.
 const SCANNED: u64 = 100;
 
-/// One figure.
+/// Measures and returns the figure.
 pub fn figures(
     contenders: &[Contender],
     base: Option<&Path>,
@@ -58,7 +58,7 @@ pub fn figures(
     bar.inc_length(field.entrants.len() as u64);
     for entrant in &field.entrants {
         bar.set_message(format!("YCSB: {} loads", entrant.contender.kind.name));
-        // The field was filled with something to warm it up; a directory of zeros is an empty store.
+        // The warm-up has filled the file. A directory of zeros is an empty store.
         clear(&*entrant.subject, file_len(room));
         let mut run = Run {
             store: PageStore::open(&*entrant.subject, room),
@@ -119,21 +119,21 @@ fn clear(subject: &dyn crate::subject::Subject, len: u64) {
     }
 }
 
-/// One contender's store, and what must be in it.
+/// The store of one contender, and its expected records.
 struct Run<'a> {
     store: PageStore<'a>,
-    /// Of each record, in the order of insertion.
+    /// The version of each record, in the order of insertion.
     versions: Vec<u32>,
     room: u64,
     value: [u8; VALUE],
 }
 
-/// Of the record that was inserted as number `n`: hashed order.
+/// Returns the key of record number `n`, in hashed order.
 fn key(n: u64) -> u64 {
     mix(n) >> 1 | 1
 }
 
-/// A permutation of the numbers (the last step of splitmix64).
+/// Permutes the numbers, with the last step of splitmix64.
 fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ n >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -150,7 +150,7 @@ impl Run<'_> {
     fn insert(&mut self) {
         let n = self.versions.len() as u64;
         if n == self.room {
-            // Full: somebody very fast. It goes on by changing.
+            // The store of a very fast contender is full. It continues with updates.
             return self.update(n / 2);
         }
         self.versions.push(0);
@@ -170,7 +170,7 @@ impl Run<'_> {
         std::hint::black_box(&self.value);
     }
 
-    /// Nanoseconds for an operation.
+    /// Runs a turn. Returns the nanoseconds of an operation.
     fn turn(&mut self, workload: &Workload, zipf: &Zipf, time: Duration, round: u64) -> f64 {
         let mut rng = fastrand::Rng::with_seed(round);
         self.run(workload, zipf, time / 4, &mut rng);
@@ -222,7 +222,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads every record back, as who opens the pages would.
+    /// Reads every record back from the pages, like a new opening.
     fn check(self, subject: &dyn crate::subject::Subject, name: &str) {
         let mut store = PageStore::open(subject, self.room);
         let (mut found, mut expected) = ([0; VALUE], [0; VALUE]);
@@ -234,7 +234,8 @@ impl Run<'_> {
     }
 }
 
-/// Ranks by Zipf's law, after Gray and others, "Quickly generating billion-record synthetic databases".
+/// Ranks by Zipf's law, after Gray and others, "Quickly generating billion-record synthetic
+/// databases".
 struct Zipf {
     items: f64,
     zeta: f64,
@@ -253,7 +254,7 @@ impl Zipf {
         Zipf { items, zeta, alpha: 1.0 / (1.0 - THETA), eta }
     }
 
-    /// From 0, the most frequent one.
+    /// Returns a rank. 0 is the most frequent one.
     fn rank(&self, uniform: f64) -> u64 {
         let scaled = uniform * self.zeta;
         if scaled < 1.0 {
@@ -280,7 +281,7 @@ mod tests {
             counts[zipf.rank(rng.f64()) as usize] += 1.0;
         }
         let expected = |rank: f64| 200_000.0 / zipf.zeta / rank.powf(THETA);
-        // The first two are exact, the others an approximation.
+        // The first two are exact, the others approximate.
         assert!((counts[0] / expected(1.0) - 1.0_f64).abs() < 0.05);
         assert!((counts[1] / expected(2.0) - 1.0_f64).abs() < 0.05);
         let tail: f64 = counts[500..].iter().sum();

@@ -1,5 +1,5 @@
-//! Which rows does a range of bytes lie in? A record store keeps the file as rows of 4 KiB, numbered
-//! from 0. A row that is not there is all zero.
+//! Rows of a record store: it keeps the file as rows of 4 KiB, numbered from 0. A missing row is
+//! all zero.
 
 use std::ops::Range;
 
@@ -11,20 +11,20 @@ pub const BLOCK: usize = 4096;
 pub struct Part {
     /// Number of the row.
     pub block: u64,
-    /// Where in the row.
+    /// Range within the row.
     pub inside: Range<usize>,
-    /// Where in the caller's bytes.
+    /// Range in the caller's bytes.
     pub data: Range<usize>,
 }
 
 impl Part {
-    /// Whether the row is covered, and nothing of what it held is needed.
+    /// Returns `true` if the range covers the row, so that its old bytes are not needed.
     pub fn is_whole(&self) -> bool {
         self.inside.len() == BLOCK
     }
 }
 
-/// The parts of a range, in order.
+/// Returns the parts of a range, in order.
 pub fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -41,7 +41,7 @@ pub fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
     })
 }
 
-/// Fills `to` from rows that `get` looks up and hands to its callback.
+/// Fills `to` from rows. `get` looks up a row and passes it to its callback.
 pub fn gather(to: &mut [u8], offset: u64, mut get: impl FnMut(u64, &mut dyn FnMut(Option<&[u8]>))) {
     for part in parts(offset, to.len()) {
         let piece = &mut to[part.data.clone()];

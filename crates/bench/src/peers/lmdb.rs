@@ -8,7 +8,7 @@ use heed::{Database, Env, IntegerComparator};
 use std::io;
 use std::path::Path;
 
-/// With integer keys, and written through the mapping.
+/// LMDB with integer keys, which writes through its mapping.
 pub const LMDB: Kind = Kind {
     name: "LMDB",
     source: "heed, WRITEMAP, integer keys, 4 KiB rows",
@@ -27,7 +27,8 @@ impl Lmdb {
     fn open(folder: &Path, len: u64) -> heed::Result<Lmdb> {
         let folder = folder.join("lmdb");
         std::fs::create_dir_all(&folder)?;
-        // A row takes two pages, and a change of all rows in one transaction as much again.
+        // A row takes two pages, and a change of all rows in one transaction takes twice that
+        // space.
         let env = system::lmdb(&folder, (len as usize * 4 + (64 << 20)).next_multiple_of(1 << 20))?;
         let mut tx = env.write_txn()?;
         let table = env

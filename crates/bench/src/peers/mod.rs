@@ -1,15 +1,15 @@
-//! How does what users have today answer?
+//! The systems that users have today.
 //!
-//! | module | who |
+//! | module | system |
 //! |---|---|
 //! | `plain` | a mapping with `msync`, and `pwrite` with `fdatasync`. Neither is atomic |
-//! | `pmdk` | a transaction of PMDK's libpmemobj, where the library is installed |
-//! | `sqlite`, `lmdb`, `redb` | a record store, the file being rows of 4 KiB. Feature `peers` |
-//! | `blocks` | which rows does a range of bytes lie in? |
-//! | `system` | mappings and foreign libraries: the only home of `unsafe` here |
+//! | `pmdk` | a transaction of PMDK's libpmemobj, if the library is installed |
+//! | `sqlite`, `lmdb`, `redb` | a record store with rows of 4 KiB. Feature `peers` |
+//! | `blocks` | the rows of a range of bytes |
+//! | `system` | mappings and foreign libraries: the only place of `unsafe` here |
 //!
-//! Each is set up as its own documentation advises for this job, and as fast as its promise allows:
-//! durable and atomic, but for the plain ones, which say so. May import `subject`.
+//! Each is set up as its own documentation recommends, and as fast as its promise allows. All are
+//! durable and atomic, except for the plain ones, which say so. May import `subject`.
 
 #[cfg(feature = "peers")]
 mod blocks;
@@ -25,12 +25,12 @@ mod system;
 
 use crate::subject::Kind;
 
-/// All of them. Who is not installed is in it as well: its `open` says what is missing.
+/// All peers. It includes peers that are not installed: their `open` names what is missing.
 #[cfg(feature = "peers")]
 pub const ALL: &[Kind] =
     &[plain::MAPPING, plain::PWRITE, pmdk::PMDK, sqlite::SQLITE, lmdb::LMDB, redb::REDB];
 
-/// All of them but those of the feature `peers`. Who is not installed is in it as well: its `open`
-/// says what is missing.
+/// All peers without those of the feature `peers`. It includes peers that are not installed: their
+/// `open` names what is missing.
 #[cfg(not(feature = "peers"))]
 pub const ALL: &[Kind] = &[plain::MAPPING, plain::PWRITE, pmdk::PMDK];

@@ -1,7 +1,7 @@
-//! What the kernel offers: a mapping with `msync`, and `pwrite` with `fdatasync`.
+//! The kernel's interface: a mapping with `msync`, and `pwrite` with `fdatasync`.
 //!
-//! Neither is atomic: after a loss of power any part of what was not yet synced may be there. They are
-//! what everybody else gives up speed for, or thinks so.
+//! Neither is atomic: a loss of power may leave any part of the unsynced bytes. The other systems
+//! give up some of this speed for atomicity.
 
 use super::system::Mapping;
 use crate::subject::{Kind, Subject};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A copy into the mapping, and `msync` of what was touched.
+/// Copies into the mapping, and `msync` of the changed range.
 pub const MAPPING: Kind = Kind {
     name: "mmap + msync",
     source: "the kernel; not atomic",
@@ -21,7 +21,7 @@ pub const MAPPING: Kind = Kind {
     open: |folder, len| Ok(Box::new(Mapped::open(folder, len)?)),
 };
 
-/// `pwrite`, and `fdatasync`.
+/// Calls `pwrite`, and then `fdatasync`.
 pub const PWRITE: Kind = Kind {
     name: "pwrite + fdatasync",
     source: "the kernel; not atomic",
@@ -29,9 +29,10 @@ pub const PWRITE: Kind = Kind {
     open: |folder, len| Ok(Box::new(Written::open(folder, len)?)),
 };
 
-/// A cache line: what volumes are counted in.
+/// A cache line, the unit of volumes.
 const LINE: u64 = 64;
-/// One entry a thread; two threads of one entry wait for each other's `msync`, and miss nothing.
+/// Number of entries for threads. Two threads with one entry wait for each other's `msync`, and
+/// lose nothing.
 const SLOTS: usize = 16;
 
 thread_local! {
@@ -56,8 +57,8 @@ fn lines(offset: u64, len: usize) -> u64 {
 
 struct Mapped {
     mapping: Mapping,
-    /// What each thread has touched since its last sync: one range around all of it, since one call
-    /// over clean pages costs less than several calls.
+    /// The range of each thread since its last sync. One range covers all its writes: one call over
+    /// clean pages costs less than several calls.
     touched: [Mutex<Range<u64>>; SLOTS],
     written: AtomicU64,
 }

@@ -1,14 +1,14 @@
-//! PMDK: a transaction of libpmemobj, whose undo log keeps what a range held before.
+//! PMDK: a transaction of libpmemobj, which keeps the old bytes of a range in an undo log.
 //!
-//! The library is loaded at run time, so that nobody needs it to build. `PMEM_IS_PMEM_FORCE=1` makes
-//! it flush cache lines on tmpfs too, as `Medium::Dax` does here.
+//! The library is loaded at run time, so a build does not need it. With `PMEM_IS_PMEM_FORCE=1` it
+//! flushes cache lines on tmpfs too, like `Medium::Dax` here.
 
 use super::system::Pool;
 use crate::subject::{Kind, Subject};
 use std::io;
 use std::path::Path;
 
-/// One object that is the whole file.
+/// PMDK with one object for the whole file.
 pub const PMDK: Kind = Kind {
     name: "PMDK",
     source: "libpmemobj's transactions; readers are on their own",
@@ -22,12 +22,12 @@ impl Pmdk {
     fn open(folder: &Path, len: u64) -> io::Result<Pmdk> {
         let path = folder.join("pool");
         if !path.exists() {
-            // A process that dies here leaves nothing under the final name.
+            // A process that dies here leaves no file under the final name.
             let new = folder.join("pool.new");
             if new.exists() {
                 std::fs::remove_file(&new)?;
             }
-            // Room for the library's own, and for the undo log of a large transaction.
+            // Room for the library's own data, and for the undo log of a large transaction.
             Pool::create(&new, len, len + len / 8 + (64 << 20))?;
             std::fs::rename(&new, &path)?;
         }

@@ -6,7 +6,7 @@ use ::redb::{Database, Error, ReadableDatabase, TableDefinition};
 use std::io;
 use std::path::Path;
 
-/// As it comes, with a cache that holds everything.
+/// redb with its defaults, and a cache that holds the whole database.
 pub const REDB: Kind = Kind {
     name: "redb",
     source: "Durability::Immediate, 4 KiB rows",

@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// As it is fastest here: write-ahead log, one connection that locks the file once and for all, a cache
-/// that holds everything.
+/// SQLite in its fastest setup here: a write-ahead log, one connection that locks the file for
+/// good, and a cache that holds the whole database.
 pub const SQLITE: Kind = Kind {
     name: "SQLite",
     source: "WAL, synchronous=FULL, exclusive, a page a row of 4 KiB",
@@ -16,7 +16,7 @@ pub const SQLITE: Kind = Kind {
     open: |folder, len| Ok(Box::new(Sqlite::open(folder, len).map_err(io::Error::other)?)),
 };
 
-/// One connection behind a mutex: several that wait for each other by the busy handler are slower.
+/// One connection behind a mutex. Several connections with a busy handler are slower.
 struct Sqlite(Mutex<Connection>);
 
 const SELECT: &str = "SELECT v FROM t WHERE id = ?1";
@@ -26,9 +26,9 @@ const INSERT: &str = "INSERT INTO t VALUES(?1, ?2)";
 impl Sqlite {
     fn open(folder: &Path, len: u64) -> rusqlite::Result<Sqlite> {
         let db = Connection::open(folder.join("rows.db"))?;
-        // A row a page. With 4 KiB, and two pages a row, small writes take as long, reads half as long
-        // again, and writes of 64 KiB three quarters of the time; with 16 KiB small writes take from a
-        // quarter to a half longer.
+        // One row for each page. With 4 KiB a row takes two pages: small writes take an equal time,
+        // reads 50 % more, and writes of 64 KiB 25 % less. With 16 KiB small writes take 25 to 50 %
+        // more.
         db.execute_batch("PRAGMA page_size = 8192; PRAGMA locking_mode = EXCLUSIVE;")?;
         let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         assert_eq!(mode, "wal", "SQLite's journal mode");
@@ -44,7 +44,7 @@ impl Sqlite {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes rows within the transaction that is open, or each for itself.
+    /// Changes rows, within the open transaction or each in its own.
     fn change(db: &Connection, data: &[u8], offset: u64) -> rusqlite::Result<()> {
         let mut update = db.prepare_cached(UPDATE)?;
         for part in parts(offset, data.len()) {

@@ -1,52 +1,52 @@
-//! How does somebody end who was writing? This program starts itself; the child kills itself, or closes.
+//! A process that ends after writes. This program starts itself, and the child aborts or closes.
 
 use atomic_mmap::{AtomicMappedFile, CloseMode, Medium};
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// The first argument that makes this program the child.
+/// First argument of the child.
 pub const CHILD: &str = "end-after-writing";
 
-/// How the child ends.
+/// The way in which the child ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// No destructor runs.
+    /// Without any destructor.
     Dies,
-    /// The file is closed, fast.
+    /// With a fast close of the file.
     Closes,
 }
 
 impl End {
     const ALL: [(End, &str); 2] = [(End::Dies, "dies"), (End::Closes, "closes")];
 
-    /// The end of that name.
+    /// Returns the end with this name.
     pub fn by_name(name: &str) -> Option<End> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(end, _)| *end)
     }
 }
 
-/// A sparse file.
+/// Length of the sparse file.
 const LARGE: u64 = 100 << 30;
 
 /// Opens the sparse file of 100 GiB.
 ///
 /// # Errors
-/// What the crate says.
+/// Returns the error of the crate.
 pub fn open_large(path: &Path) -> io::Result<AtomicMappedFile> {
     let options = AtomicMappedFile::options().create(true).len(LARGE).medium(Medium::Dax);
     options.open(path).map_err(io::Error::other)
 }
 
 fn place(n: u64) -> u64 {
-    // All over the file's first GiB, so that little storage is taken.
+    // All over the file's first GiB, which takes little storage.
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) / 8 * 8
 }
 
-/// What the child does. Does not return if it is to die.
+/// Runs the child. Does not return if the child must die.
 ///
 /// # Errors
-/// What the crate says.
+/// Returns the error of the crate.
 pub fn write_and_end(path: &Path, end: End, writes: u64) -> io::Result<()> {
     let file = open_large(path)?;
     for n in 1..=writes {
@@ -61,7 +61,7 @@ pub fn write_and_end(path: &Path, end: End, writes: u64) -> io::Result<()> {
 /// Starts the child and waits for its end.
 ///
 /// # Errors
-/// It ended in another way than it should.
+/// Returns an error if the child ended in another way than `end`.
 pub fn end_after_writing(path: &Path, end: End, writes: u64) -> io::Result<()> {
     let me = std::env::current_exe()?;
     let name = End::ALL.iter().find(|(known, _)| *known == end).map_or("", |(_, name)| name);
@@ -78,14 +78,14 @@ pub fn end_after_writing(path: &Path, end: End, writes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails where something is not there that the child has written.
+/// Checks that the file holds all writes of the child.
 ///
 /// # Errors
-/// That, or what the crate says.
+/// Returns an error if a write is missing, or the error of the crate.
 pub fn check_what_the_child_wrote(file: &AtomicMappedFile, writes: u64) -> io::Result<()> {
     for n in 1..=writes {
         let found: u64 = file.load(place(n)).map_err(io::Error::other)?;
-        // Another one may have come to the same place later.
+        // A later write may have gone to this place.
         if found < n || place(found) != place(n) {
             return Err(io::Error::other(format!("write {n} is not there, but {found}")));
         }

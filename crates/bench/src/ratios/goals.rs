@@ -1,6 +1,6 @@
-//! Which goals are there?
+//! The goals.
 
-/// Which way is better, and how far it has to go.
+/// A bound for a value, and its direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// At most this.
@@ -10,7 +10,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Whether a value meets it.
+    /// Returns `true` if the value meets the goal.
     pub fn is_met(self, value: f64) -> bool {
         match self {
             Goal::AtMost(most) => value <= most,
@@ -28,7 +28,7 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// What is in `ratios.json`, what it means, and what it should be.
+/// The names in `ratios.json`, with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
@@ -67,7 +67,7 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("dram_bytes_per_touched_byte", Goal::AtMost(0.01), "memory of the process for bytes written"),
 ];
 
-/// The goal of that name.
+/// Returns the goal with this name.
 pub fn goal(name: &str) -> Option<Goal> {
     GOALS.iter().find(|(known, ..)| *known == name).map(|(_, goal, _)| *goal)
 }

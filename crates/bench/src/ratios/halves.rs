@@ -1,12 +1,13 @@
-//! How much more do two threads get done than one, each in its half of a file?
+//! The throughput of two threads compared with one, each in its half of a file.
 //!
-//! For a while each of them works alone, and then both do, each on a processor of its own; who works counts what it
-//! got done, and in what time. So neither the start of a turn nor the wait for the slower one is in the figures. In a
-//! round each begins with the same offsets both times, and finds no more in its processor's caches than the other.
+//! For a while each thread works alone, and then both work, each on its own processor. A thread
+//! counts its operations and its time. So neither the start of a turn nor the wait for the slower
+//! thread affects the result. In a round each thread starts with equal offsets both times, so its
+//! processor's caches hold no more than the other's.
 //!
-//! What a virtual machine calls two processors may be, for seconds at a time, two threads of one core: then nobody
-//! gains much by working beside somebody else. So in each round the two reckon, too, which needs nothing but the core,
-//! and only the rounds count in which they gained by that what two cores gain.
+//! For seconds at a time, two processors of a virtual machine may be two threads of one core. Then
+//! a second thread gains little. So in each round both threads also compute in registers, which
+//! needs only the core. A round counts only if they gain as much there as two cores do.
 //!
 //! May import `measure`, `offsets`.
 
@@ -19,54 +20,55 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A turn of writes is so many times as long as others: a thread is woken up in each.
+/// Factor for the time of a turn of writes, since each turn wakes a thread up.
 const LONGER: u32 = 4;
-/// Rounds are tried until as many count as are wanted, but no more than so many times as many.
+/// Factor for the number of rounds that are tried until enough of them count.
 const TRIES: usize = 4;
 
-/// Who writes so many bytes at an offset.
+/// A function that writes bytes at an offset.
 pub type Write<'a> = &'a (dyn Fn(&[u8], u64) + Sync);
 
-/// Nanoseconds in which a write gets done, in the rounds that count.
+/// Nanoseconds of a write, in the rounds that count.
 #[derive(Default)]
 pub struct InTwoHalves {
-    /// By one thread: the mean of the two.
+    /// One thread alone: the mean of the two.
     pub one: Series,
-    /// By both at a time.
+    /// Both threads together.
     pub two: Series,
 }
 
 impl InTwoHalves {
-    /// The throughput of two, to that of one. No number if no round counts.
+    /// Returns the throughput of two threads relative to one. Returns NaN if no round counts.
     pub fn gain(&self) -> f64 {
         if self.one.0.is_empty() { f64::NAN } else { ratio(&self.one, &self.two) }
     }
 }
 
-/// What a thread does until it is stopped.
+/// The work of a thread until it is stopped.
 #[derive(Clone, Copy)]
 enum Job {
-    /// Writes as this one of those who are compared, at the offsets of this round.
+    /// Writes with the contender of this number, at the offsets of this round.
     Write(usize, usize),
-    /// Sums and products, in registers.
+    /// Computes sums and products in registers.
     Reckon,
 }
 
-/// One of the two, from outside.
+/// One of the two threads, as the main thread sees it.
 struct Worker {
     ask: Sender<(Job, usize)>,
-    /// What it got done in a nanosecond.
+    /// Operations of the thread in a nanosecond.
     said: Receiver<f64>,
 }
 
-/// Whether two threads that got so much done alone, and together, had a core each. Two that share one gain nothing, or
-/// a quarter; what is beyond two cores is a turn in which somebody else was in the way.
+/// Returns `true` if the throughputs alone and together show that each thread had a core. Threads
+/// that share a core gain nothing, or 25 %. A gain beyond two cores shows a disturbed turn.
 fn had_two_cores(alone: f64, together: f64) -> bool {
     (1.8..2.2).contains(&(together / alone))
 }
 
-/// Writes of `len` bytes by each of two threads alone, and by both at a time, each in a half of `file` bytes. By all of
-/// `writes` in the same rounds. And how many rounds do not count.
+/// Measures writes of `len` bytes by each thread alone and by both together, each in a half of
+/// `file` bytes. All of `writes` take part in every round. Also returns the number of rounds that
+/// do not count.
 pub fn in_two_halves<const N: usize>(
     effort: &Effort,
     file: u64,
@@ -74,7 +76,7 @@ pub fn in_two_halves<const N: usize>(
     writes: [Write<'_>; N],
 ) -> ([InTwoHalves; N], usize) {
     let data = vec![0x66; len];
-    // What begins at the first has to end before the second.
+    // Writes that start in the first half must end before the second one.
     let halves = [(0, file / 2), (file / 2, file)];
     let stop = AtomicBool::new(false);
     let are_there = Barrier::new(2);
@@ -113,7 +115,8 @@ pub fn in_two_halves<const N: usize>(
             });
             Worker { ask, said }
         });
-        // What these get done in a nanosecond. Nothing if one was woken up too late to do anything.
+        // Returns the operations of these threads in a nanosecond. Returns 0 if a thread woke up
+        // too late to work.
         let turn = |workers: &[Worker], job: Job, time: Duration| -> f64 {
             stop.store(false, Ordering::Relaxed);
             for worker in workers {
@@ -126,7 +129,7 @@ pub fn in_two_halves<const N: usize>(
             let each: Vec<f64> = each.collect();
             if each.contains(&0.0) { 0.0 } else { each.iter().sum() }
         };
-        // By one of them, and by both. Who is first in a round is last in the next.
+        // Measures one thread and both. Their order alternates from round to round.
         let both_ways = |round: usize, job: Job, time: Duration| {
             let before = round.is_multiple_of(2).then(|| turn(&workers, job, time));
             let each = [turn(&workers[..1], job, time), turn(&workers[1..], job, time)];
@@ -158,7 +161,7 @@ pub fn in_two_halves<const N: usize>(
     (found, left_out)
 }
 
-/// As much as a core can do in a tenth of a microsecond or so, without a look at the memory.
+/// Computes for about a tenth of a microsecond, without access to memory.
 #[inline]
 fn reckon(seed: u64) {
     let mut numbers = [0, 1, 2, 3, 4, 5].map(|n| seed ^ n);
@@ -170,12 +173,12 @@ fn reckon(seed: u64) {
     black_box(numbers);
 }
 
-/// Keeps the calling thread on the core with this number, where that can be had: for a while after it was woken up, a
-/// thread may share one with another.
+/// Keeps the calling thread on the core with this number, if possible. A thread that was just woken
+/// up may share a core with another one for a while.
 #[cfg(target_os = "linux")]
 fn stay_on(number: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    // Of the threads of one core the first that may be used: all of them have the same list.
+    // Uses the first allowed thread of each core: all threads of a core have one list.
     let mut cores = std::collections::HashSet::new();
     let is_of_another_core = |cpu: &usize| {
         let of = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -214,8 +217,8 @@ mod tests {
         assert!(InTwoHalves::default().gain().is_nan(), "no round counts");
     }
 
-    /// How many rounds count depends on what else the machine does, and how fast they are as well:
-    /// neither is looked at here.
+    /// The test ignores how many rounds count and how fast they are: both depend on the load of the
+    /// machine.
     #[test]
     fn each_thread_stays_in_its_half_and_every_round_is_accounted_for() {
         let effort = Effort { rounds: 5, warm_up: 1, turn: Duration::from_millis(2) };

@@ -1,7 +1,8 @@
-//! How much of the heap does something take? A count around the system's allocator.
+//! The use of the heap: a count around the system's allocator.
 //!
-//! The program that measures installs [`Counting`]; who does not gets zero. Counting is off but for the one
-//! measurement that asks: a locked instruction waits for all stores before it, and would be seen in times.
+//! The measuring program installs [`Counting`]; other programs get zero. Counting is active only
+//! during the one measurement that needs it. Its locked instruction waits for all earlier stores,
+//! which would distort times.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static TAKEN: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes that were asked for and not given back while `run` ran. One at a time.
+/// Returns the bytes that `run` allocated and did not free. Only one call at a time.
 pub fn taken_by(run: impl FnOnce()) -> usize {
     TAKEN.store(0, Ordering::SeqCst);
     COUNTS.store(true, Ordering::SeqCst);
@@ -24,18 +25,18 @@ fn count(bytes: isize) {
     }
 }
 
-/// The system's allocator, and a count.
+/// The system's allocator, with a count.
 #[derive(Debug)]
 pub struct Counting;
 
 // SAFETY:
-// - every call goes to the system's allocator with the arguments that came, and its answer goes back: what
-//   it guarantees holds;
-// - counting neither allocates nor panics.
+// - Every call goes to the system's allocator with its arguments, and the result is returned
+//   unchanged. So the allocator's guarantees hold.
+// - Counting neither allocates nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller's guarantees are those that `System` requires.
         unsafe { System.alloc(layout) }
     }
 

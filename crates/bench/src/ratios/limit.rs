@@ -1,13 +1,13 @@
-//! What does the hardware do at best? Bare copies and drains, on a mapping of the same kind.
+//! The limits of the hardware: bare copies and drains, on a mapping like this crate's.
 //!
-//! A file of its own, made and opened as ours is. (On the very same mapping the bare copies would go over
-//! what is checked at the end.) May import `memory`.
+//! The limit has its own file, which is made and opened like ours. In this crate's file the bare
+//! copies would overwrite the bytes that the final check reads. May import `memory`.
 
 use crate::memory::Memory;
 use std::io;
 use std::path::Path;
 
-/// Bytes, and behind them a word for each 4 KiB: what makes the bytes count.
+/// A file with bytes, and after them a word for each 4 KiB, which makes the bytes valid.
 #[derive(Debug)]
 pub struct Limit {
     memory: Memory,
@@ -15,22 +15,22 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// For so many bytes.
+    /// Opens a file for `len` bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub fn open(folder: &Path, len: u64) -> io::Result<Limit> {
         Ok(Limit { memory: Memory::open(&folder.join("limit"), len + len / 512)?, len })
     }
 
-    /// The least for bytes that need not be atomic.
+    /// Copies with one drain: the minimum for bytes that need not be atomic.
     #[inline]
     pub fn copy_one_drain(&self, data: &[u8], offset: u64) {
         self.memory.store(data, offset);
         self.memory.drain();
     }
 
-    /// The least for bytes and a word that makes them count.
+    /// Copies with two drains: the minimum for bytes and a word that makes them valid.
     #[inline]
     pub fn copy_two_drains(&self, data: &[u8], offset: u64) {
         self.copy_one_drain(data, offset);
@@ -38,7 +38,7 @@ impl Limit {
         self.memory.drain();
     }
 
-    /// The same for bytes in several places, and still one word.
+    /// Copies to several places, with one word and two drains.
     #[inline]
     pub fn copy_all_two_drains(&self, parts: &[(u64, &[u8])]) {
         parts.iter().for_each(|(offset, data)| self.memory.store(data, *offset));
@@ -47,13 +47,13 @@ impl Limit {
         self.memory.drain();
     }
 
-    /// Through the cache, without a drain: what the death of the process alone needs.
+    /// Copies through the cache, without a drain: enough to survive a process crash.
     #[inline]
     pub fn copy(&self, data: &[u8], offset: u64) {
         self.memory.store_cached(data, offset);
     }
 
-    /// Copies out.
+    /// Copies bytes out of the file.
     #[inline]
     pub fn copy_out(&self, to: &mut [u8], offset: u64) {
         self.memory.load(to, offset);

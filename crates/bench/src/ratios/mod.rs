@@ -1,13 +1,13 @@
-//! Which goals are there, and are they met? The table, and `target/bench/ratios.json`.
+//! The goals and their measurements: the table, and `target/bench/ratios.json`.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `goals` | which names and which goals? |
-//! | `run` | how is each measured? |
-//! | `halves` | how much more do two threads get done than one? |
-//! | `limit` | what does the hardware do at best? |
-//! | `child` | how does somebody die who was writing? |
-//! | `heap` | how much of the heap is in use? |
+//! | `goals` | the names and the goals |
+//! | `run` | the measurement of each ratio |
+//! | `halves` | the throughput of two threads compared with one |
+//! | `limit` | the limits of the hardware |
+//! | `child` | a process that ends after writes |
+//! | `heap` | the use of the heap |
 
 pub mod child;
 pub mod goals;
@@ -22,18 +22,18 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// What is to be measured.
+/// The options of a measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Fewer rounds.
+    /// Runs fewer rounds.
     pub quick: bool,
-    /// Only groups with this in their name.
+    /// Runs only groups with this text in their name.
     pub only: Option<String>,
-    /// Where the files lie.
+    /// The folder of the files.
     pub base: Option<std::path::PathBuf>,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     values: Vec<(String, f64)>,
@@ -54,17 +54,17 @@ impl Found {
         self.values.push((name.replace(' ', "_"), value));
     }
 
-    /// Names and values, in the order in which they were measured.
+    /// Returns names and values, in the order of measurement.
     pub fn all(&self) -> impl Iterator<Item = (&str, f64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Flat JSON: name to number.
+    /// Returns flat JSON: names to numbers.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{\n");
         for (n, (name, value)) in self.all().enumerate() {
             let comma = if n == 0 { "" } else { ",\n" };
-            // Names are ours: nothing in them is to be escaped. JSON has no infinity.
+            // All names are ours and need no escapes. JSON has no infinity.
             let value = if value.is_finite() { format!("{value:.6}") } else { "null".into() };
             let _never_fails = write!(json, "{comma}  \"{name}\": {value}");
         }
@@ -76,7 +76,7 @@ impl Found {
 /// Measures everything, prints the table, and writes the JSON to `out`.
 ///
 /// # Errors
-/// What the system or the crate says.
+/// Returns an error of the system or the crate.
 pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
     let mut found = Found::default();
@@ -94,7 +94,7 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
     ];
     for (name, group) in &groups {
         if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
-            // A folder for each group: memory that is not used any more is given back.
+            // A folder for each group, so that the memory of earlier groups is freed.
             let scratch = Scratch::new(options.base.as_deref())?;
             group(&scratch, &mut found)?;
         }

@@ -1,7 +1,7 @@
-//! How is each ratio measured?
+//! The measurement of each ratio.
 //!
-//! Everybody's file has [`FILE`] bytes, so that neither the data nor what is known of it fits the caches.
-//! Each group begins with all pages of all slots touched. What was written is read back at its end.
+//! Every contender's file has [`FILE`] bytes, so that neither the data nor its metadata fits the
+//! caches. Each group first writes all pages of all slots. At its end it reads the writes back.
 //!
 //! May import `halves`, `measure`, `subject`, `memory`, `offsets`, `scratch`, `ours`, `baselines`.
 
@@ -20,29 +20,30 @@ use std::hint::black_box;
 use std::io;
 use std::time::Instant;
 
-/// Bytes of everybody's file.
+/// Bytes of every contender's file.
 pub const FILE: u64 = 512 << 20;
-/// The same where all baselines are open at the same time.
+/// Bytes of every contender's file when all baselines are open together.
 pub const FILE_BESIDE: u64 = 256 << 20;
 
 const KIB: usize = 1 << 10;
 
-/// Bytes that are written: their number is in them, so that what is read back tells which they are.
+/// The bytes of writes. They hold a number that identifies their round.
 pub struct Pattern(Vec<u8>);
 
 impl Pattern {
-    /// For pieces of `len` bytes.
+    /// Makes a pattern for pieces of `len` bytes.
     pub fn new(len: usize) -> Pattern {
         Pattern((0..len + 256).map(|n| (n * 7 % 251) as u8).collect())
     }
 
-    /// The piece of a round.
+    /// Returns the piece of a round.
     pub fn piece(&self, round: usize, len: usize) -> &[u8] {
         &self.0[round % 256..][..len]
     }
 }
 
-/// Writes everything twice, so that both slots of each slice are there, whole.
+/// Writes the whole file twice, so that both slots of each slice are allocated and no page is
+/// fragmented.
 pub fn touch_all(subject: &dyn Subject, file: u64) {
     let data = vec![0x5A; 1 << 20];
     for _ in 0..2 {
@@ -53,7 +54,7 @@ pub fn touch_all(subject: &dyn Subject, file: u64) {
     }
 }
 
-/// Fails where what was written in the last round does not read back.
+/// Panics if the writes of the last round do not read back.
 pub fn check_back(subject: &dyn Subject, pattern: &Pattern, round: usize, at: &[u64], len: usize) {
     let mut back = vec![0; len];
     for offset in at {
@@ -65,7 +66,7 @@ pub fn check_back(subject: &dyn Subject, pattern: &Pattern, round: usize, at: &[
     }
 }
 
-/// One kind of write, against copies with one and with two drains.
+/// A kind of write, compared with copies with one and with two drains.
 struct Writes {
     name: &'static str,
     len: usize,
@@ -74,7 +75,7 @@ struct Writes {
     drains: u32,
 }
 
-/// Writes of all sizes that have a goal.
+/// Measures writes of all sizes that have a goal.
 pub fn writes(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let ours = Ours::open(&scratch.folder("writes")?, FILE, Medium::Dax)?;
     let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
@@ -133,7 +134,7 @@ pub fn writes(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Resu
             two(take_turns(effort, 16, &mut turns))
         };
         if w.plus == 0 {
-            // (Pieces at other offsets overlap, and a later one went over an earlier one.)
+            // Pieces at other offsets overlap, so a later one may have overwritten an earlier one.
             check_back(&ours, &pattern, last.0, &last.1, w.len);
         }
         found.add(
@@ -149,7 +150,7 @@ fn two(series: Vec<Series>) -> [Series; 2] {
     series.try_into().expect("two turns")
 }
 
-/// Transactions.
+/// Measures transactions.
 pub fn transactions(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let ours = Ours::open(&scratch.folder("transactions")?, FILE, Medium::Dax)?;
     let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
@@ -182,7 +183,7 @@ pub fn transactions(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io
     Ok(())
 }
 
-/// Reads and views.
+/// Measures reads and views.
 pub fn reads(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let ours = Ours::open(&scratch.folder("reads")?, FILE, Medium::Dax)?;
     let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
@@ -224,7 +225,7 @@ pub fn reads(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Resul
             Box::new(|round, count| {
                 for at in offsets(round).take(count) {
                     let view = ours.0.view(at..at + len as u64).expect("in range");
-                    // One byte is looked at: a view that nobody looks into need not be there.
+                    // Reads one byte, because a view without a read need not be mapped.
                     let mut byte = [0];
                     view.read_at(&mut byte, 17).expect("in range");
                     black_box(byte);
@@ -241,7 +242,7 @@ pub fn reads(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Resul
     Ok(())
 }
 
-/// Where only the death of the process counts.
+/// Measures RAM, where the promise is to survive a process crash.
 pub fn ram(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let ours = Ours::open(&scratch.folder("ram")?, FILE, Medium::Ram)?;
     let limit = Limit::open(&scratch.folder("limit")?, FILE)?;
@@ -266,8 +267,8 @@ pub fn ram(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<
     Ok(())
 }
 
-/// Two threads, each in its half of the file; and how bare copies with two drains do that, since two threads share
-/// what the memory can do.
+/// Measures two threads, each in its half of the file. Also measures bare copies with two drains,
+/// since two threads share the memory bandwidth.
 pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let folder = scratch.folder("scaling")?;
     let ours = Ours::open(&folder, FILE, Medium::Dax)?;
@@ -293,7 +294,7 @@ pub fn scaling(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
     Ok(())
 }
 
-/// Bytes written for each byte asked for.
+/// Measures the bytes written for each byte of the operations.
 pub fn volume(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let ours = Ours::open(&scratch.folder("volume")?, FILE / 4, Medium::Dax)?;
     touch_all(&ours, FILE / 4);
@@ -314,7 +315,8 @@ pub fn volume(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Against everybody in `baselines`: writes of all sizes, random and in order, and reads among them.
+/// Compares with all of `baselines`: writes of all sizes, random and sequential, and mixes with
+/// reads.
 pub fn baselines(
     effort: &Effort,
     scratch: &Scratch,
@@ -323,7 +325,7 @@ pub fn baselines(
 ) -> io::Result<()> {
     let folder = scratch.folder("beside")?;
     let ours = Ours::open(&folder, FILE_BESIDE, Medium::Dax)?;
-    // Shorter: there are many cells.
+    // Shorter turns, because there are many cells.
     let effort = Effort { rounds: if quick { 7 } else { 31 }, turn: effort.turn / 3, ..*effort };
     let sizes: &[usize] = &[64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
     let (mut worst_write, mut worst_mix) = (Worst::default(), Worst::default());
@@ -355,7 +357,7 @@ fn open_in(scratch: &Scratch, kind: &Kind) -> io::Result<Box<dyn Subject>> {
     (kind.open)(&scratch.folder(&kind.name.replace(' ', "-"))?, FILE_BESIDE)
 }
 
-/// The lowest, and where it was.
+/// The lowest value and its place.
 struct Worst {
     value: f64,
     where_: String,
@@ -375,7 +377,8 @@ impl Worst {
     }
 }
 
-/// Their time to ours: so many percent reads, the rest durable writes, one by one.
+/// Returns their time relative to ours, with this percentage of reads. The others are durable
+/// writes.
 fn mix(
     effort: &Effort,
     ours: &dyn Subject,
@@ -389,7 +392,7 @@ fn mix(
         let data = pattern.piece(round, len);
         let places = Offsets::new(order, FILE_BESIDE, len, len as u64, 0, round as u64 % 997);
         for (n, at) in places.take(count).enumerate() {
-            // Spread evenly, and the same for all: 0, 37, 74, 11, ...
+            // Spreads the reads evenly, and equally for all contenders: 0, 37, 74, 11, ...
             if (n as u64 * 37) % 100 < reads {
                 subject.read(black_box(to), at);
             } else {
@@ -414,11 +417,11 @@ fn mix(
     ratio(&theirs_took, &ours_took)
 }
 
-/// Opening after a crash, against opening after a clean end.
+/// Measures an opening after a crash against an opening after a clean end.
 pub fn opening(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let folder = scratch.folder("opening")?;
     let path = folder.join("ours");
-    // Both times another process has just ended: what the caches hold is the same.
+    // In both cases another process has just ended, so the caches hold equal bytes.
     let open_after = |end: End, writes: u64| -> io::Result<f64> {
         child::end_after_writing(&path, end, writes)?;
         let begin = Instant::now();
@@ -430,7 +433,8 @@ pub fn opening(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<
     };
     let (mut crashed, mut clean) = (Vec::new(), Vec::new());
     for round in 0..if quick { 17 } else { 41 } {
-        // How much is left to recover depends on how many there were: all ends of a batch of a lane's words.
+        // The work of recovery depends on the number of writes: this covers all fill levels of a
+        // lane's batch.
         let writes = 1000 + round * 3 % 8;
         crashed.push(open_after(End::Dies, writes)?);
         clean.push(open_after(End::Closes, writes)?);
@@ -441,15 +445,15 @@ pub fn opening(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<
     Ok(())
 }
 
-/// What is allocated on the heap for what was written, and beside it for what is then known to be at home.
+/// Measures the heap bytes for the written pages, and the memory for their deployed stamps.
 pub fn dram(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let touched = 256 << 20;
     let ours = Ours::open(&scratch.folder("dram")?, FILE, Medium::Dax)?;
-    // One write in each page: everything that is ever known of a page is known then.
+    // One write in each page, so that the engine allocates all its metadata of a page.
     let all =
         Offsets::new(Order::Sequential, touched, 64, 4096, 0, 0).take(touched as usize / 4096);
     let taken = super::heap::taken_by(|| all.for_each(|at| ours.write(&[0x11; 64], at)));
-    // Words in a mapping of their own, which no allocator sees.
+    // The stamps are in their own mapping, which the count of the allocator does not include.
     let before = anonymous_memory()?;
     ours.0.deploy(0..touched).map_err(io::Error::other)?;
     let taken = taken as u64 + anonymous_memory()?.saturating_sub(before);
@@ -461,7 +465,7 @@ pub fn dram(scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of anonymous memory that this process has, by the kernel's count.
+/// Returns the bytes of this process's anonymous memory, by the kernel's count.
 fn anonymous_memory() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

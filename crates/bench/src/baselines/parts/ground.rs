@@ -1,7 +1,7 @@
-//! Which part of the file belongs to whom? Hands out areas, one after the other.
+//! A layout of the file: it hands out areas, one after the other.
 //!
-//! Invariant: the same calls give the same areas, so that opening again finds everything. The data
-//! comes first, at 0, with the offsets that the user knows.
+//! Invariant: equal calls return equal areas, so that a later opening finds all of them. The data
+//! comes first, at 0, with the user's offsets.
 
 use super::pages::PAGE;
 use crate::memory::Memory;
@@ -15,22 +15,22 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// With the data of a file of `len` bytes at its start.
+    /// Returns a layout with the data of a file of `len` bytes at its start.
     pub fn below(len: u64) -> Ground {
         Ground { end: len.next_multiple_of(PAGE) }
     }
 
-    /// The next `len` bytes.
+    /// Returns the offset of the next `len` bytes.
     pub fn take(&mut self, len: u64) -> u64 {
         let at = self.end;
         self.end += len.next_multiple_of(PAGE);
         at
     }
 
-    /// Opens the file that holds all of it.
+    /// Opens the file that holds all areas.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub fn open(self, folder: &Path, name: &str) -> io::Result<Memory> {
         Memory::open(&folder.join(name), self.end)
     }

@@ -1,15 +1,15 @@
-//! How are records kept that recovery applies again, all of them, in order?
+//! A journal of records that recovery applies again, all of them, in order.
 //!
-//! Owns: a log a lane, filled from its start; one counter of sequence numbers; and the low-water mark on
-//! the medium, below which records are dead.
+//! Owns: a log for each lane, filled from its start; one counter of sequence numbers; and the
+//! low-water mark on the medium. Records below the mark are dead.
 //!
 //! Invariants:
-//! - A record counts when it is durable. Its number is taken when its pages are closed, so records that
-//!   touch the same page have numbers in the order in which they happened, whatever their lanes.
-//! - No record dies alone. A lane that is full stops all lanes, lets the effects of all records be made
-//!   durable, and raises the mark above all of them. So a record is never applied again without the later
-//!   ones that went over it, which a lane that was emptied alone would have forgotten.
-//! - Lanes before pages: whoever waits for a lane has no page closed.
+//! - A record is valid when it is durable. It gets its number while its pages are locked. So
+//!   records of one page have ascending numbers, even in different lanes.
+//! - Records die only together. A full lane stops all lanes, makes the effects of all records
+//!   durable, and raises the mark above all of them. So recovery never applies a record without the
+//!   later ones over its bytes. A lane emptied alone would have removed those.
+//! - Lanes before pages: a thread that waits for a lane has no page locked.
 
 use super::lane::{self, LANES, Padded};
 use super::record::{self, Record};
@@ -17,57 +17,57 @@ use crate::memory::Memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// The lanes' logs.
+/// The logs of all lanes.
 #[derive(Debug)]
 pub struct Journal<X> {
-    /// The mark, on a line of its own.
+    /// Offset of the mark, which has its own line.
     mark: u64,
-    /// The first lane's log.
+    /// Offset of the first lane's log.
     logs: u64,
     room: u64,
     sequence: Padded<AtomicU64>,
     lanes: Box<[Padded<Mutex<Lane<X>>>]>,
 }
 
-/// What a lane knows.
+/// The state of a lane.
 #[derive(Debug, Default)]
 pub struct Lane<X> {
-    /// How much of its log is full.
+    /// Bytes of its log in use.
     full: u64,
     /// How often the journal was emptied.
     pub emptied: u64,
-    /// The bodies that need to be put together are put together here.
+    /// Buffer for bodies with several parts.
     pub body: Vec<u8>,
-    /// What its user keeps.
+    /// State of the protocol that uses the journal.
     pub more: X,
 }
 
-/// A lane that this thread has.
+/// A lane that this thread has locked.
 #[derive(Debug)]
 pub struct Writer<'a, X> {
     journal: &'a Journal<X>,
     log: u64,
-    /// What it knows.
+    /// The state of the lane.
     pub lane: MutexGuard<'a, Lane<X>>,
 }
 
 const MARK: u64 = 4096;
 
 impl<X: Default> Journal<X> {
-    /// How many bytes it takes, with logs of `room` bytes.
+    /// Returns the bytes that a journal takes, with logs of `room` bytes.
     pub fn takes(room: u64) -> u64 {
         MARK + room * LANES as u64
     }
 
-    /// Opens it at `at`. Records that count are handed to `apply`, in order, which makes their effects
-    /// by stores and flushes of its own; the effects are drained before the records are dead.
+    /// Opens the journal at `at`. Calls `apply` for each valid record in order. `apply` stores and
+    /// flushes the record's effects. They are drained before the records are invalidated.
     pub fn open(memory: &Memory, at: u64, room: u64, apply: impl FnMut(&Record)) -> Journal<X> {
         let mut found = Vec::new();
         let dead = memory.load_word(at);
         for lane in 0..LANES as u64 {
             let start = at + MARK + lane * room;
             let (mut here, mut last) = (start, dead);
-            // What a lane forgot has lower numbers than the mark.
+            // Records that a lane has removed have numbers below the mark.
             while let Some(record) = record::look(memory, here, start + room)
                 && record.sequence > last
             {
@@ -78,11 +78,11 @@ impl<X: Default> Journal<X> {
         }
         found.sort_by_key(|record| record.sequence);
         found.iter().for_each(apply);
-        // Their effects before the mark that forgets them.
+        // Orders the effects before the mark that invalidates their records.
         memory.drain();
         let last = found.last().map_or(dead, |record| record.sequence);
         memory.store_word(last, at);
-        // The mark before new records, whose numbers are higher, and before they take the place of these.
+        // Orders the mark before new records with higher numbers, and before they overwrite these.
         memory.drain();
         Journal {
             mark: at,
@@ -93,14 +93,15 @@ impl<X: Default> Journal<X> {
         }
     }
 
-    /// Takes this thread's lane, with room for a record with such a body. `settle` gets each record when
-    /// the journal has to be emptied, and flushes what it has had stored and not flushed.
+    /// Locks this thread's lane, with room for a record with a body of `body` bytes. If the journal
+    /// must be emptied, calls `settle` for each record. `settle` flushes the record's unflushed
+    /// stores.
     #[inline]
     pub fn begin(&self, memory: &Memory, body: usize, settle: impl Fn(&Record)) -> Writer<'_, X> {
         self.begin_lane(lane::mine(), memory, body, settle)
     }
 
-    /// Takes a lane.
+    /// Locks a lane.
     #[inline]
     pub fn begin_lane(
         &self,
@@ -121,7 +122,7 @@ impl<X: Default> Journal<X> {
         }
     }
 
-    /// Makes all records' effects durable, and forgets the records.
+    /// Makes the effects of all records durable, and removes the records.
     #[cold]
     pub fn empty(&self, memory: &Memory, settle: impl Fn(&Record)) {
         let mut lanes: Vec<_> =
@@ -136,11 +137,11 @@ impl<X: Default> Journal<X> {
                 here += record::room(record.len);
             }
         }
-        // The effects before the mark that forgets what would bring them back. (What was streamed, its
-        // thread has drained itself.)
+        // Orders the effects before the mark that invalidates their records. Streamed bytes were
+        // drained by their own threads.
         memory.drain();
         memory.store_word(self.sequence.0.load(Ordering::Relaxed), self.mark);
-        // The mark before new records take the place of these.
+        // Orders the mark before new records that overwrite these.
         memory.drain();
         for lane in &mut lanes {
             lane.full = 0;
@@ -150,12 +151,12 @@ impl<X: Default> Journal<X> {
 }
 
 impl<X> Writer<'_, X> {
-    /// Appends a record, and makes it durable: the commit point. Its pages are closed.
+    /// Appends a record and makes it durable: the commit point. The caller has locked its pages.
     #[inline]
     pub fn commit(&mut self, memory: &Memory, key: u64, body: &[u8]) {
         let sequence = self.journal.sequence.0.fetch_add(1, Ordering::Relaxed) + 1;
         record::put(memory, self.log + self.lane.full, sequence, key, body);
-        // The record: from here on recovery brings its effects back.
+        // From here on recovery restores the record's effects.
         memory.drain();
         self.lane.full += record::room(body.len());
     }

@@ -1,16 +1,17 @@
-//! Which lane is this thread's? Threads are dealt round; two may have the same, so a lane has a lock.
+//! The lanes of threads. Each thread gets the next lane. Two threads may share one, so a lane has a
+//! lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of lanes of everything that has lanes.
+/// Number of lanes of every protocol.
 pub const LANES: usize = 16;
 
-/// What is on cache lines of its own.
+/// A value on its own cache lines.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);
 
-/// This thread's lane.
+/// Returns this thread's lane.
 #[inline]
 pub fn mine() -> usize {
     thread_local! {

@@ -1,15 +1,15 @@
-//! What do several ways share? Small pieces, so that no code is there twice.
+//! Code that several protocols share.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | `ground` | which part of the file belongs to whom? |
-//! | `lane` | which lane is this thread's? |
-//! | `pages` | which pages does a write touch, and who may touch them now? |
-//! | `record` | how does a checksummed record lie on the medium? |
-//! | `journal` | how are records kept that recovery applies again, all of them, in order? |
-//! | `undo` | how is one operation at a time made undoable? |
+//! | `ground` | the layout of the file |
+//! | `lane` | the lanes of threads |
+//! | `pages` | the pages of a write, and their locks |
+//! | `record` | checksummed records on the medium |
+//! | `journal` | records that recovery applies again, in order |
+//! | `undo` | undo of one operation at a time |
 //!
-//! Imports go downwards in this order, from the bottom up. May import `memory` besides.
+//! Imports go downwards in this order, from the bottom up. All may import `memory`.
 
 pub mod ground;
 pub mod journal;

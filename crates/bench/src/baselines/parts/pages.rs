@@ -1,22 +1,23 @@
-//! Which pages does a write touch, and who may touch them now?
+//! The pages of a write, and their locks.
 //!
-//! Owns: a version a page, which is odd while a writer has the page. Writers lock pages in ascending
-//! order, so they never wait in a circle. Readers lock nothing: they copy, and copy again where a version
-//! has changed (the versions only grow, so their sum tells).
+//! Owns: a version for each page, which is odd while a writer has locked the page. Writers lock
+//! pages in ascending order, so they never deadlock. Readers lock no pages: they copy, and copy
+//! again if a version has changed. Versions only grow, so their sum shows every change.
 //!
-//! Invariant: whoever opens a page has drained what he streamed to it, or has stored through the cache.
-//! Else a reader could see the version before the bytes. So every drain before an opening has this
+//! Invariant: a thread that unlocks a page has drained its streamed bytes, or has stored through
+//! the cache. Otherwise a reader could see the version before the bytes. So every drain before an
+//! unlock has this second reason.
 //! second reason.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Bytes in a page, and in a block.
+/// Bytes in a page and in a block.
 pub const PAGE: u64 = 4096;
 
-/// The bytes that are to be written, and where. Sorted; they do not overlap.
+/// The bytes to write and their offsets. Sorted, without overlap.
 pub type Parts<'a> = [(u64, &'a [u8])];
 
-/// The pages that `len` bytes at `offset` touch.
+/// Returns the pages that `len` bytes at `offset` touch.
 #[inline]
 pub fn span(offset: u64, len: usize) -> std::ops::Range<u64> {
     if len == 0 {
@@ -25,7 +26,7 @@ pub fn span(offset: u64, len: usize) -> std::ops::Range<u64> {
     offset / PAGE..(offset + len as u64).div_ceil(PAGE)
 }
 
-/// The pieces of a write that lie in one page each: page, start in it, bytes.
+/// Splits a write at page boundaries. Yields page, start in the page, and bytes.
 #[inline]
 pub fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> + Clone {
     span(offset, data.len()).map(move |page| {
@@ -36,7 +37,7 @@ pub fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u
     })
 }
 
-/// The pieces of a buffer that is to be read into: page, start in it, bytes.
+/// Splits a read buffer at page boundaries. Yields page, start in the page, and bytes.
 #[inline]
 pub fn pieces_mut(offset: u64, mut to: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
     let mut at = offset;
@@ -53,20 +54,20 @@ pub fn pieces_mut(offset: u64, mut to: &mut [u8]) -> impl Iterator<Item = (u64, 
     })
 }
 
-/// A version a page.
+/// The versions of all pages.
 #[derive(Debug)]
 pub struct Pages {
     versions: Box<[AtomicU32]>,
 }
 
-/// Pages that are closed for everybody else; dropping opens them.
+/// A guard of locked pages. Dropping it unlocks them.
 #[derive(Debug)]
 pub struct Closed<'a, I: Iterator<Item = u64> + Clone> {
     pages: &'a Pages,
     which: I,
 }
 
-/// Waits a little, and longer when it took long already: there may be fewer processors than threads.
+/// Waits a little, and longer after many turns: there may be fewer processors than threads.
 #[inline]
 pub fn relax(turns: &mut u32) {
     *turns += 1;
@@ -78,12 +79,12 @@ pub fn relax(turns: &mut u32) {
 }
 
 impl Pages {
-    /// For a file of `len` bytes.
+    /// Makes the versions for a file of `len` bytes.
     pub fn new(len: u64) -> Pages {
         Pages { versions: (0..len.div_ceil(PAGE)).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Closes pages, which ascend.
+    /// Locks pages in ascending order.
     #[inline]
     pub fn close<I: Iterator<Item = u64> + Clone>(&self, which: I) -> Closed<'_, I> {
         for page in which.clone() {
@@ -105,7 +106,7 @@ impl Pages {
         Closed { pages: self, which }
     }
 
-    /// Closes the pages of a write.
+    /// Locks the pages of a write.
     #[inline]
     pub fn close_parts<'a>(
         &'a self,
@@ -113,7 +114,7 @@ impl Pages {
     ) -> Closed<'a, impl Iterator<Item = u64> + Clone> {
         let mut next = 0;
         let pages = parts.iter().flat_map(|(offset, data)| span(*offset, data.len()));
-        // Two parts may touch the same page.
+        // Two parts may touch one page.
         self.close(pages.filter(move |page| {
             let first = *page >= next;
             next = page + 1;
@@ -121,7 +122,7 @@ impl Pages {
         }))
     }
 
-    /// Reads: calls `copy` until no page of the range changed meanwhile.
+    /// Reads: calls `copy` until no page of the range has changed meanwhile.
     #[inline]
     pub fn read(&self, offset: u64, len: usize, mut copy: impl FnMut()) {
         let versions = {
@@ -142,7 +143,8 @@ impl Pages {
                     return;
                 }
             }
-            // A long read among many writers never finds them all still: it takes its turn as a writer.
+            // A long read among many writers never finds all pages unlocked, so it locks them like
+            // a writer.
             if turn > 16 {
                 let closed = self.close(span(offset, len));
                 copy();

@@ -1,13 +1,13 @@
-//! How does a checksummed record lie on the medium?
+//! Checksummed records on the medium.
 //!
-//! Owns: the bytes of a record: a line with the head and the first bytes of the body, then the rest of
-//! the body. A small record's checksum covers all of it, so one drain makes it count. A larger one's
-//! covers the first line only, since a checksum of so many bytes takes longer than another drain; that
-//! line is stored when the rest is durable.
+//! Owns: the bytes of a record. A line holds the head and the first bytes of the body, and the
+//! other bytes follow. The checksum of a small record covers all of it, so one drain makes it
+//! valid. The checksum of a larger one covers the first line only, since a checksum of the whole
+//! body takes longer than another drain. That line is stored after the other bytes are durable.
 //!
-//! Invariants: a torn record is none. Sequence numbers tell a record from what lay there before. The
-//! checksum trusts the body not to be made to look like a record: as everybody's that is not
-//! cryptographic.
+//! Invariants: a torn record is not valid. Sequence numbers tell a record from older bytes in its
+//! place. As with every non-cryptographic checksum, the body must not be crafted to look like a
+//! record.
 
 use crate::memory::Memory;
 
@@ -15,33 +15,33 @@ const LINE: usize = 64;
 const HEAD: usize = 24;
 const FIRST: usize = LINE - HEAD;
 
-/// Bodies up to here are covered by the checksum. Measured: the checksum of 4 KiB takes 230 to 260 ns, and
-/// a drain about as long as 1 to 2 KiB of it.
+/// Largest body that the checksum covers. Measured: the checksum of 4 KiB takes 230 to 260 ns. A
+/// drain takes about as long as the checksum of 1 to 2 KiB.
 const COVERED: usize = 2048;
 
-/// Bodies up to here are put together with their head, and stored by one call.
+/// Largest body that is stored together with its head, by one call.
 const TOGETHER: usize = 512 - HEAD;
 
-/// A record that was found whole.
+/// A valid record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// Its number.
+    /// Sequence number.
     pub sequence: u64,
-    /// What the writer wanted to say beside the body.
+    /// A key from the writer, in addition to the body.
     pub key: u64,
-    /// Where the body lies.
+    /// Offset of the body.
     pub at: u64,
-    /// How long it is.
+    /// Length of the body.
     pub len: usize,
 }
 
-/// What a record with such a body takes.
+/// Returns the bytes that a record with this body takes.
 #[inline]
 pub fn room(body: usize) -> u64 {
     (HEAD + body).next_multiple_of(LINE) as u64
 }
 
-/// Stores a record: it counts after the next drain. (`at` is a multiple of a line.)
+/// Stores a record at `at`, a multiple of a line. The record is valid after the next drain.
 #[inline]
 pub fn put(memory: &Memory, at: u64, sequence: u64, key: u64, body: &[u8]) {
     debug_assert!(at.is_multiple_of(LINE as u64));
@@ -59,19 +59,19 @@ pub fn put(memory: &Memory, at: u64, sequence: u64, key: u64, body: &[u8]) {
     }
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
     if here == body.len() {
-        // Whole words, so that nothing goes through the cache.
+        // Whole words, so that all of them are streamed and none goes through the cache.
         memory.store(&bytes[..(HEAD + here).next_multiple_of(8)], at);
         return;
     }
     memory.store(&body[here..], at + LINE as u64);
     if !covered {
-        // The rest of the body before the head that says that it is there.
+        // Orders the other bytes of the body before the head that makes them valid.
         memory.drain();
     }
     memory.store(&bytes[..LINE], at);
 }
 
-/// The record at `at`, if there is one that is whole and ends before `end`.
+/// Returns the record at `at` if it is valid and ends before `end`.
 pub fn look(memory: &Memory, at: u64, end: u64) -> Option<Record> {
     if at + LINE as u64 > end {
         return None;
@@ -92,10 +92,10 @@ pub fn look(memory: &Memory, at: u64, end: u64) -> Option<Record> {
     (found == sum && record.sequence > 0).then_some(record)
 }
 
-/// Copies within the file, by way of the stack.
+/// Copies within the file, through a buffer on the stack.
 #[inline]
 pub fn copy(memory: &Memory, from: u64, to: u64, len: usize) {
-    // Zeroing more than is needed would take longer than the copy.
+    // Zeroing a larger buffer would take longer than the copy.
     if len <= 256 {
         return copy_through(&mut [0; 256], memory, from, to, len);
     }

@@ -1,18 +1,18 @@
-//! How is one operation at a time made undoable?
+//! An undo log for one operation of a lane at a time.
 //!
-//! Owns: a lane's record of the bytes that its operation goes over, always at the same place, and the
-//! lane's word that says up to which number operations are done.
+//! Owns: a lane's record of the old bytes under its operation, always at one place. Also owns the
+//! lane's word with the number of the last finished operation.
 //!
-//! Invariants: at most one operation a lane is not done. Its pages are closed until it is, so the
-//! operations that recovery takes back touch different bytes, and the order does not matter. Lanes before
-//! pages: whoever waits for a lane has no page closed.
+//! Invariants: a lane has at most one unfinished operation. Its pages stay locked until it is
+//! finished. So the operations that recovery takes back touch different bytes, and their order does
+//! not matter. Lanes before pages: a thread that waits for a lane has no page locked.
 
 use super::lane::{self, LANES, Padded};
 use super::record;
 use crate::memory::Memory;
 use std::sync::{Mutex, MutexGuard};
 
-/// The lanes.
+/// All lanes.
 #[derive(Debug)]
 pub struct Undo<X> {
     logs: u64,
@@ -20,36 +20,37 @@ pub struct Undo<X> {
     lanes: Box<[Padded<Mutex<Lane<X>>>]>,
 }
 
-/// What a lane knows.
+/// The state of a lane.
 #[derive(Debug, Default)]
 pub struct Lane<X> {
     sequence: u64,
     old: Vec<u8>,
-    /// What its user keeps.
+    /// State of the protocol that uses the log.
     pub more: X,
 }
 
-/// A lane that this thread has.
+/// A lane that this thread has locked.
 #[derive(Debug)]
 pub struct Writer<'a, X> {
     log: u64,
     room: u64,
-    /// What it knows.
+    /// The state of the lane.
     pub lane: MutexGuard<'a, Lane<X>>,
 }
 
-/// The word that says which operations are done has a line of its own.
+/// Bytes of the word with the last finished operation, which has its own line.
 const DONE: u64 = 64;
-/// Before each range: where, and how long.
+/// Bytes before each range: its offset and its length.
 const NAMED: usize = 16;
 
 impl<X: Default> Undo<X> {
-    /// How many bytes it takes, where an operation goes over at most `room` bytes, in few ranges.
+    /// Returns the bytes that the log takes. An operation overwrites at most `room` bytes, in few
+    /// ranges.
     pub fn takes(room: u64) -> u64 {
         (room + room / 64 + 4096) * LANES as u64
     }
 
-    /// Opens it at `at`, and takes back what was not done.
+    /// Opens the log at `at`, and takes back the unfinished operations.
     pub fn open(memory: &Memory, at: u64, room: u64) -> Undo<X> {
         let room = Self::takes(room) / LANES as u64;
         let mut undo = Undo { logs: at, room, lanes: Box::default() };
@@ -68,10 +69,10 @@ impl<X: Default> Undo<X> {
                     memory.store(bytes, word(0));
                     rest = next;
                 }
-                // The old bytes before the word that forgets them.
+                // Orders the old bytes before the word that invalidates their record.
                 memory.drain();
                 memory.store_word(record.sequence, log);
-                // The word before the next operation's record goes over this one.
+                // Orders the word before the next operation's record, which overwrites this one.
                 memory.drain();
             }
             let sequence = record.map_or(done, |record| record.sequence.max(done));
@@ -81,7 +82,7 @@ impl<X: Default> Undo<X> {
         undo
     }
 
-    /// Takes this thread's lane.
+    /// Locks this thread's lane.
     #[inline]
     pub fn begin(&self) -> Writer<'_, X> {
         let mine = lane::mine();
@@ -89,14 +90,14 @@ impl<X: Default> Undo<X> {
         Writer { log: self.logs + mine as u64 * self.room, room: self.room, lane }
     }
 
-    /// The lanes, for who deals something out to them before anybody writes.
+    /// Returns the lanes, for a protocol that assigns resources to them before the first write.
     pub fn lanes(&mut self) -> impl Iterator<Item = &mut X> {
         self.lanes.iter_mut().map(|lane| &mut lane.0.get_mut().expect("nobody panicked").more)
     }
 }
 
 impl<X> Writer<'_, X> {
-    /// Keeps the bytes of the ranges. They may be gone over when this returns.
+    /// Records the bytes of the ranges. When this returns, the caller may overwrite them.
     #[inline]
     pub fn keep(&mut self, memory: &Memory, ranges: impl Iterator<Item = (u64, usize)>) {
         let Lane { sequence, old, .. } = &mut *self.lane;
@@ -114,16 +115,16 @@ impl<X> Writer<'_, X> {
         }
         assert!(DONE + record::room(len) <= self.room, "{len} bytes are more than the log has");
         record::put(memory, self.log + DONE, *sequence, 0, &old[..len]);
-        // The old bytes before the first new one in their place.
+        // Orders the old bytes before the first new one in their place.
         memory.drain();
     }
 
-    /// Forgets them: the commit point. What went over them is durable.
+    /// Invalidates the record: the commit point. The new bytes are durable already.
     #[inline]
     pub fn done(&mut self, memory: &Memory) {
         memory.store_word(self.lane.sequence, self.log);
-        // The word: from here on recovery takes nothing back. And before the next operation's record goes
-        // over this one, which recovery would need until then.
+        // From here on recovery takes nothing back. Also orders the word before the next
+        // operation's record, which overwrites this one. Recovery needs this record until then.
         memory.drain();
     }
 }
