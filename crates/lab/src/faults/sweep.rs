@@ -1,7 +1,8 @@
 //! Runs of a scenario in which one system call fails, and the sweep over all calls.
 //!
-//! Owns: the choice of the failing call and of the failure (a [`Plan`]). It also owns the run of
-//! the scenario, and the checks of the state afterwards. The `judge` has the rules for these checks.
+//! Owns: the choice of the failing call and of the failure (a [`Plan`]), and the run of the
+//! scenario with it. It also owns the checks of the state afterwards, with the rules of the
+//! `judge`.
 
 use super::files::{Pair, Place, Snapshot, is_marked};
 use super::judge::{self, Called};
