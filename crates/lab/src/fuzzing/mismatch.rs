@@ -38,9 +38,9 @@ enum Lies {
     Nowhere,
     /// Under the name for a file that does not exist.
     Elsewhere,
-    /// Under that name, and the home file was moved to another folder.
+    /// In its place, and the home file was moved to another folder.
     AndHomeIsGone,
-    /// Under that name, and the home file was renamed within the folder.
+    /// In its place, and the home file was renamed within the folder.
     AndHomeIsRenamed,
     /// Under the home file's second name.
     UnderItsSecondName,
