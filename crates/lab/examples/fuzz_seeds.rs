@@ -142,8 +142,8 @@ fn word(entry: &[u8]) -> u64 {
     sums::word(entry, 0)
 }
 
-/// Returns whether the ring of a lane contains invalidated flip records, and the kind of its
-/// newest.
+/// Returns two numbers that describe the ring of a lane: 1 if it contains invalidated flip records,
+/// and the kind of the newest one.
 fn ring_signs(pair: &Pair, lane: usize) -> [u64; 2] {
     let ring = (0..layout::RING).map(|place| Part::Ring(place).bytes(reflection(pair), lane));
     let ring: Vec<Vec<u8>> = ring.filter(|entry| word(entry) != 0).collect();

@@ -43,7 +43,6 @@ const LONGEST: Duration = Duration::from_secs(120);
 enum Killer {
     /// Tests of a test binary of the crate with the second text in their names. The third field has
     /// environment variables as `NAME=value`, or nothing.
-    /// the environment: `NAME=value`, or nothing.
     Test(&'static str, &'static str, &'static [&'static str]),
     /// A model of the crate under loom, by its name.
     Loom(&'static str),

@@ -3,7 +3,7 @@
 /// The settings of a part.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Seed of all random choices. The same seed repeats a run as far as threads permit.
+    /// Seed of all random choices. An equal seed repeats a run as far as threads permit.
     pub seed: u64,
     /// Selects the amount for continuous integration instead of the long run.
     pub quick: bool,

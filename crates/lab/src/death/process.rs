@@ -5,10 +5,10 @@
 //!
 //! Children are forked and not executed. A fork takes a fraction of a millisecond, and the child
 //! knows everything that its parent knows. At a fork, no other thread may hold a lock that the
-//! child needs: a lock of the crate, of the heap or of the standard streams. So the other threads
-//! of a process that runs this part of the lab must be idle. The parent never opens a file itself.
-//! Only its children do, so none of them inherits a handle. A crash of the engine ends a child and
-//! not the lab.
+//! child needs. These are the locks of the crate, of the heap and of the standard streams. So the
+//! other threads of a process that runs this part of the lab must be idle. The parent never opens a
+//! file itself. Only its children do, so none of them inherits a handle. A crash of the engine ends
+//! a child and not the lab.
 //!
 //! May import: libc and std.
 

@@ -18,9 +18,9 @@
 //!
 //! A copy of pages makes an image at each of its stores. If an operation fills many slots, the part
 //! recovers a random share of the images that differ only in slots. It recovers all other images.
-//! The part reads the slots of such an operation only after every 16th instruction, and when
-//! another line has changed. Slots are not valid while they are filled. If they were, any of the
-//! chosen images would show it.
+//! The part reads the slots of these operations only after every 16th instruction, and when another
+//! line has changed. Slots are not valid while they are filled. If they were, any of the chosen
+//! images would show it.
 //!
 //! May import: `image`, `kinds`, `numbered`, `process`.
 
@@ -47,7 +47,7 @@ const BULK_LONG: usize = 3000;
 const GAP: u64 = 1024;
 /// An operation that changes more lines of slots than this counts as one with many slots.
 const MANY: usize = 128;
-/// An operation that changes more ranges of such lines than this counts, too.
+/// An operation that changes more ranges of slot lines than this counts, too.
 const MANY_RANGES: usize = 12;
 /// Number of instructions between two reads of many slots.
 const SELDOM: u64 = 16;

@@ -2,11 +2,11 @@
 //!
 //! Owns: the rounds of part `kills`. In each round, a forked child opens the file that the last
 //! child left, or creates it. The child compares the file with the ledger, writes from several
-//! threads, and sometimes closes. A kernel timer kills the child at a random time: during an open,
-//! a recovery, a write, a change of the length, a deployment or a close. Everything that the child
-//! had sent through the pipe counts as acknowledged. The next child opens the same files. After a
-//! number of rounds, the part closes the file, compares the plain file byte for byte, and begins a
-//! new one.
+//! threads, and sometimes closes. A kernel timer kills the child at a random time. It may hit an
+//! open, a recovery, a write, a change of the length, a deployment or a close. Everything that the
+//! child had sent through the pipe counts as acknowledged. The next child opens the same files.
+//! After a number of rounds, the part closes the file, compares the plain file byte for byte, and
+//! begins a new one.
 //!
 //! On media with durable points, each file has a `Manner`. In the first one, no thread syncs. In
 //! the second, each thread syncs before it acknowledges. In the third, every write is durable. In

@@ -26,9 +26,9 @@
 //! | `sync_data`, `write_durably` | any file | a durable point or a checkpoint | page cache |
 //! | `sync_all` | either file | `set_len`, growing or shrinking | dax |
 //!
-//! A call may return `Ok` and still poison the handle: if the durable point or the checkpoint runs
-//! in the background, or if the call is a shrink. After any other failed system call, the same call
-//! of the crate succeeds once the failure is over.
+//! A call may return `Ok` and still poison the handle. This happens if the durable point or the
+//! checkpoint runs in the background, or if the call is a shrink. After any other failed system
+//! call, the same call of the crate succeeds once the failure is over.
 //!
 //! **Durable points.** Consider a copy of the files that is opened under another boot id. It holds
 //! exactly the last durable point. If a call failed while it made the next durable point, the copy

@@ -24,7 +24,7 @@ const P: u64 = PAGE as u64;
 /// Environment variable with the folder for scratch folders. Default: `/dev/shm`.
 pub const FOLDER_VARIABLE: &str = "LAB_FUZZ_DIR";
 
-/// What the system says about a home file.
+/// The properties of a home file that the system reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     /// Identity of the file.

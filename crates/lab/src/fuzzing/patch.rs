@@ -93,8 +93,8 @@ pub enum Place {
     /// A length and no bytes: the journal's length in units of 512 bytes. All bits: there is no
     /// journal.
     JournalLen = 13 | MORE,
-    /// What both superblocks say about durable points: bits 0-1 of `where`, and a length if there
-    /// are bytes.
+    /// The fields of both superblocks for durable points: bits 0-1 of `where`, and a length if
+    /// there are bytes.
     Points = 14 | MORE,
     /// Data that a restart of the machine may change: state words, slice words and region words of
     /// the first pages.

@@ -1,6 +1,6 @@
 //! A checker of linearizability: it looks for an order of the operations that explains every read.
 //!
-//! Owns: the checker (Wing and Gong's search, just in time as Lowe does it). The checker goes
+//! Owns: the checker. It is Wing and Gong's search in Lowe's just-in-time form. The checker goes
 //! through calls and returns in time order. It keeps every *configuration* that explains all
 //! returns so far. A configuration says which operations in progress have happened, and what the
 //! cells hold. The checker lets an operation happen only when a return requires it. So the cost of

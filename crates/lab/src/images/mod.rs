@@ -3,8 +3,8 @@
 //!
 //! The real code runs a sequence of operations on a simulated machine. The power fails at every
 //! moment at which the set of possible images is largest. The real code recovers all images. The
-//! part compares the content of each with the allowed ones: all operations that have returned, and
-//! the operation in progress as a whole or not at all.
+//! part compares the content of each with the allowed ones. All operations that have returned must
+//! be present. The operation in progress must be present as a whole or not at all.
 //!
 //! | file | contents |
 //! |---|---|
@@ -141,8 +141,8 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
 /// - A slice that logged flips moved there and back. A view pins it, so the next write logs its
 ///   data, together with a slice written under the view. Its flip records are invalidated, and the
 ///   data overwrites their slots.
-/// - Three such slices, of which one is logged, and a power loss in recovery. The invalidated
-///   header of the newest flip record must be durable before the logged data.
+/// - Three slices of this kind, with one of them logged, and a power loss in recovery. The
+///   invalidated header of the newest flip record must be durable before the logged data.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
     use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
     let sequences = [

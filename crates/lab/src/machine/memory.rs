@@ -6,7 +6,7 @@
 //! - [`Model::Chunk`]: consider each aligned word with stores since the last flush and drain of its
 //!   line. It may hold any of the values that it had since then, independently of all other words.
 //! - [`Model::Px86`]: the cached stores to one line reach the medium in order, so a prefix of them
-//!   is present. Of a bulk copy, any subset of its words may be present. Lines have no order. A
+//!   is present. Any subset of the words of a bulk copy may be present. Lines have no order. A
 //!   streamed word arrives at any time until the drain, as under `Chunk`.
 //!
 //! After a crash, the values of a word are kept as *groups* of alternatives. A load of the word

@@ -1,8 +1,8 @@
 //! The choices between several possible values of a load.
 //!
 //! Owns: [`Trail`], the choices of one run, and the walk through all of them. The walk is depth
-//! first: it runs again with the next choice (the stateless search of Jaaru and of most model
-//! checkers).
+//! first and runs again with the next choice. This is the stateless search of Jaaru and of most
+//! model checkers.
 
 /// The choices of one run.
 #[derive(Clone, Debug, Default)]

@@ -321,7 +321,7 @@ enum Role {
 }
 
 impl Role {
-    /// Returns the deploy policy: whether operations deploy pages without an explicit request.
+    /// Returns the deploy policy of a cast that begins with this role.
     fn policy(self) -> DeployPolicy {
         match self {
             Role::Together => DeployPolicy::Lazy,

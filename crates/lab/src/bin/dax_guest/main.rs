@@ -247,7 +247,7 @@ fn check_and_close(arguments: &Arguments, say: &Say) -> Anything<bool> {
 }
 
 /// Puts a slice of an older operation into the largest place of a writer. Returns `false` if the
-/// file has no such slice.
+/// file contains no older slice.
 fn damage(folder: &Path) -> Anything<bool> {
     const KIND: u64 = 6;
     let file = open(folder)?;

@@ -1,4 +1,4 @@
-//! What operation `n` of a writer writes, and where.
+//! The places and the bytes that operation `n` of a writer writes.
 //!
 //! The writer's number and `n` determine everything. So the number of a writer's operations
 //! determines every byte of its places. Operations of one kind use their places in turns. So the

@@ -1,6 +1,6 @@
 //! The operations of several threads on one file, and the states that a power loss may leave.
 //!
-//! Each thread has its own range. Its operation number `n` is a transaction: it fills the range
+//! Each thread has its own range. Its operation number `n` is a transaction. It fills the range
 //! with bytes that follow from `n`, and adds one to a total that all threads share. So any state
 //! names an operation of each thread, and the total shows whether these belong to one state.
 

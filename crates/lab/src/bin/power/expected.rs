@@ -1,4 +1,4 @@
-//! What an image must contain and what it may contain, computed from the marks before the power
+//! The required and the allowed contents of an image, computed from the marks before the power
 //! loss.
 
 use crate::crowd::{self, CROWDS, Crowd, THREADS};

@@ -43,8 +43,8 @@ pub fn skip_syncs() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Shuts down the file system of this folder at once, so that an unmount writes nothing. btrfs has
-/// no such call, and its unmount takes longer.
+/// Shuts down the file system of this folder at once, so that an unmount writes nothing. btrfs does
+/// not support that, and its unmount takes longer.
 pub fn stop(folder: &Path) {
     const GOING_DOWN: libc::c_ulong = 0x8004_587d;
     const WITHOUT_THE_LOG: u32 = 2;
