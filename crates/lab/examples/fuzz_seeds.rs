@@ -1,15 +1,18 @@
-//! What does the fuzzer begin with? Crash images of `tests/power`, written as inputs of its targets.
+//! Writes the seeds of the fuzzer: the crash images of `tests/power`, as inputs of the fuzz
+//! targets.
 //!
 //! ```text
 //! cargo run --release -p lab --example fuzz_seeds -- <folder>
 //! ```
 //!
-//! writes a folder for each target. Runs of the real code are recorded and cut off as in `tests/power`;
-//! of the images those are kept that show something new: other kinds of entries, words, superblocks.
-//! Which bytes the files hold does not matter, so they become fillings; entries, words and superblocks
-//! stay as they were, but for the checksums of slices. Where durable points are kept the seeds name templates, which hold whole journals.
-//! What is committed in `fuzz/corpus/` is what libFuzzer's merge kept of these and
-//! of what it found on its own (`fuzz/README.md`).
+//! The program writes a folder for each target. It records runs of the real code and cuts them off,
+//! as `tests/power` does. It keeps each image that shows something new: other kinds of records,
+//! words or superblocks. The bytes of the home file do not matter, so the seeds replace them by
+//! fillings. Records, words and superblocks stay as they were, except for the checksums of slices.
+//! Seeds with durable points name templates, which contain whole journals.
+//!
+//! `fuzz/corpus/` contains what libFuzzer's merge kept of these seeds and of its own findings. See
+//! `fuzz/README.md`.
 
 #![allow(dead_code, reason = "parts of tests/power that this does not need")]
 
@@ -41,12 +44,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const SEED: u64 = 20_261_121;
-/// Recorded runs, and images of each.
+/// Number of recorded runs, and of images of each run.
 const RUNS: u64 = 90;
 const IMAGES: usize = 12;
-/// Longer inputs are left out: a mutation of them hits what matters too seldom.
+/// Longest input that is kept. A mutation of a longer input rarely hits the bytes that matter.
 const LONGEST: usize = 3000;
-/// The reach of a patch in the home file, and in the log area.
+/// Number of bytes that a patch can reach in the home file, and in the log area.
 const REACH: u64 = 4 << 20;
 
 fn main() {
@@ -110,12 +113,12 @@ fn convert(from: &Option<media::Contents>) -> Option<Contents> {
     Some(Contents { len: from.len, pages })
 }
 
-/// The reflection file that each of these pairs has.
+/// Returns the reflection file of a pair, which each pair has here.
 fn reflection(pair: &Pair) -> &Contents {
     pair.reflection.as_ref().expect("there is one")
 }
 
-/// What kind of image this is: of every lane which entries are there, and how much is away.
+/// Describes the kind of an image: the records in each lane, and the amount of undeployed data.
 fn signature(pair: &Pair, target: usize) -> Vec<u64> {
     let reflection = reflection(pair);
     let mut signs = vec![target as u64];
@@ -134,12 +137,13 @@ fn signature(pair: &Pair, target: usize) -> Vec<u64> {
     signs
 }
 
-/// The first word of an entry.
+/// Returns the first word of a log record.
 fn word(entry: &[u8]) -> u64 {
     sums::word(entry, 0)
 }
 
-/// Whether entries of a lane's ring are void, and what the newest is.
+/// Returns two numbers that describe the ring of a lane: 1 if it contains invalidated flip records,
+/// and the kind of the newest one.
 fn ring_signs(pair: &Pair, lane: usize) -> [u64; 2] {
     let ring = (0..layout::RING).map(|place| Part::Ring(place).bytes(reflection(pair), lane));
     let ring: Vec<Vec<u8>> = ring.filter(|entry| word(entry) != 0).collect();
@@ -152,12 +156,12 @@ fn ring_signs(pair: &Pair, lane: usize) -> [u64; 2] {
     [u64::from(ring.iter().any(is_void)), newest]
 }
 
-/// Whether the slots hold what an entry of a ring says.
+/// Returns `true` if the slots hold the bytes that a flip record names.
 fn slices_are_right(pair: &Pair, entry: &[u8]) -> bool {
     sums::small(entry, 32) == sums::of_named_slices(&pair.home, reflection(pair), entry)
 }
 
-/// The parts of a range that are not zero, in words.
+/// Returns the parts of a range that are not zero, in whole words.
 fn runs(contents: &Contents, start: u64, end: u64) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for page in contents.pages.range(start / 4096..end.div_ceil(4096)).map(|(n, _)| n * 4096) {
@@ -166,7 +170,7 @@ fn runs(contents: &Contents, start: u64, end: u64) -> Vec<(u64, u64)> {
                 continue;
             }
             match found.last_mut() {
-                // A patch costs more than the two zero words between.
+                // A patch costs more than the two zero words in the gap.
                 Some((_, to)) if at - *to <= 16 => *to = at + 8,
                 _ => found.push((at, at + 8)),
             }
@@ -175,7 +179,7 @@ fn runs(contents: &Contents, start: u64, end: u64) -> Vec<(u64, u64)> {
     found
 }
 
-/// Where two files are not the superblocks: the patches that make them.
+/// Writes the patches that make the two files of a pair, except for the superblocks.
 fn patches(writer: &mut Writer, pair: &Pair) {
     let (home, reflection) = (&pair.home, reflection(pair));
     writer.number(Place::HomeLen, home.len);
@@ -203,7 +207,7 @@ fn patches(writer: &mut Writer, pair: &Pair) {
         let mut run: Option<(u64, u64)> = None;
         for (from, to) in runs(contents, start, start + REACH) {
             match &mut run {
-                // Gaps do not matter where nothing but bytes is.
+                // Gaps do not matter where the file holds only data.
                 Some((_, end)) if from - *end < 4096 => *end = to,
                 _ => {
                     if let Some((from, to)) = run.replace((from, to)) {
@@ -220,8 +224,8 @@ fn patches(writer: &mut Writer, pair: &Pair) {
     fill(Place::Pages, reflection, layout::reflection(0), 2);
 }
 
-/// The pair that an input about this one makes: under another name, and with fillings in the place of bytes.
-/// Where slots held what an entry says of them, they still do; entries that were whole stay whole.
+/// Returns the pair that an input for this pair makes: under another name, with fillings for data.
+/// Slots that match their flip record still match it, and intact records stay intact.
 fn filled(pair: &Pair) -> Pair {
     let mut pair = pair.clone();
     templates::rename(&mut pair);
@@ -249,8 +253,9 @@ fn filled(pair: &Pair) -> Pair {
 
 fn mutated_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
     let pair = filled(pair);
-    // Superblocks are repaired, for they are given another home file. Entries need not be; where they
-    // are, torn ones become whole, and mutations of them stay so.
+    // Superblocks must be repaired, because the input puts them beside another home file. Records
+    // need no repair. If the target repairs them, torn records become intact, and so do their
+    // mutations.
     let flags = 1 | u8::from(rng.chance(50)) << 1 | u8::from(marked) << 3;
     let mut writer = Writer(vec![0, rng.below(256) as u8, 0, flags, 255]);
     for (place, at) in [Place::SuperblockA, Place::SuperblockB].into_iter().zip(layout::SUPERBLOCKS)
@@ -266,7 +271,7 @@ fn mutated_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
 
 fn bytes_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
     let mut pair = filled(pair);
-    // The target's superblocks are of session 5.
+    // The superblocks of the target belong to session 5.
     let reflection = pair.reflection.as_mut().expect("there is one");
     sums::repair_entries(reflection, &UUID, 5, |_, _| true);
     let begin = 1 | u8::from(marked) << 3;
@@ -275,12 +280,12 @@ fn bytes_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
     writer.0
 }
 
-/// The first template in which a ring has come round, and the first where durable points are kept.
+/// Number of the first template with a full ring, and of the first one with durable points.
 const FIRST_OF_TURNS: u8 = 96;
 const FIRST_OF_POINTS: u8 = 108;
 
-/// Rings that have come round, as crashes leave them, and with other bytes in the slots: with what entries say of
-/// those, and without.
+/// Writes seeds with full rings, as crashes leave them. Half of them have other bytes in the slots,
+/// and half of those repair the flip records to match.
 fn turns(folder: &Path) -> usize {
     let (superblocks_repaired, entries_repaired, marked, slices_repaired) = (1, 2, 8, 128);
     for n in FIRST_OF_TURNS..FIRST_OF_POINTS {
@@ -296,7 +301,7 @@ fn turns(folder: &Path) -> usize {
     usize::from(FIRST_OF_POINTS - FIRST_OF_TURNS)
 }
 
-/// Journals that crashes have left, and records by their fields.
+/// Writes seeds with journals that crashes left, and with journal records made from their fields.
 fn journals(folder: &Path) -> usize {
     let mut known = BTreeSet::new();
     let made = templates::made();
@@ -319,7 +324,8 @@ fn journals(folder: &Path) -> usize {
     known.len()
 }
 
-/// Crash images with durable points, as they are and changed: of this boot and of another one.
+/// Writes crash images with durable points, unchanged and changed, of this boot and of another
+/// boot.
 fn points(folder: &Path) -> usize {
     let (page_cache, all_or_nothing) = (2 << 2, 1 << 6);
     let mut count = 0;
@@ -345,7 +351,7 @@ fn points(folder: &Path) -> usize {
         &|w| w.literal(Place::DurableWords, 0, &[0x55; 40]),
         &|w| w.number(Place::Points, 2),
         &|w| w.number(Place::Points, 3),
-        // A record by its fields, behind those that are there; as a base, and of another length.
+        // Appends a record made from its fields: also as a full record, and with another length.
         &|w| {
             w.literal(Place::Record, 9 | 2 << 8, &[0, 0, 0, 0x8F, 0xFF, 7, 1, 0, 0x85, 0x83, 9]);
             w.literal(Place::Record, 11 | 3 << 8, &[5, 0, 4, 0, 195, 0xFF, 0, 0]);
@@ -357,7 +363,7 @@ fn points(folder: &Path) -> usize {
         add(page_cache, 0xC6, from, repaired | boot | marked | records, patches);
     }
     add(page_cache, 2, FIRST_OF_POINTS + 20, repaired | marked | no_journal, &|_| ());
-    // Pairs of nobody in particular, with a journal of zeroes or none.
+    // New pairs, each with a journal of zeroes or without a journal.
     for begin in [0x41u8, 0x45, 0x65, 0x85, 0xA5, 0xC1, 0x4D, 0x43] {
         let mut writer = Writer(vec![page_cache, 0xC6, begin]);
         writer.number(Place::Lengths, 30_000);
@@ -370,7 +376,8 @@ fn points(folder: &Path) -> usize {
     count
 }
 
-/// What no crash leaves, and somebody could write: entries that say the most that there is room to say.
+/// Writes files that no crash leaves but an attacker could: records with the largest possible
+/// claims.
 fn hostile(folder: &Path) -> usize {
     let entry = |kind: u64, records: &[u64]| {
         let header = 1 << 24 | kind << 16 | (records.len() / 3) as u64;
@@ -381,7 +388,7 @@ fn hostile(folder: &Path) -> usize {
     let slice = 1u64 << 56;
     let mut lanes: Vec<Vec<(u64, Vec<u8>)>> = Vec::new();
     for kind in [sums::KIND_SPILLED_UNDO, sums::KIND_SPILLED_REDO] {
-        // All of the log area, a part of it, and more than there is by two.
+        // The whole log area, a part of it, and a record that claims more than there is.
         lanes.push(vec![(0, entry(kind, &[0, spill, 0]))]);
         lanes.push(vec![(7, entry(kind, &[spill - 4096, 4080, 0]))]);
         lanes.push((0..2).map(|lane| (lane, entry(kind, &[4096, spill - 4096, 0]))).collect());
@@ -403,7 +410,7 @@ fn hostile(folder: &Path) -> usize {
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
-    // Entries by their fields: some of a ring, and one of each kind of undo entry.
+    // Records made from their fields: some of a ring, and one undo record of each kind.
     for (kind, len) in (0..5).flat_map(|kind| [(kind, 30_000), (kind, 300_001), (kind, 4096)]) {
         let mut writer = Writer(vec![0, 0xFE, 0, 3, 255]);
         writer.number(Place::Lengths, len);
@@ -429,7 +436,7 @@ fn hostile(folder: &Path) -> usize {
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
-    // Long files, by the place's origins, with words set everywhere.
+    // Long files, at each origin of the place, with words set everywhere.
     for origin in 0..4u8 {
         for place in [Place::SliceWords, Place::RegionWords] {
             let mut writer = Writer(vec![0x10, 0x3E, 0, 3, 255]);
@@ -446,38 +453,38 @@ fn hostile(folder: &Path) -> usize {
     count
 }
 
-/// Rings of entries by their fields, as `Place::Vouch` reads them: lanes with first numbers, and what there is.
+/// Returns rings of flip records as `Place::Vouch` reads them, each lane with its first number.
 fn rings() -> Vec<Vec<(u64, Vec<u8>)>> {
     const WRONG: u8 = 4;
     const VOID: u8 = 2;
     let turn =
         |of: &dyn Fn(u8) -> [u8; 6]| (0..layout::RING as u8).flat_map(of).collect::<Vec<u8>>();
-    // Slices of page 0 to 3, which overlap.
+    // Slices of pages 0 to 3, with overlaps.
     let entry = |n: u8, unusual: u8| [0, n % 4, 0, 0x11 + n, n / 2, unusual];
     let (first, begins_anew, half) = (1 << 8, 110 << 8 | 1 << 16, 2 << 16);
     vec![
         vec![(0, turn(&|n| entry(n, 0)))],
-        // Only the newest need be right.
+        // Only the newest flip record must be correct.
         vec![(1, turn(&|n| entry(n, if n < 31 { WRONG } else { 0 })))],
         vec![(2, turn(&|n| entry(n, if n < 31 { 0 } else { WRONG })))],
         vec![(begins_anew, turn(&|n| entry(n, if n < 31 { WRONG } else { 0 })))],
-        // Void ones among them; the newest is one.
+        // Some flip records are invalidated, among them the newest.
         vec![(first, turn(&|n| entry(n, if n % 5 == 1 { VOID } else { 0 })))],
         vec![(begins_anew, turn(&|n| entry(n, if n % 7 == 3 { VOID } else { WRONG })))],
-        // Numbers that are half the range apart, and that go round in a circle.
+        // Sequence numbers half the range apart, and sequence numbers in a circle.
         vec![
             (0, turn(&|n| entry(n, n % 2 * VOID))),
             (half, (0..11).flat_map(|n| entry(n, 0)).collect()),
             (begins_anew, (0..8).flat_map(|n| entry(n, n % 3)).collect()),
         ],
-        // Of two lanes, about the same slices.
+        // Two lanes with flip records of the same slices.
         vec![(8, turn(&|n| entry(n, 0))), (9, turn(&|n| entry(n + 1, 0)))],
-        // Near the end, past it, and where no file reaches.
+        // Near the end of the file, past it, and far past the end of any file.
         vec![(3, turn(&|n| [n % 6, n % 8, n % 3, 0xFF, n, 0]))],
-        // What is not an entry, among those that are: and later turns of the ring.
+        // Invalid flip records between valid ones, and flip records of later turns of the ring.
         vec![(4, turn(&|n| entry(n, 1 << (n % 6))))],
         vec![(5, turn(&|n| entry(n, n << 6)))],
-        // All slices of a page, there and back.
+        // All slices of a page, moved to the other slot and back.
         vec![(79, turn(&|n| [0, 0, 0, 0xFF, n % 2 * 0xFF, 0]))],
     ]
 }
@@ -503,8 +510,9 @@ fn mismatches(folder: &Path) -> usize {
         add(0, 0, 0, n, 84 + n % 6);
         add(0, 8, 1, n, 50);
     }
-    // Where durable points are kept: of this boot and of another one, the journal there, gone, of another
-    // image, and cut; and beside a reflection file that lies elsewhere.
+    // Images with durable points, of this boot and of another boot. The journal is present,
+    // missing, of another image, or truncated. In some of them the reflection file has another
+    // name.
     for n in 0..16 {
         add(0, 8 * (n & 1), 0, (n / 2 % 4) << 4, FIRST_OF_POINTS + 9 + 3 * n);
     }
@@ -521,7 +529,7 @@ fn operations(folder: &Path, base: &Rng) -> usize {
     for n in 0..COUNT {
         let mut rng = base.fork(1 << 20 | n);
         let first = rng.below(256) as u8;
-        // Half of them where durable points are kept.
+        // Half of the seeds keep durable points.
         let mut seed: Vec<u8> = vec![if n % 2 == 0 { first | 3 } else { first }];
         seed.extend_from_slice(&rng.next().to_le_bytes()[..3]);
         for _ in 0..10 + rng.below(20) {
@@ -540,13 +548,13 @@ fn entries(folder: &Path) -> usize {
         keep(folder, "entry_decode", &format!("entry-{count:03}"), &seed);
         count += 1;
     };
-    // Whole ones, by their fields.
+    // Intact records, made from their fields.
     for which in 5..10u8 {
         for len in [0, 20, 60, 400] {
             add([&[which][..], &lab::fuzzing::input::filling(u64::from(which), len)].concat());
         }
     }
-    // Bytes of entries that crashes have left.
+    // The bytes of records that crashes left.
     let mut kinds = BTreeSet::new();
     for (n, template) in templates::made().iter().enumerate().step_by(5) {
         let Some(reflection) = &template.image.reflection else { continue };
@@ -557,7 +565,7 @@ fn entries(folder: &Path) -> usize {
             let bytes = part.bytes(reflection, lane);
             let kind = word(&bytes) >> 16 & 0xFF;
             match part {
-                // One of each kind.
+                // One record of each kind.
                 Part::Ring(place) if kind > 0 && kinds.insert((n, lane, kind)) => {
                     add([&[0x80, place as u8][..], &bytes[..sums::VOUCH_SAYS]].concat());
                 }

@@ -1,12 +1,14 @@
-//! Is a full disk an error that changes nothing, whatever a block's size is?
+//! The part `blocks`: a full disk is an error that changes nothing, for every block size.
 //!
-//! The real code runs random operations on a simulated machine whose blocks have 1, 2, 4 or 64 KiB. The
-//! files have odd lengths, grow within their last page, shrink, grow again, and come to need the log area
-//! and a longer journal. Now and then the disk has only some blocks left. The machine refuses each store to
-//! a page of which a block has no storage (`machine::world`): no disk need be full at that moment.
+//! The real code runs random operations on a simulated machine with blocks of 1, 2, 4 or 64 KiB.
+//! The files have odd lengths. They grow within their last page, shrink and grow again, and come to
+//! need the log area and a longer journal. Now and then the disk has only a few free blocks. The
+//! machine reports each store to a page that lacks storage for one of its blocks
+//! (`machine::world`). The disk need not be full at that moment.
 //!
-//! What comes of an operation is compared with a plain model: all of it, or nothing and
-//! `Error::NoSpace`. When there is space again, everything goes on.
+//! The part compares the result of an operation with a plain model: the operation took effect, or
+//! nothing changed and it returned `Error::NoSpace`. Once there is space again, every operation
+//! succeeds.
 
 use crate::machine::Simulation;
 use crate::machine::world::World;
@@ -22,36 +24,36 @@ use std::time::{Duration, Instant};
 
 const HOME: &str = "/d/state.dat";
 const PAGE: u64 = 4096;
-/// The home file's length at the beginning: within a page, of some pages, over the end of a chunk.
+/// Initial lengths of the home file: within a page, some pages, and past the end of a chunk.
 const LENS: [u64; 5] = [5000, 3 * PAGE + 1025, 400 * PAGE + 77, (2 << 20) + 7001, (4 << 20) - 1000];
 const MAX_LEN: u64 = 16 << 20;
-/// What a random growth makes of it at most.
+/// Upper limit of the length for random growth.
 const LONGEST: u64 = 6 << 20;
-/// Sizes of blocks, each on a page cache.
+/// Block sizes that are run on a page cache.
 const BLOCKS: [u64; 4] = [1 << 10, 2 << 10, 4 << 10, 64 << 10];
-/// Operations of a sequence.
+/// Number of operations of a sequence.
 const OPERATIONS: usize = 60;
-/// Sequences of each length and size of blocks: quick, and long.
+/// Number of sequences for each length and block size: in a quick run, and in a long run.
 const QUICK: usize = 20;
 const LONG: usize = 300;
-/// Pages of which one slice each moves: their words do not fit a journal of 64 KiB.
+/// Number of pages in which one slice changes. Their words do not fit into a journal of 64 KiB.
 const PAGES_OF_JOURNAL: u64 = 3500;
-/// Violations after which no more are looked for.
+/// Number of violations after which the part ends.
 const ENOUGH: usize = 5;
 
-/// One machine, one file on it, and what that file holds.
+/// One machine with one file, and the expected content of the file.
 struct Run {
     machine: Arc<Simulation>,
     medium: Medium,
     file: Option<AtomicMappedFile>,
     model: Vec<u8>,
     rng: fastrand::Rng,
-    /// Operations that found no space.
+    /// Number of operations that found no space.
     refused: u64,
     reopened: u64,
 }
 
-/// What must not be, in words.
+/// The result of a check; the error says what is wrong.
 type Checked = std::result::Result<(), String>;
 
 impl Run {
@@ -97,7 +99,7 @@ impl Run {
         (0..len).map(|n| first.wrapping_add((n / 64) as u8) | 1).collect()
     }
 
-    /// How many blocks the disk has from now on.
+    /// Sets the number of blocks that the disk has from now on.
     fn fill(&mut self) {
         let left = match self.rng.u32(0..8) {
             0 => Some(0),
@@ -109,7 +111,7 @@ impl Run {
         self.machine.world().fill(left);
     }
 
-    /// Judges what came of an operation: `true` if it has had its effect.
+    /// Judges the result of an operation. Returns `true` if the operation took effect.
     fn judge(&mut self, what: &str, result: Result<()>) -> std::result::Result<bool, String> {
         match result {
             Ok(()) => Ok(true),
@@ -121,7 +123,7 @@ impl Run {
         }
     }
 
-    /// Writes pieces at once: all of them, or none.
+    /// Writes several pieces atomically.
     fn write(&mut self, what: &str, pieces: Vec<(u64, Vec<u8>)>) -> Checked {
         let parts: Vec<(u64, &[u8])> = pieces.iter().map(|(at, b)| (*at, &b[..])).collect();
         let result = match &parts[..] {
@@ -168,7 +170,7 @@ impl Run {
         self.write("write", vec![(at, bytes)])
     }
 
-    /// More words than a lane holds, if there are as many pages.
+    /// Writes to more pages than a lane has room for words.
     fn write_many_words(&mut self) -> Checked {
         let places = (0..360).step_by(3).map(|n| n * PAGE + 640);
         let pieces: Vec<_> = places.filter(|at| at + 9 <= self.len()).map(|at| (at, 9)).collect();
@@ -176,7 +178,7 @@ impl Run {
         if pieces.is_empty() { Ok(()) } else { self.write("many words", pieces) }
     }
 
-    /// A view pins pages: what is written there is logged.
+    /// Writes to pages that a view pins, so that the engine logs the writes.
     fn write_under_a_view(&mut self) -> Checked {
         let size = self.rng.u64(1..20_000).min(self.len());
         let at = self.rng.u64(0..=self.len() - size);
@@ -208,7 +210,8 @@ impl Run {
         self.compare(&what, around, self.len() - around)
     }
 
-    /// Within the page that the end cuts in two. What is used of it before has blocks only so far.
+    /// Grows the file within its last page. Until then, the used part of that page may be all that
+    /// has storage.
     fn grow_within_the_last_page(&mut self) -> Checked {
         let end = self.len().next_multiple_of(PAGE);
         let len = self.rng.u64(self.len()..=end);
@@ -223,7 +226,7 @@ impl Run {
         Ok(())
     }
 
-    /// Closes the file so, or has the process die, and opens it again.
+    /// Closes the file in this mode, or lets the process crash, and reopens the file.
     fn reopen(&mut self, mode: Option<CloseMode>) -> Checked {
         self.reopened += 1;
         let file = self.file.take().expect("an open file");
@@ -280,7 +283,7 @@ impl Run {
         }
     }
 
-    /// Random operations, and at last a plain file.
+    /// Runs random operations, and ends with a plain file.
     fn play(&mut self) -> Checked {
         for n in 0..OPERATIONS {
             self.step().map_err(|problem| format!("operation {n}: {problem}"))?;
@@ -292,7 +295,7 @@ impl Run {
         self.reopen(Some(CloseMode::Spatial))
     }
 
-    /// More words than the journal has room for: it grows, or is as long as before.
+    /// Changes more words than the journal has room for. The journal grows or keeps its length.
     fn grow_the_journal(&mut self) -> Checked {
         let end = (PAGES_OF_JOURNAL * PAGE + 1234).max(self.len());
         self.set_len(end)?;
@@ -319,16 +322,16 @@ impl Run {
     }
 }
 
-/// One sequence: where it runs, and which it is.
+/// One sequence: its machine and its number.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     medium: Medium,
     block: u64,
     len: u64,
     grows_journal: bool,
-    /// On a file system without a call that reserves storage.
+    /// The file system has no call that reserves storage.
     lacks_allocation: bool,
-    /// Each has random numbers of its own.
+    /// Number of the sequence, which seeds its random choices.
     nth: usize,
 }
 
@@ -361,7 +364,7 @@ fn jobs(quick: bool) -> Vec<Job> {
                 jobs.push(job(LENS[2], true));
             }
         }
-        // There a block is a page: what has no storage is told by pages.
+        // A block is a page there: the crate asks about missing storage page by page.
         let on_dax = LENS.map(|len| Job {
             medium: Medium::Dax,
             block: PAGE,
@@ -375,7 +378,7 @@ fn jobs(quick: bool) -> Vec<Job> {
     jobs
 }
 
-/// What a sequence was, in numbers.
+/// The counts of one sequence.
 #[derive(Default)]
 struct Totals {
     refused: AtomicU64,
@@ -395,7 +398,7 @@ fn check(job: &Job, settings: &Settings, totals: &Totals) -> Checked {
         totals.reopened.fetch_add(run.reopened, Ordering::Relaxed);
         run.machine.kill();
     }
-    // Its locks may be held by what has panicked.
+    // A panic may have left locks of the file locked.
     let panicked = played.is_err();
     if panicked {
         kept.take().into_iter().for_each(std::mem::forget);

@@ -1,8 +1,8 @@
-//! What does a model checker say, in a process and a build of its own?
+//! Runs of a model checker, in a process and a build of its own.
 //!
-//! Owns: running cargo on this workspace with a `--cfg` that switches `src/primitive` of the crate,
-//! and reading lines of the form `name: what: 123 executions` from it. The parts `loom` and
-//! `schedules` are such runs.
+//! Owns: running cargo on this workspace with a `--cfg` that switches `src/primitive` of the crate.
+//! It also reads the lines of the form `name: what: 123 executions` from the output. The parts
+//! `loom` and `schedules` are runs of this kind.
 
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader};
@@ -12,35 +12,36 @@ use std::process::{Command, Stdio};
 /// One run of cargo.
 #[derive(Clone, Debug)]
 pub struct Checker<'a> {
-    /// The `--cfg`, which is also the folder under `target` and the word that lines begin with.
+    /// The `--cfg`, which is also the folder under `target` and the first word of result lines.
     pub name: &'a str,
-    /// What cargo is told after `test --release`.
+    /// Arguments of cargo after `test --release`.
     pub arguments: &'a [&'a str],
-    /// What the tests are told.
+    /// Environment variables of the tests.
     pub variables: &'a [(&'a str, String)],
 }
 
-/// What a run said.
+/// The output of a run.
 #[derive(Clone, Default, Debug)]
 pub struct Said {
-    /// Lines that began with the checker's name, without it.
+    /// The lines that began with the checker's name, without the name.
     pub lines: Vec<String>,
-    /// Whether everything passed.
+    /// `true` if all tests passed.
     pub passed: bool,
-    /// The end of everything else that was said: what is needed to understand a failure.
+    /// The end of all other output, which helps to understand a failure.
     pub rest: String,
 }
 
-/// Lines of a failing run that are kept.
+/// Number of lines that are kept of a failing run.
 const KEPT: usize = 60;
 
-/// The workspace that this was built from.
+/// Returns the workspace that this program was built from.
 fn workspace() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?;
     root.join("Cargo.toml").is_file().then(|| root.to_owned())
 }
 
-/// Where a build with `--cfg name` goes: other flags of the outer build would make another build of it.
+/// Returns the target folder of a build with `--cfg name`. In the outer build's folder, the other
+/// flags would force a rebuild.
 pub(crate) fn target(root: &Path, name: &str) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -48,10 +49,10 @@ pub(crate) fn target(root: &Path, name: &str) -> PathBuf {
 }
 
 impl Checker<'_> {
-    /// Runs it. The error is why it cannot be run here.
+    /// Runs cargo. The error says why this machine cannot run it.
     ///
     /// # Errors
-    /// If there is no cargo, or the sources are not where they were built.
+    /// If there is no cargo, or if the sources are no longer where they were built.
     pub fn run(&self, progress: &Progress) -> Result<Said, String> {
         let root = workspace().ok_or("the sources are not here any more")?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -78,7 +79,7 @@ impl Checker<'_> {
         let prefix = format!("{}: ", self.name);
         for line in BufReader::new(child.stdout.take().ok_or("no output")?).lines() {
             let Ok(line) = line else { break };
-            // The harness leaves the beginning of a line of its own before the first one.
+            // The harness prints the beginning of its own line before the first result.
             match line.split_once(&prefix) {
                 Some((_, line)) => {
                     progress.tick(format_args!("{line}"));
@@ -96,7 +97,7 @@ impl Checker<'_> {
     }
 }
 
-/// The number before the last word of a line: `... 123 executions`.
+/// Returns the number before the last word of a line: `... 123 executions`.
 pub fn count(line: &str) -> u64 {
     line.split_whitespace().rev().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }

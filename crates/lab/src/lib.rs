@@ -1,28 +1,28 @@
-//! The crash lab: is anything torn, and is anything lost that was acknowledged?
+//! The crash lab: no operation is torn, and no acknowledged operation is lost.
 //!
-//! One module a part; each answers one question about the real code of `atomic-mmap`, finds its own
-//! planted bugs, and hands back an [`part::Outcome`]. `docs/testing.md` says what is shown by which
-//! part, and what is not.
+//! Each part is a module that tests one property of the real code of `atomic-mmap`. A part finds
+//! its own planted bugs, and returns an [`part::Outcome`]. `docs/testing.md` says what each part
+//! shows, and what no part shows.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | [`blocks`] | is every block of a page there before the page is stored to, whatever a block's size is? |
-//! | [`faults`] | does every failing system call end in the right error, with nothing lost? |
-//! | [`fuzzing`] | does anything go wrong whatever the bytes are? |
-//! | [`identity`] | is what belongs to others left alone, and what is ours found? |
-//! | [`images`] | what can be left on persistent memory, and is all of it recovered? |
-//! | [`machine`] | what does a machine remember after a loss of power? |
-//! | [`mutants`] | would anybody notice a bug in the engine? |
-//! | [`part`] | what does a part get, and what does it hand back? |
-//! | [`progress`] | how far are we? |
-//! | [`quiet`] | how is the code under test kept from printing its panics? |
-//! | [`report`] | what has the lab found? |
-//! | [`checker`] | what does a model checker in a process of its own say? |
-//! | [`histories`] | is what threads see explained by some order? |
-//! | [`loom`] | do the protocols hold in every execution? |
-//! | [`schedules`] | is every schedule of several threads atomic, and a crash in the middle of one? |
-//! | [`scratch`] | where do a part's files lie? |
-//! | `death` | what does the death of the process leave of the file? (Linux) |
+//! | [`blocks`] | full disks, and stores to pages without storage, for each block size |
+//! | [`faults`] | failing system calls: the right error, and nothing lost |
+//! | [`fuzzing`] | the fuzz targets |
+//! | [`identity`] | ownership of files, when files were moved, copied or lost |
+//! | [`images`] | a model checker: recovery from every image that a power loss can leave |
+//! | [`machine`] | the simulated machine, which can lose power |
+//! | [`mutants`] | bugs planted in the engine, and the tests that notice them |
+//! | [`part`] | the settings and the outcome of a part |
+//! | [`progress`] | progress messages |
+//! | [`quiet`] | suppression of panic messages of the code under test |
+//! | [`report`] | the results of all parts |
+//! | [`checker`] | runs of a model checker in a process of its own |
+//! | [`histories`] | linearizability of what real threads see |
+//! | [`loom`] | the small protocols in every execution |
+//! | [`schedules`] | random schedules of threads, with crashes in the middle |
+//! | [`scratch`] | the folder for the files of a part |
+//! | `death` | process crashes (Linux) |
 
 pub mod blocks;
 pub mod checker;
@@ -43,7 +43,7 @@ pub mod report;
 pub mod schedules;
 pub mod scratch;
 
-/// The workspace's folder: where the lab was built.
+/// Returns the folder of the workspace that the lab was built from.
 pub fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -1,14 +1,14 @@
-//! Do the protocols of the words hold in every execution that the memory model allows?
+//! The part `loom`: the protocols of the lock words in every execution of the memory model.
 //!
-//! Owns: the part `loom`. It runs the models that stand beside the code (`loom_models.rs` in
-//! `src/lock` and `src/engine`) in a build with `--cfg loom` and sums up what they say. Each model
-//! also runs with a step or a kind of order left out, and must fail then.
+//! Owns: the part `loom`. It runs the models next to the code (`loom_models.rs` in `src/lock` and
+//! `src/engine`) in a build with `--cfg loom`, and sums up their output. Each model also runs
+//! without a step or with a weaker order, and must fail then.
 
 use crate::checker::{Checker, count};
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 
-/// Runs the part. The amount is the models' own, quick or not.
+/// Runs the part. The models themselves determine the amount, quick or not.
 pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("loom");
     let arguments = ["--package", "atomic-mmap", "--lib", "--features", "mutants", "loom_"];

@@ -1,11 +1,12 @@
-//! The lab's command line.
+//! The command line of the lab.
 
 use lab::part::{Outcome, Settings, TENTHS};
 use lab::progress::Progress;
 use lab::report::Report;
 use std::process::ExitCode;
 
-/// A recovery on a simulated machine takes microseconds, and half of them went into allocations.
+/// A fast allocator: without it, half of the microseconds of a simulated recovery went into
+/// allocations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -41,7 +42,7 @@ const PARTS: &[(&str, &str, Run)] = &[
     ("steps", "single-stepped, and recovered after each instruction", lab::death::stepped::run),
 ];
 
-/// Pieces of a part, for who looks for one planted bug. Not among `all`.
+/// Pieces of a part, to look for one planted bug. `all` does not run them.
 const NARROW: &[(&str, &str, Run)] =
     &[("disk", "the sequences of images behind a page cache", lab::images::run_on_disk)];
 
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What the lab that was built with `--cfg shuttle` is for.
+/// Runs the schedules, in the lab that was built with `--cfg shuttle`.
 fn schedules_inner(settings: &Settings, count: u64, cast: Option<usize>) -> ExitCode {
     #[cfg(shuttle)]
     {

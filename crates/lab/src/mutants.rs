@@ -1,15 +1,16 @@
-//! Would anybody notice a bug? Every planted bug, and what notices it first.
+//! The part `mutants`: every planted bug, and the test that notices it first.
 //!
-//! The bugs are in `atomic-mmap` itself (`src/mutant.rs`, feature `mutants`), one line each. For each
-//! this file says by what it is killed: tests of the crate, or parts of the lab, run as a process of
-//! their own with the bug planted by the environment. A killer that fails, panics, is ended by a signal
-//! or hangs has noticed the bug. Each is run without any bug first, and must pass.
+//! The bugs are in `atomic-mmap` itself (`src/mutant.rs`, feature `mutants`), one line each. For
+//! each bug, this file names its killers: tests of the crate or parts of the lab. A killer is a
+//! process of its own, and the environment tells it which bug to plant. If a killer fails, panics,
+//! hangs or dies by a signal, it has noticed the bug. Each killer first runs without a bug, and
+//! must pass.
 //!
-//! A bug that changes nothing that could be observed is no bug: those are listed with a proof.
+//! A bug without any observable effect is no bug. This file lists these with a proof.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `LAB_MUTANTS` | only the bugs whose names contain this |
+//! | `LAB_MUTANTS` | plants only the bugs with this text in their names |
 //!
 //! `--tenth K` plants the bugs of one tenth, and those that are cheap to plant (`is_cheap`).
 
@@ -26,26 +27,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Environment variable that chooses some of the bugs.
+/// Environment variable that selects some of the bugs.
 const SOME: &str = "LAB_MUTANTS";
-/// So often whatever may notice a bug is run before the bug counts as surviving.
+/// Number of times that all killers run before a bug counts as surviving.
 const ATTEMPTS: usize = 4;
-/// A killer with a bug planted that takes this much longer than without one, hangs.
+/// A killer hangs if it takes this number of times longer than without a bug.
 const PATIENCE: u32 = 6;
-/// But not before this.
+/// Minimum time before a killer counts as hung.
 const AT_LEAST: Duration = Duration::from_secs(12);
-/// Without a bug nothing takes so long.
+/// Maximum time of a killer without a bug.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What notices a bug.
+/// A test that notices a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Killer {
-    /// The tests of a test binary of the crate whose names contain the second text. The third one is for
-    /// the environment: `NAME=value`, or nothing.
+    /// Tests of a test binary of the crate with the second text in their names. The third field has
+    /// environment variables as `NAME=value`, or nothing.
     Test(&'static str, &'static str, &'static [&'static str]),
     /// A model of the crate under loom, by its name.
     Loom(&'static str),
-    /// A part of the lab itself, and more words for its command line.
+    /// A part of the lab itself, with further arguments.
     Lab(&'static [&'static str]),
     /// Schedules of one cast of threads, by its number in the part `schedules`.
     Schedules(&'static str),
@@ -65,11 +66,11 @@ impl fmt::Display for Killer {
     }
 }
 
-/// What becomes of a bug.
+/// The expected fate of a bug.
 enum Fate {
-    /// Killed by one of these: tried in this order.
+    /// Killed by one of these, in this order.
     KilledBy(Vec<Killer>),
-    /// It changes nothing that anybody could observe: the proof.
+    /// Without any observable effect, for this reason.
     Equivalent(&'static str),
 }
 
@@ -77,7 +78,7 @@ const fn test(binary: &'static str, filter: &'static str) -> Killer {
     Killer::Test(binary, filter, &[])
 }
 
-/// Crash images of random operations. Those of one thread first: they are cheaper.
+/// Crash images of random operations. Those of one thread come first, because they are cheaper.
 const IMAGES: [Killer; 3] = [
     test("power", "one_thread"),
     test("power", "two_threads_by_turns"),
@@ -85,11 +86,11 @@ const IMAGES: [Killer; 3] = [
 ];
 /// Every image of short sequences, for some seconds.
 const EVERY_IMAGE: Killer = Killer::Lab(&["images", "--seconds", "8"]);
-/// The same behind a page cache.
+/// Every image of short sequences behind a page cache, for some seconds.
 const EVERY_IMAGE_ON_DISK: Killer = Killer::Lab(&["disk", "--seconds", "40"]);
 /// Files on disks of every block size, with and without space.
 const EVERY_BLOCK: Killer = Killer::Lab(&["blocks", "--seconds", "10"]);
-/// What can have become of the files of a pair, all cases.
+/// All cases of changes to the files of a pair.
 const EVERY_CASE: Killer = Killer::Lab(&["identity", "--seconds", "20"]);
 const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
 
@@ -104,7 +105,7 @@ fn fate(mutant: Mutant) -> Fate {
     let by = |killer: Killer| Fate::KilledBy(vec![killer]);
     let by_any = |killers: &[Killer]| Fate::KilledBy(killers.to_vec());
     match mutant {
-        // ---- steps of the commit ways -----------------------------------------------------------
+        // ---- steps of the commit ways -------------------------------------------------
         VouchNotDrained | VouchedWordBeforeDrain | VouchedWordNotStored => {
             by(test("drains", "a_small_write_takes_one_drain"))
         }
@@ -158,7 +159,7 @@ fn fate(mutant: Mutant) -> Fate {
              entry is stored through the cache.",
         ),
 
-        // ---- what is written, and where -----------------------------------------------------------
+        // ---- what is written, and where -----------------------------------------------
         PartTakenForWhole => by(test("atomic_mmap", "an_unaligned_block")),
         SecondPartNotMoved => by(test("atomic_mmap", "parts_that_share_a_page")),
         FlipNotPublished | VouchNotPublished | SecondPartFromValidSlot => {
@@ -200,7 +201,7 @@ fn fate(mutant: Mutant) -> Fate {
         AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),
         WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
 
-        // ---- space ----------------------------------------------------------------------------------
+        // ---- space --------------------------------------------------------------------
         VouchLaneNotAllocated
         | RegionWordsNotAllocated
         | UndoSpillNotAllocated
@@ -246,7 +247,7 @@ fn fate(mutant: Mutant) -> Fate {
             Killer::Schedules("6"),
         ]),
         TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
-        // ---- durable points ---------------------------------------------------------------------------
+        // ---- durable points -----------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
         CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),
         PointNotLocked => by_any(&[
@@ -330,9 +331,9 @@ fn fate(mutant: Mutant) -> Fate {
         PunchValidSlots => by(test("boundaries", "deploying_gives_no_space_back")),
         PunchNoWait => by(test("windows", "nothing_is_punched_under_who_reads")),
 
-        // ---- locks, versions, transactions ------------------------------------------------------------
+        // ---- locks, versions, transactions --------------------------------------------
         ClosedIsOpen | ClosedIsStill => by(test("atomic_mmap", "a_release_changes_the_version")),
-        // The test of the waiting sees the region held either way, or hangs: chance decides.
+        // The test of the wait sees a locked region by chance only, or hangs.
         PagesNotAwaited => {
             by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
@@ -392,7 +393,7 @@ fn fate(mutant: Mutant) -> Fate {
              whoever sees B and then looks at A's words finds them closed until A is published, and \
              whoever has read them before finds its marks void.",
         ),
-        // ---- views ------------------------------------------------------------------------------------
+        // ---- views --------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
         WholeOverView | CopyOverView => by(test("boundaries", "while_a_view_pins_everything")),
         DeployOverView | PinAway => by(test("boundaries", "a_second_view_of_a_page")),
@@ -403,7 +404,7 @@ fn fate(mutant: Mutant) -> Fate {
         CuttingNotSaid => by(test("windows", "a_view_that_takes_no_lock")),
         PinWhileResizing | ResizingNotLocked => by(test("windows", "a_view_that_is_being_made")),
 
-        // ---- the length ---------------------------------------------------------------------------------
+        // ---- the length ---------------------------------------------------------------
         LengthNotCheckedAgain => by_any(&[
             test("threads", "the_length_changes"),
             test("regressions", "a_write_over_a_view_that_races_with_set_len"),
@@ -445,7 +446,7 @@ fn fate(mutant: Mutant) -> Fate {
         HomeNotCut | RestOfPageNotZeroed => by(test("boundaries", "bytes_that_a_shrink_cuts_off")),
         NoCatchingUp => by(test("regressions", "a_close_that_catches_up")),
 
-        // ---- closing --------------------------------------------------------------------------------------
+        // ---- closing ------------------------------------------------------------------
         FastHomeNotSynced | FastReflectionNotSynced | CloseNotDrained | SessionStands => {
             by(test("steps", "a_pair_that_is_closed_fast"))
         }
@@ -461,7 +462,7 @@ fn fate(mutant: Mutant) -> Fate {
             by(test("boundaries", "what_a_session_has_not_touched"))
         }
 
-        // ---- opening --------------------------------------------------------------------------------------
+        // ---- opening ------------------------------------------------------------------
         MadeNotSynced | MadeFolderNotSynced | OpenNotMarked => {
             by(test("steps", "a_pair_is_whole_and_named"))
         }
@@ -536,7 +537,7 @@ fn fate(mutant: Mutant) -> Fate {
              what they leave is zeroed before the pair is open: the high-water mark is still up.",
         ),
 
-        // ---- the format -------------------------------------------------------------------------------------
+        // ---- the format ---------------------------------------------------------------
         SequenceDoesNotWrap => by(test("atomic_mmap", "sequences_wrap")),
         SeedWithoutSession | SeedWithoutPlace => by(test("atomic_mmap", "an_entry_comes_back")),
         PlaceNotChecked => by(test("atomic_mmap", "an_entry_comes_back")),
@@ -550,10 +551,10 @@ fn fate(mutant: Mutant) -> Fate {
     }
 }
 
-/// Test binaries whose tests notice a bug within about a second.
+/// Test binaries that notice a bug within about a second.
 const CHEAP: [&str; 6] = ["atomic_mmap", "boundaries", "drains", "errors", "steps", "transactions"];
 
-/// Whether what notices the bug costs so little that each run plants it, whichever tenth it is.
+/// Returns `true` if the killers of the bug cost so little that each run plants it, in any tenth.
 fn is_cheap(mutant: Mutant) -> bool {
     let is_cheap = |killer: &Killer| match killer {
         Killer::Test(binary, _, environment) => CHEAP.contains(binary) && environment.is_empty(),
@@ -565,7 +566,7 @@ fn is_cheap(mutant: Mutant) -> bool {
     }
 }
 
-/// How a killer ended, and after how long.
+/// The end of a killer, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Passed,
@@ -573,34 +574,34 @@ enum End {
     Hung,
 }
 
-/// Where the killers are, and how long each takes without a bug.
+/// The killers, and the time of each without a bug.
 struct Killers {
     binaries: HashMap<String, PathBuf>,
-    /// For all files of the killers: who is ended does not clean up any more.
+    /// Folder for all files of the killers, because a killed process cannot clean up.
     scratch: tempfile::TempDir,
-    /// Of the crate: tests find their data from here.
+    /// Folder of the crate, in which tests find their data.
     folder: PathBuf,
     normal: Mutex<HashMap<Killer, Duration>>,
 }
 
-/// The name of loom's models among the test binaries.
+/// Name of loom's models among the test binaries.
 const LOOM: &str = "--cfg loom";
-/// The name of the lab that was built for schedules.
+/// Name of the lab that was built for schedules.
 const SHUTTLE: &str = "--cfg shuttle";
-/// Schedules of one cast that are to notice a bug: some seconds.
+/// Number of schedules of one cast for one bug: some seconds.
 const SCHEDULES: &str = "6000";
 
 fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Builds test binaries; their paths by their names.
+/// Builds test binaries, and returns their paths by their names.
 fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<String, PathBuf>> {
     let output = command.current_dir(folder).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(io::Error::other("the tests cannot be built"));
     }
-    // One line for each artifact: a test's has the path of an executable.
+    // One line for each artifact. That of a test has the path of an executable.
     let text = String::from_utf8_lossy(&output.stdout);
     let executables = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
@@ -614,12 +615,12 @@ fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<Str
 }
 
 impl Killers {
-    /// Builds the tests of the crate with everything that can be planted, unless they are there.
+    /// Builds the tests of the crate with all planted bugs, unless they exist.
     fn build() -> io::Result<Killers> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let workspace = ["test", "--workspace", "--no-run", "--quiet", "--message-format=json"];
         let mut binaries = test_binaries(Command::new(cargo()).args(workspace), &folder)?;
-        // The same flags and folder as the part `loom`, so that nothing is built twice.
+        // With the flags and the folder of the part `loom`, so that cargo builds nothing twice.
         let mut loom = Command::new(cargo());
         loom.args([
             "test",
@@ -667,7 +668,7 @@ impl Killers {
             Killer::Schedules(cast) => {
                 let path = self.binaries.get(SHUTTLE).ok_or_else(|| io::Error::other("no lab"))?;
                 let mut command = Command::new(path);
-                // Others in each attempt.
+                // Each attempt uses another seed.
                 let seed = (21 + attempt).to_string();
                 command.args([crate::schedules::INNER, "--seed", &seed, "--count", SCHEDULES]);
                 command.args(["--cast", cast]);
@@ -689,12 +690,12 @@ impl Killers {
             None => command.env_remove(mutants::VARIABLE),
         };
         command.current_dir(&self.folder).env_remove(SOME);
-        // All of them in memory: no bug here needs a disk to be noticed.
+        // All files in memory: no bug here needs a disk.
         for variable in ["ATOMIC_MMAP_TEST_RAM_DIR", "ATOMIC_MMAP_TEST_DIR"] {
             command.env(variable, self.scratch.path());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // With children of its own, which have to go with it.
+        // A process group of its own, because its children must die with it.
         command.process_group(0);
         let start = Instant::now();
         let normal =
@@ -717,7 +718,7 @@ impl Killers {
     }
 }
 
-/// Waits for the child; when the time is over, ends it with its children.
+/// Waits for the child. After the time limit, kills it with its children.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -749,7 +750,7 @@ fn for_all<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     });
 }
 
-/// Plants every bug, and prints the list of what notices it.
+/// Plants every bug, and prints the list of the killers that noticed them.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("mutants");
     let some = std::env::var(SOME).unwrap_or_default();
@@ -828,8 +829,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// The same as [`first_to_notice`], a few times. A test that holds a window open while others go through
-/// it sees nothing if the machine was too busy for that; and of so many schedules perhaps none is the one.
+/// Calls [`first_to_notice`] several times. A test that holds a window open for other threads sees
+/// nothing on a busy machine. And a few random schedules may miss the right one.
 fn noticed_at_last(killers: &Killers, mutant: Mutant, by: &[Killer]) -> io::Result<Option<String>> {
     for attempt in 0..ATTEMPTS {
         let noticed = first_to_notice(killers, mutant, by, attempt)?;

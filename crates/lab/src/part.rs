@@ -1,22 +1,21 @@
-//! What does a part of the lab get, and what does it hand back?
+//! The settings and the outcome of a part of the lab.
 
-/// How a part is run.
+/// The settings of a part.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where all random choices begin. The same seed repeats a run as far as threads allow it.
+    /// Seed of all random choices. An equal seed repeats a run as far as threads permit.
     pub seed: u64,
-    /// The amount for continuous integration; otherwise the long run.
+    /// Selects the amount for continuous integration instead of the long run.
     pub quick: bool,
-    /// Only so many seconds, and nothing of the part's own is planted: to look for a bug that was
-    /// planted in the engine.
+    /// Runs for this number of seconds without the part's own planted faults, to look for a bug in
+    /// the engine.
     pub seconds: Option<u64>,
-    /// Of what a part divides into tenths only this one, 0 to 9: ten runs together do all of it.
+    /// Runs one tenth of the part's work, 0 to 9. Ten runs together do all of it.
     pub tenth: Option<u64>,
 }
 
 impl Settings {
-    /// A generator of random numbers for one purpose: the seed, and the purpose's own number or
-    /// name.
+    /// Returns a random number generator for one purpose, seeded with the seed and the purpose.
     pub fn rng(&self, purpose: &str) -> fastrand::Rng {
         let mut seed = self.seed ^ 0x9E37_79B9_7F4A_7C15;
         for byte in purpose.bytes() {
@@ -26,52 +25,52 @@ impl Settings {
     }
 }
 
-/// Runs that together do all of a part.
+/// Number of runs that together do all of a part.
 pub const TENTHS: u64 = 10;
 
 impl Settings {
-    /// Whether the thing of this name is run. Its tenth follows from the name alone, so that it stays
-    /// the same whatever else is added or removed.
+    /// Returns `true` if the item of this name is run. The name alone determines its tenth, so
+    /// other items do not change it.
     pub fn has_name(&self, name: &str) -> bool {
         self.has(u64::from(crc32c::crc32c(name.as_bytes())))
     }
 
-    /// Whether the thing of this number is run.
+    /// Returns `true` if the item of this number is run.
     pub fn has(&self, number: u64) -> bool {
         self.tenth.is_none_or(|tenth| number % TENTHS == tenth)
     }
 
-    /// Which tenth this is, in words; nothing if it is everything.
+    /// Describes the tenth in words. Returns an empty text if all is run.
     pub fn tenth_in_words(&self) -> String {
         self.tenth.map_or_else(String::new, |tenth| format!("tenth {tenth} of 0 to 9: "))
     }
 }
 
-/// What a part has done and found.
+/// The work and the findings of a part.
 #[derive(Clone, Default, Debug)]
 pub struct Outcome {
-    /// The part's name in the table.
+    /// Name of the part in the table.
     pub part: &'static str,
-    /// What was run, in words and numbers: "3,375 sequences, 2 models".
+    /// Description of the runs in words and numbers: "3,375 sequences, 2 models".
     pub runs: String,
-    /// Times that a crash image was recovered and compared with what it may hold.
+    /// Number of times that a crash image was recovered and compared with the allowed contents.
     pub recoveries: u64,
-    /// Processes killed.
+    /// Number of killed processes.
     pub kills: u64,
-    /// Interleavings run by a scheduler.
+    /// Number of interleavings run by a scheduler.
     pub schedules: u64,
-    /// Planted bugs that were found.
+    /// Number of planted bugs that were found.
     pub killed: u64,
-    /// Planted bugs.
+    /// Number of planted bugs.
     pub planted: u64,
-    /// What must not be: one text each, with everything that is needed to repeat it.
+    /// The violations: one text each, with everything that is needed to repeat it.
     pub violations: Vec<String>,
-    /// Why the part was not run here, if it was not.
+    /// The reason why the part could not run here, if there is one.
     pub skipped: Option<String>,
 }
 
 impl Outcome {
-    /// Nothing run yet.
+    /// Returns the outcome of a part that has not run yet.
     pub fn of(part: &'static str) -> Outcome {
         Outcome { part, ..Outcome::default() }
     }
@@ -96,7 +95,8 @@ mod tests {
         assert_eq!((0..100).filter(|n| with(Some(3)).has(*n)).count(), 10);
     }
 
-    /// A name's tenth is the same in each version, or what ten runs do is not everything.
+    /// The tenth of a name must not change between versions, or ten runs would not cover
+    /// everything.
     #[test]
     fn the_tenth_of_a_name_stays() {
         assert!(with(Some(3)).has_name("flip-no-clear"));

@@ -1,19 +1,20 @@
-//! How is the code under test kept from printing its panics? They are findings, and are reported as such.
+//! Suppression of panic messages of the code under test, because its panics are reported as
+//! findings.
 
 use std::panic;
 use std::sync::Mutex;
 
 type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-/// How many want it quiet, and what printed before.
+/// The number of `Quiet` values, and the panic hook that printed before.
 static PRINTING: Mutex<(usize, Option<Hook>)> = Mutex::new((0, None));
 
-/// No panic is printed while one of these lives.
+/// A guard: no panic is printed while one exists.
 #[derive(Debug)]
 pub struct Quiet(());
 
 impl Quiet {
-    /// From now on.
+    /// Suppresses panic messages from now on.
     #[allow(clippy::new_without_default, reason = "it has an effect")]
     pub fn new() -> Quiet {
         let mut printing = PRINTING.lock().expect("no panic under it");

@@ -1,10 +1,10 @@
-//! What has the lab found? The table and the last line.
+//! The findings of the lab: the table and the last line.
 
 use crate::part::Outcome;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What all parts have found.
+/// The findings of all parts.
 #[derive(Default, Debug)]
 pub struct Report {
     rows: Vec<(Outcome, Duration)>,
@@ -12,7 +12,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty table of a run with this seed.
+    /// Creates an empty report of a run with this seed.
     pub fn new(seed: u64) -> Report {
         Report { rows: Vec::new(), seed }
     }
@@ -22,17 +22,17 @@ impl Report {
         self.rows.push((outcome, took));
     }
 
-    /// All violations, each with the name of its part.
+    /// Returns all violations, each with the name of its part.
     pub fn violations(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.rows.iter().flat_map(|(row, _)| row.violations.iter().map(|v| (row.part, v.as_str())))
     }
 
-    /// Whether nothing was found that must not be, and every planted bug was.
+    /// Returns `true` if there are no violations and every planted bug was found.
     pub fn is_clean(&self) -> bool {
         self.rows.iter().all(|(row, _)| row.violations.is_empty() && row.killed == row.planted)
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let width = self.rows.iter().map(|(row, _)| row.part.len()).max().unwrap_or(0).max(4);
@@ -61,7 +61,7 @@ impl Report {
         text
     }
 
-    /// The last line.
+    /// Returns the last line.
     pub fn summary(&self) -> String {
         let sum = |of: fn(&Outcome) -> u64| self.rows.iter().map(|(row, _)| of(row)).sum::<u64>();
         format!(

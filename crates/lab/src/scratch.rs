@@ -1,17 +1,17 @@
-//! Where do a part's files lie? A folder of its own, gone when the part is done.
+//! The folder for the files of a part, removed when the part is done.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder that is removed when this is dropped.
+/// A folder that is removed on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new folder in memory where there is one, else among the temporary files.
+    /// Creates a new folder in memory if possible, otherwise among the temporary files.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn in_memory(name: &str) -> Scratch {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let shm = Path::new("/dev/shm");
@@ -22,7 +22,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }

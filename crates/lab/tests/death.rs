@@ -1,7 +1,7 @@
-//! Do the parts about the death of the process run, and do they find what is planted? Small amounts.
+//! Small runs of the parts that kill processes: they pass, and they find planted bugs.
 //!
-//! In a binary of its own, one test at a time: their children are forked, and no other thread may
-//! hold a lock then.
+//! A binary of its own, with one test at a time. The tests fork children, and no other thread may
+//! hold a lock at a fork.
 #![cfg(target_os = "linux")]
 
 use lab::death::kinds::PLANTED;
@@ -54,7 +54,7 @@ fn the_timer_kills() {
 fn kills_find_nothing_but_what_is_planted() {
     let _alone = alone();
     assert_clean(timed::quick_check(&SETTINGS, 24));
-    // All of them in a run of the part; here those that show most quickly.
+    // The part runs all of them. Here are the ones that show soonest.
     for fault in &FAULTS[..2] {
         assert!(timed::finds(&SETTINGS, *fault), "{fault:?}");
     }

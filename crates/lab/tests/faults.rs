@@ -1,4 +1,4 @@
-//! Do failing system calls leave durable points as they must be? All of them on a page cache in memory.
+//! Failing system calls during durable points: all scenarios on a page cache in memory.
 #![cfg(target_os = "linux")]
 
 use lab::faults;

@@ -1,8 +1,8 @@
-//! Do the fuzzer's targets hold without the fuzzer? Each over its corpus, and over mutations of it.
+//! The fuzz targets without the fuzzer: each over its corpus, and over mutations of it.
 //!
-//! How: on stable Rust, without coverage and sanitizer, so that a machine without cargo-fuzz sees at
-//! least this. There are fewer mutations where one input opens many files. They are the same in every
-//! run; an input that fails is written to the system's temporary folder, to be given to
+//! The test needs only stable Rust, no coverage and no sanitizer. So machines without cargo-fuzz
+//! run at least this. Targets that open many files for one input get fewer mutations. The mutations
+//! are the same in every run. A failing input is written to the temporary folder of the system, for
 //! `cargo fuzz run`.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 
@@ -12,7 +12,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// The longest input, as in `fuzz/run`.
+/// Maximum length of an input, as in `fuzz/run`.
 const LONGEST: usize = 4096;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
@@ -111,8 +111,8 @@ fn files_hold_what_was_written_to_them() {
     hold("operations", 500);
 }
 
-/// The second reading judges the engine, so it is judged itself: of an image that a crash has left it
-/// must read what the file held before or after the operation.
+/// Tests the second reading, which judges the engine. From a crash image, it must read the content
+/// before or after the operation.
 #[test]
 fn the_second_reading_finds_what_was_written() {
     let (mut read, mut gone_back) = (0, 0);

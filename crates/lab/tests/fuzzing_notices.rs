@@ -1,8 +1,9 @@
-//! Would the fuzzer notice a wrong recovery? Bugs of going back are planted, and the corpora must find each.
+//! Planted bugs in the way back to a durable point: the corpora of the fuzzer must find each of
+//! them.
 //!
-//! How: the second reading shares no code with recovery, so a bug that is planted there makes the two
-//! disagree. A binary of its own: a bug is planted for the whole process. Of durable points only; that
-//! all else is noticed is `lab mutants`' question.
+//! The second reading shares no code with recovery, so a planted bug in recovery makes the two
+//! disagree. A binary of its own, because a bug is planted for the whole process. Bugs elsewhere
+//! belong to the part `mutants`.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 
 use atomic_mmap::testing::mutants::{self, Mutant};
@@ -11,13 +12,13 @@ use std::fs;
 use std::panic;
 use std::path::Path;
 
-/// Random inputs that are tried where the corpora do not notice a bug.
+/// Number of random inputs that are tried if the corpora do not notice a bug.
 const RANDOM: u64 = 3_000;
 
-/// The targets whose inputs open pairs: the quickest first.
+/// The targets with inputs that open pairs, the quickest first.
 const OPENING: [&str; 4] = ["open_mutated", "mismatch", "open_bytes", "operations"];
 
-/// The target and the input that notice the bug that is planted.
+/// Returns the target and the input that notice the planted bug.
 fn noticed_by() -> Option<String> {
     for name in OPENING {
         let (_, target) = TARGETS.into_iter().find(|(n, _)| *n == name).expect("a target");
@@ -37,8 +38,9 @@ fn noticed_by() -> Option<String> {
     None
 }
 
-/// The number of the random input to `operations` that notices it: where a process dies at an event of a
-/// certain number, which input hits the window changes with every change of the engine.
+/// Returns the number of the random input to `operations` that notices the bug. A process dies at
+/// an event with a certain number, so every change of the engine changes the input that hits the
+/// window.
 fn noticed_at_random() -> Option<String> {
     let (_, operations) = TARGETS.into_iter().find(|(n, _)| *n == "operations").expect("a target");
     (0..RANDOM).find_map(|n| {
@@ -50,7 +52,7 @@ fn noticed_at_random() -> Option<String> {
 
 #[test]
 fn planted_bugs_of_going_back_are_noticed() {
-    // Made by an engine without a bug.
+    // The templates must come from an engine without a bug.
     templates::made();
     assert_eq!(noticed_by(), None, "without a bug");
     for mutant in [
@@ -68,7 +70,7 @@ fn planted_bugs_of_going_back_are_noticed() {
         Mutant::ChangeNotNoted,
     ] {
         mutants::set(Some(mutant));
-        // A thread of its own: with files that no panic has left open.
+        // A thread of its own, with files that no panic has left open.
         let look = || noticed_by().or_else(noticed_at_random);
         let noticed = std::thread::spawn(look).join().expect("no panic");
         mutants::set(None);

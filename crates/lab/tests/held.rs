@@ -1,10 +1,11 @@
-//! What if the file is cut off while a thread is between a look at its lane and the flush of the words that its
-//! entries vouch for? Threads of the simulated machine, held in that window.
+//! A shrink while a thread flushes the words of its flip records. The simulated machine holds a
+//! thread in that window.
 //!
-//! The words of a batch are flushed by the operation that ends it: it looks at the lane's records, and
-//! flushes the word of each page that they name. Here all but the last name pages of a second superchunk,
-//! and the thread is held before the first flush. If a shrink gets through meanwhile, the words of
-//! the second superchunk lie past the end of the reflection file: `store` panics.
+//! The operation that ends a batch flushes the words of the batch. It reads the lane's flip
+//! records, and flushes the word of each page that they name. In these tests, all but the last
+//! record name pages of a second superchunk. The thread is held before the first flush. If a shrink
+//! succeeds meanwhile, the words of the second superchunk lie past the end of the reflection file,
+//! and `store` panics.
 
 use atomic_mmap::testing::layout;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium};
@@ -19,9 +20,9 @@ use std::thread::JoinHandle;
 
 const WRITER: u64 = 1;
 const OTHER: u64 = 2;
-/// The end of the first superchunk: the writer goes on below it.
+/// The end of the first superchunk. The writer continues below it.
 const SHORT: u64 = 1 << 30;
-/// In a superchunk that is cut off.
+/// An offset in a superchunk that is truncated.
 const CUT: u64 = SHORT + 2 * PAGE;
 const LEN: u64 = SHORT + 16 * PAGE;
 
@@ -57,13 +58,13 @@ impl Window {
         })
     }
 
-    /// Writes so that a batch of its lane's entries is about pages that are cut off, and then, held before the
-    /// flush of the first word, something else.
+    /// Writes a batch of flip records for pages that are truncated later. Then writes once more,
+    /// and is held before the flush of the first word.
     fn writer(&self, before_the_second: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let machine = self.machine.clone();
         self.thread(WRITER, move |file| {
             for n in 0..layout::BATCH as u64 - 2 {
-                // The words of two pages that lie in two lines.
+                // The words of two pages, in two lines.
                 let at = CUT + n % 2 * 8 * PAGE + n * 64;
                 file.write_at(&[1; 8], at).expect("a vouched flip");
             }
@@ -84,8 +85,9 @@ impl Window {
     }
 }
 
-/// A small write computes its entry before it has the page's lock. Here a flip of the whole page moves the slice
-/// meanwhile (but for a byte: no entry vouches for that): it holds the lock where it makes the page's older entry void.
+/// A small write computes its flip record before it locks the page. Meanwhile, a flip of almost the
+/// whole page moves the slice. It leaves out one byte, because no flip record covers that. The flip
+/// holds the lock while it invalidates the page's older flip record.
 #[test]
 fn what_was_computed_before_the_lock_is_looked_at_under_it() {
     let window = Window::new(2_003);
@@ -100,7 +102,7 @@ fn what_was_computed_before_the_lock_is_looked_at_under_it() {
         file.write_at(&[4; 64], 8 * PAGE).expect("a vouched flip, which needs a lane");
         file.write_at(&[5; 64], 0).expect("a vouched flip");
     });
-    // Time to come to the lock, which the first one has.
+    // Time to reach the lock, which the first thread holds.
     std::thread::sleep(PATIENCE / 4);
     window.machine.stops.let_go(WRITER);
     for thread in [first, second] {
@@ -112,7 +114,7 @@ fn what_was_computed_before_the_lock_is_looked_at_under_it() {
     assert_eq!(found, [5; 64], "the second write was lost");
 }
 
-/// Entries of pages that are cut off are forgotten, so their words are flushed never again.
+/// Flip records of truncated pages are dropped, so their words are never flushed again.
 #[test]
 fn words_of_pages_that_were_cut_off_are_not_flushed() {
     let window = Window::new(2_002);
@@ -127,7 +129,8 @@ fn words_of_pages_that_were_cut_off_are_not_flushed() {
     window.ends([writer, other]);
 }
 
-/// The thread is pinned from its look to its flush, and a shrink waits for who is pinned.
+/// The thread is in a read section from its read of the lane to its flush, and a shrink waits for
+/// read sections.
 #[test]
 fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
     let window = Window::new(2_000);
@@ -141,8 +144,8 @@ fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
     window.ends([writer, shrinker]);
 }
 
-/// The same if the thread looks at its lane after the shrink has waited for the first time, and before
-/// it has cleared the lane's entries: it waits again before it cuts.
+/// The thread reads its lane after the shrink has waited once, and before the shrink has cleared
+/// the lane's records. The shrink waits again before it truncates.
 #[test]
 fn nothing_is_cut_off_under_who_looked_at_its_lane_before_the_entries_were_cleared() {
     let window = Window::new(2_001);

@@ -1,9 +1,9 @@
-//! What is in the two files at this moment, and how does it become files of their own?
+//! Images of the two files of a pair at one moment, and copies of them that can be opened.
 //!
 //! Owns: images of a pair of files (bytes, lengths, names, the mark), taken while their owner is
-//! stopped; and copies of them that can be opened. The superblocks name the home file by device,
-//! inode and birth time, and a closed pair by the home file's times: those are patched to the new
-//! files'. Nothing else is.
+//! stopped. It also owns the way from an image to files of its own. A superblock names the home
+//! file by device, inode and birth time, and a closed pair by the home file's times. A copy patches
+//! these to the new files, and nothing else.
 //!
 //! May import: nothing of this folder.
 
@@ -24,14 +24,14 @@ const MARK: &str = "user.atomic_mmap";
 
 type Bytes = Box<[u8; PAGE]>;
 
-/// A file's length and its pages that are not zero.
+/// The length of a file and its pages that are not zero.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Contents {
-    /// Its length.
+    /// Length in bytes.
     pub len: u64,
-    /// By number.
+    /// The pages, by number.
     pub pages: BTreeMap<u64, Bytes>,
-    /// Of all pages, in any order.
+    /// A digest of all pages that does not depend on their order.
     digest: u64,
 }
 
@@ -45,13 +45,13 @@ fn digest(number: u64, page: &[u8; PAGE]) -> u64 {
 }
 
 fn seek(file: &File, from: u64, how: libc::c_int) -> Option<u64> {
-    // SAFETY: an open descriptor, whose position nobody else uses.
+    // SAFETY: an open descriptor, and no other code uses its position.
     let at = unsafe { libc::lseek(file.as_raw_fd(), from.cast_signed(), how) };
     u64::try_from(at).ok()
 }
 
 impl Contents {
-    /// What is in a file. Holes are skipped and stay holes.
+    /// Reads a file. Skips holes, which stay holes in the image.
     pub fn of(file: &File) -> io::Result<Contents> {
         let mut contents = Contents { len: file.metadata()?.len(), ..Contents::default() };
         let mut at = 0;
@@ -78,7 +78,7 @@ impl Contents {
         self.digest ^= old.map_or(0, |old| digest(number, &old));
     }
 
-    /// Reads a range anew. Whether something has changed there.
+    /// Reads a range again. Returns `true` if something has changed there.
     pub fn refresh(&mut self, file: &File, at: u64, len: usize) -> io::Result<bool> {
         let mut bytes = vec![0; len];
         read_to_end(file, &mut bytes, at)?;
@@ -105,7 +105,7 @@ impl Contents {
         Ok(changed)
     }
 
-    /// The 64-byte lines in which the two differ: each's offset.
+    /// Returns the offsets of the 64-byte lines in which the two contents differ.
     pub fn lines_unlike(&self, other: &Contents) -> Vec<u64> {
         let mut lines = Vec::new();
         let zero = [0; PAGE];
@@ -123,7 +123,7 @@ impl Contents {
     }
 
     fn bytes<const N: usize>(&self, at: u64) -> [u8; N] {
-        // Superblocks lie inside a page.
+        // A superblock lies inside a page.
         let start = at as usize % PAGE;
         let page = self.pages.get(&(at / PAGE as u64));
         page.map_or([0; N], |page| page[start..start + N].try_into().expect("inside a page"))
@@ -141,7 +141,7 @@ impl Contents {
     }
 }
 
-/// What lies past the end reads as zeroes.
+/// Fills a buffer from a file. Bytes past the end read as zeroes.
 fn read_to_end(file: &File, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
     while !to.is_empty() {
         match file.read_at(to, at)? {
@@ -155,29 +155,29 @@ fn read_to_end(file: &File, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a folder: the home file, its reflection file, one that is being made, and the journal.
+/// The files of a folder: home file, reflection file, journal, and an unfinished reflection file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Image {
-    /// `None`: it is not there.
+    /// The home file, or `None` if it does not exist.
     pub home: Option<Contents>,
     /// The home file's mark.
     pub mark: Option<Vec<u8>>,
     /// The reflection file, if there is one.
     pub reflection: Option<Contents>,
-    /// One that has not got its name yet.
+    /// A reflection file that does not have its final name yet.
     pub unfinished: Option<Contents>,
     /// The journal of durable points.
     pub journal: Option<Contents>,
 }
 
-/// The files of an image, open.
+/// The open files of an image.
 #[derive(Debug, Default)]
 pub struct Opened {
-    /// As in the image.
+    /// The home file.
     pub home: Option<File>,
-    /// As in the image.
+    /// The reflection file.
     pub reflection: Option<File>,
-    /// As in the image.
+    /// The unfinished reflection file.
     pub unfinished: Option<File>,
 }
 
@@ -201,7 +201,7 @@ fn names(home: &Path, stat: &std::fs::Metadata) -> [PathBuf; 3] {
 }
 
 impl Image {
-    /// What is at `path` and beside it.
+    /// Takes an image of the files at `path`.
     pub fn of(path: &Path) -> io::Result<(Image, Opened)> {
         let Some(home) = open(path)? else { return Ok(Default::default()) };
         let [reflection, unfinished, journal] = names(path, &home.metadata()?);
@@ -217,13 +217,13 @@ impl Image {
             mark: Recorder::new().platform().get_xattr(&home.try_clone()?.into(), MARK)?,
             reflection: contents(&opened.reflection)?,
             unfinished: contents(&opened.unfinished)?,
-            // Written by calls only, so nobody looks at it in between.
+            // Only system calls write to the journal, so there is no need to read it between them.
             journal: contents(&open(&journal)?)?,
         };
         Ok((image, opened))
     }
 
-    /// Equal images have equal numbers.
+    /// Returns a number that is equal for equal images.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.mark.hash(&mut hasher);
@@ -233,12 +233,12 @@ impl Image {
         hasher.finish()
     }
 
-    /// Makes files of it. `home` is in a folder of its own.
+    /// Makes files from the image. `path` is the home file, in a folder of its own.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         self.write_with(path, |_| {})
     }
 
-    /// The same, as if the machine had been restarted, with everything written back.
+    /// Makes files from the image as after a restart of the machine, with everything written back.
     pub fn write_restarted(&self, path: &Path) -> io::Result<()> {
         self.write_with(path, |superblock| superblock.boot_id = [0xb0; 16])
     }
@@ -254,7 +254,7 @@ impl Image {
         });
         let identity = Identity { device: stat.dev(), inode: stat.ino(), born };
         if let Some(mark) = &self.mark {
-            // uuid, inode, birth time, whether it is known.
+            // uuid, inode, birth time, and the flag that says if the birth time is known.
             let mut mark = mark.clone();
             let born = identity.born.unwrap_or_default();
             mark[16..24].copy_from_slice(&identity.inode.to_le_bytes());
@@ -262,7 +262,7 @@ impl Image {
             mark[32..36].copy_from_slice(&born.nanos.to_le_bytes());
             Recorder::new().platform().set_xattr(&home.try_clone()?.into(), MARK, &mark)?;
         }
-        // After the last change of the home file.
+        // The home file does not change after this.
         let stat = home.metadata()?;
         let paths = names(path, &stat);
         let all = [&self.reflection, &self.unfinished, &self.journal];
@@ -290,7 +290,7 @@ impl Image {
         Ok(())
     }
 
-    /// Removes the files that `write` has made, and what an open has made of them.
+    /// Removes the files that `write` created, and the files that an open created from them.
     pub fn remove(folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             fs::remove_file(entry?.path())?;

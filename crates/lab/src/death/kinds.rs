@@ -1,7 +1,7 @@
-//! Which kinds of operation are there, what comes before each, and what does it change?
+//! The kinds of operation, the steps before each, and the changes that each makes.
 //!
-//! Owns: the operations that are killed at every event and single-stepped, with the states before and
-//! after; how they are done by a child; and how the files are looked at afterwards.
+//! Owns: the operations that the lab kills at every event or single-steps, with the states before
+//! and after. It also owns how a child does them, and how a child inspects the files afterwards.
 //!
 //! May import: nothing of this folder.
 
@@ -13,67 +13,69 @@ use std::path::Path;
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 64 * PAGE;
-/// Two regions and a part of a page: enough for all ways, and quickly copied.
+/// Length of the file: two regions and a part of a page. That reaches all paths, and is quick to
+/// copy.
 const LEN: u64 = 2 * REGION + 1000;
-/// Steps fill with bytes of their number; the one that is looked at has this.
+/// Number of the step under test. Each step fills its ranges with bytes that follow from its
+/// number.
 const ACT: u64 = 200;
 
-/// A thing to do.
+/// A step of a child.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Bytes at an offset.
+    /// Writes bytes at an offset.
     Write(u64, u64),
-    /// Several at once; some read what they go over.
+    /// Writes several ranges in a transaction.
     Tx {
         /// Offsets and lengths.
         parts: Vec<(u64, u64)>,
-        /// Whether they are read before.
+        /// The transaction reads the ranges before it writes them.
         reads: bool,
     },
-    /// Another length.
+    /// Changes the length.
     SetLen(u64),
-    /// Pages come home; chunks are punched.
+    /// Deploys pages, which gives chunks back.
     Deploy(u64, u64),
-    /// A durable point.
+    /// Makes a durable point.
     Sync,
-    /// A view that stays.
+    /// Takes a view that stays until the end.
     View(u64, u64),
-    /// The end.
+    /// Closes the file.
     Close(CloseMode),
-    /// Opens, and makes the file if there is none.
+    /// Opens the file, and creates it if it does not exist.
     Open,
 }
 
 /// A kind of operation.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// Its name.
+    /// The name of the kind.
     pub name: &'static str,
-    /// What comes before.
+    /// The steps before the operation.
     pub before: Vec<Step>,
-    /// The operation.
+    /// The operation under test.
     pub act: Step,
-    /// When what has returned is durable.
+    /// The durability of the file.
     pub durability: Durability,
-    /// A bug that is planted, to see that it is found.
+    /// A planted bug, which the lab must find.
     pub planted: Option<Planted>,
 }
 
-/// Bugs to be planted.
+/// The bugs that can be planted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// A write is done as two.
+    /// Does a write as two writes.
     InTwo,
-    /// The operation returns and was not done.
+    /// Returns without doing the operation.
     NotAtAll,
-    /// A byte of both slots is changed past the engine in between.
+    /// Changes a byte of both slots behind the engine's back, during the operation.
     Stray,
 }
 
-/// All of them.
+/// All planted bugs.
 pub const PLANTED: [Planted; 3] = [Planted::InTwo, Planted::NotAtAll, Planted::Stray];
 
-/// All kinds but the opening of what a kill has left.
+/// Returns all kinds, except for the recovery of what a kill has left.
 pub fn all() -> Vec<Kind> {
     use Step::*;
     let with = |name, extra: &[Step], act: Step| {
@@ -139,7 +141,8 @@ pub fn all() -> Vec<Kind> {
     ]
 }
 
-/// More kinds where durable points are kept. (There all others go in place: nothing was synced.)
+/// Returns more kinds, for files with durable points. Without a sync, all other kinds write in
+/// place there.
 pub fn of_durable_points() -> Vec<Kind> {
     use Durability::{AllOrNothing, BySync, EveryWrite};
     use Step::*;
@@ -150,7 +153,7 @@ pub fn of_durable_points() -> Vec<Kind> {
     };
     let p = |page: u64| page * PAGE;
     let many = || Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads: false };
-    // Records of 4 blocks of 16.
+    // Each record takes 4 of the 16 blocks.
     let rounds = |n: u64| (0..n).flat_map(|k| [Write(p(5 * k), 13_000), Sync]).collect::<Vec<_>>();
     let full = [rounds(3), vec![Write(p(20), 13_000)]].concat();
     let round = [rounds(6), vec![Write(p(20), 13_000)]].concat();
@@ -165,7 +168,7 @@ pub fn of_durable_points() -> Vec<Kind> {
             Write(p(30) + 3000, 1500),
         ),
         with("in place in 90 pages", BySync, &[many()], many()),
-        // An entry that were still there would be stored over it.
+        // A flip record that was still valid would be applied over this write.
         with(
             "in place, synced, and then flipped",
             BySync,
@@ -192,7 +195,7 @@ pub fn of_durable_points() -> Vec<Kind> {
     ]
 }
 
-/// A kind with a bug. All are found by a sweep over its events and by single steps.
+/// Returns a kind with a planted bug. A sweep over its events and single steps both find each bug.
 pub fn planted(planted: Planted) -> Kind {
     let is_right = |kind: &Kind| kind.name == "undo entry over regions";
     let kind = all().into_iter().find(is_right).expect("a kind");
@@ -213,7 +216,7 @@ impl Step {
         }
     }
 
-    /// What it writes to each of its ranges, as the step of this number.
+    /// Returns the bytes that the step with this number writes to each of its ranges.
     fn bytes(&self, number: u64) -> Vec<Vec<u8>> {
         self.ranges().into_iter().map(|(at, len)| fill(number, at, len)).collect()
     }
@@ -228,21 +231,22 @@ impl Step {
     }
 }
 
-/// The file's bytes as all see them, and at the last durable point.
+/// The bytes of the file as every reader sees them, and at the last durable point.
 struct Bytes {
     seen: Vec<u8>,
     durable: Vec<u8>,
 }
 
 impl Kind {
-    /// What may be found after the death of the process, before and after the operation.
+    /// Returns the states that are allowed after a process crash: before and after the operation.
     pub fn states(&self) -> [Vec<u8>; 2] {
         let undone = self.durability == Durability::AllOrNothing;
         self.bytes().map(|bytes| if undone { bytes.durable } else { bytes.seen })
     }
 
-    /// What may be found after a restart of the machine, before and after the operation; if the
-    /// operation makes two durable points, the first holds the bytes of before.
+    /// Returns the states that are allowed after a restart of the machine: before and after the
+    /// operation. If the operation makes two durable points, the first of them holds the bytes
+    /// before the operation.
     pub fn points(&self) -> [Vec<u8>; 3] {
         let [before, after] = self.bytes();
         [before.durable, before.seen, after.durable]
@@ -273,14 +277,14 @@ impl Kind {
     }
 }
 
-/// Where a kind is played.
+/// The place where a kind is played.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage<'a> {
     /// The home file.
     pub path: &'a Path,
-    /// Treated as lying on this.
+    /// The forced medium.
     pub medium: Medium,
-    /// Watches, and kills. Without one everything is as it is in earnest.
+    /// The recorder that watches and kills. Without one, the code runs as in production.
     pub recorder: Option<&'a Recorder>,
 }
 
@@ -290,14 +294,14 @@ impl Stage<'_> {
             .create(true)
             .len(LEN)
             .max_len(8 << 20)
-            // The shortest: some kinds go round it.
+            // The shortest journal, which wraps around in some kinds.
             .journal_len(64 << 10)
             .medium(self.medium)
-            // Pages come home when a step says so: else a read would change the files.
+            // Only steps deploy pages: otherwise a read would change the files.
             .deploy(DeployPolicy::Manual)
     }
 
-    /// Opens, and recovers.
+    /// Opens the file and recovers it.
     pub fn open(&self) -> Result<AtomicMappedFile, Error> {
         self.open_with(Durability::BySync)
     }
@@ -306,7 +310,7 @@ impl Stage<'_> {
         let options = self.options().durability(durability);
         match self.recorder {
             Some(recorder) => {
-                // Events are counted: they are to be the same each time.
+                // The number of events must be the same in each run.
                 recorder.hold_background();
                 options.open_recorded(recorder, self.path)
             }
@@ -314,14 +318,14 @@ impl Stage<'_> {
         }
     }
 
-    /// Does a kind: what comes before, then `begin`, the operation, and `end`. In a child: the file
-    /// is left open.
+    /// Plays a kind: the steps before, then `begin`, the operation, and `end`. Runs in a child,
+    /// which leaves the file open.
     pub fn play(&self, kind: &Kind, begin: impl FnOnce(), end: impl FnOnce()) {
         let mut file = None;
         for (step, number) in kind.before.iter().zip(1..) {
             self.step(kind, &mut file, step, &step.bytes(number)).expect("what comes before");
         }
-        // Made before: nothing but the operation is looked at.
+        // Made beforehand, so that only the operation itself is under test.
         let bytes = kind.act.bytes(ACT);
         match (kind.planted, &kind.act) {
             (None, _) => {
@@ -353,7 +357,7 @@ impl Stage<'_> {
         std::mem::forget(file);
     }
 
-    /// `bytes` are those of [`Step::bytes`].
+    /// Does one step. `bytes` are those of [`Step::bytes`].
     fn step(
         &self,
         kind: &Kind,
@@ -375,7 +379,8 @@ impl Stage<'_> {
                 let mut tx = file.begin();
                 for (&(at, len), bytes) in parts.iter().zip(bytes) {
                     if *reads {
-                        // More than is written, so that there is something to look at again.
+                        // The transaction reads more than it writes, so that the commit must
+                        // validate some of its reads.
                         tx.read_at(&mut vec![0; len as usize + 100], at)?;
                         tx.read_at(&mut [0; 8], at + 2 * PAGE)?;
                     }
@@ -387,7 +392,7 @@ impl Stage<'_> {
             Step::Sync => file.sync(),
             Step::Deploy(start, end) => file.deploy(*start..*end).map(drop),
             Step::View(start, end) => {
-                // Its pins stay as long as the file is open.
+                // The view keeps its pins as long as the file is open.
                 std::mem::forget(file.view(*start..*end)?);
                 Ok(())
             }
@@ -396,8 +401,8 @@ impl Stage<'_> {
     }
 }
 
-/// Opens what is left at `path` (and recovers), and says which of the states it is. Then it closes
-/// the file, in one step or by way of a fast close, and looks at the plain bytes. For a child.
+/// Opens and recovers the files at `path`, and returns the number of the state that they hold. Then
+/// closes the file, directly or after a fast close, and checks the plain bytes. Runs in a child.
 pub fn look(stage: &Stage<'_>, states: &[Vec<u8>], fast_first: bool) -> Result<usize, String> {
     let call = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let file = stage.open().map_err(call("cannot be opened"))?;

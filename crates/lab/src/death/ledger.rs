@@ -1,20 +1,20 @@
-//! What must be in the file?
+//! The expected content of the file, derived from acknowledgements.
 //!
-//! Owns: what is known from acknowledgements, and the comparison with what is found. The parent keeps
-//! the ledger; a child that is forked off has a copy of it and compares what it opens.
+//! Owns: the knowledge from acknowledgements, and the comparison with the bytes in the file. The
+//! parent keeps the ledger. A forked child has a copy of it and compares the file that it opens.
 //!
-//! What is asked of the bytes:
-//! - every slice certifies itself (`slices`);
-//! - the blocks of a writer hold the state after its last acknowledged operation, or after the one
-//!   that was under way: all of its slices or none;
-//! - the ticketed part holds the state after a ticket that is not older than the last acknowledged
-//!   one, and at most one newer for each writer;
-//! - the blind part holds whole operations in an order that can have been. Whoever shows at a slice
-//!   comes after all others that cover it; so among the operations that show somewhere "comes after"
-//!   has no cycle, and no operation that shows had returned before one that it must come after, and
-//!   that was acknowledged, began;
-//! - the length is the resizer's last or next, and what lies past the base is zero but for what it
-//!   wrote.
+//! The bytes must satisfy these rules:
+//! - Every slice certifies itself (`slices`).
+//! - The blocks of a writer hold the state after its last acknowledged operation, or after the next
+//!   one. That operation has all of its slices in the file, or none.
+//! - The ticketed part holds the state after one ticket. That ticket is at least the last
+//!   acknowledged one, and at most one higher for each writer.
+//! - The blind part holds whole operations in a possible order. The operation that shows at a slice
+//!   comes after all others that cover the slice. So among the operations that show somewhere,
+//!   "comes after" has no cycle. If operation A must come after operation B, A had not returned
+//!   before B began.
+//! - The length is the last or the next one of the resizer. Past the base length, only the
+//!   resizer's bytes are not zero.
 //!
 //! May import: `slices`, `work`.
 
@@ -25,24 +25,24 @@ use super::work::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An operation in the blind part that was acknowledged.
+/// An acknowledged operation in the blind part.
 #[derive(Clone, Debug)]
 struct BlindOp {
     op: Op,
-    /// When: a place in the order of all acknowledgements.
+    /// The position of its acknowledgement among all acknowledgements.
     acknowledged: u64,
-    /// Its writer's acknowledgement before it: it began later than that.
+    /// The previous acknowledgement of its writer. The operation began later.
     began_after: u64,
 }
 
-/// What is known.
+/// The knowledge about a file.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    /// The file's number.
+    /// Number of the file.
     pub file: u32,
-    /// Where its operations come from.
+    /// Seed of its operations.
     pub seed: u64,
-    /// Everything was written once.
+    /// The first operation, which writes everything, is in the file.
     pub written: bool,
     /// The last operation of each writer that is known to be in the file.
     pub own: [u64; WRITERS],
@@ -52,34 +52,34 @@ pub struct Ledger {
     pub resized: u64,
     /// The number that each writer's next blind operation may have.
     pub blind_next: [u64; WRITERS],
-    /// Expected in blocks and ticketed part.
+    /// The expected slices of the blocks and of the ticketed part.
     expected: Vec<Slice>,
-    /// The blind part as it was found last.
+    /// The blind part as the last check found it.
     blind_found: Vec<u64>,
-    /// Acknowledged there since.
+    /// The blind operations that were acknowledged since that check.
     blind_ops: Vec<BlindOp>,
-    /// Counts acknowledgements.
+    /// The number of acknowledgements so far.
     clock: u64,
     last_of: [u64; WRITERS],
 }
 
-/// What was found in a file that is as it must be. The ledger takes it over.
+/// The content of a file that passed the check. The ledger adopts it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Everything was written once.
+    /// The first operation, which writes everything, is in the file.
     pub written: bool,
-    /// As in the ledger.
+    /// The last operation of each writer.
     pub own: [u64; WRITERS],
-    /// As in the ledger.
+    /// The last ticket.
     pub ticket: u64,
-    /// As in the ledger.
+    /// The last operation of the resizer.
     pub resized: u64,
-    /// The operation of each slice of the blind part.
+    /// The operation that each slice of the blind part names.
     pub blind: Vec<u64>,
 }
 
 impl Ledger {
-    /// Of a file that is not there yet.
+    /// Returns the ledger of a file that does not exist yet.
     pub fn new(file: u32, seed: u64) -> Ledger {
         let first = work::first();
         Ledger {
@@ -117,8 +117,8 @@ impl Ledger {
         }
     }
 
-    /// `who` (a writer, or one of the writer numbers of `work`) has said that its operation `n` has
-    /// returned; `by` is the writer that said so.
+    /// Notes that operation `n` has returned, and that the writer `by` acknowledged it. The
+    /// operation belongs to a writer, or to one of the special writer numbers of `work`.
     pub fn acknowledge(&mut self, by: usize, who: usize, n: u64) {
         self.clock += 1;
         let mut own = self.own;
@@ -143,20 +143,21 @@ impl Ledger {
         }
     }
 
-    /// Takes over what was found: it must stay.
+    /// Adopts the content that a check found: later states must include it.
     pub fn adopt(&mut self, found: &Found) {
         self.written |= found.written;
         self.reach(found.own, found.ticket);
         self.resized = self.resized.max(found.resized);
         self.blind_found.clone_from(&found.blind);
         self.blind_ops.clear();
-        // One may have been under way. It shows, or it never will: its number is not used again.
+        // One blind operation of each writer may have been in progress. It shows or never will, so
+        // its number is not used again.
         self.blind_next.iter_mut().for_each(|next| *next += 1);
         self.clock += 1;
         self.last_of = [self.clock; WRITERS];
     }
 
-    /// Compares the whole file's bytes with what is known. The error lists what is wrong.
+    /// Compares all bytes of the file with the ledger. The error lists the violations.
     pub fn check(&self, bytes: &[u8]) -> Result<Found, Vec<String>> {
         if !self.written && bytes.len() as u64 == BASE_LEN && bytes.iter().all(|b| *b == 0) {
             return Ok(Found {
@@ -206,8 +207,8 @@ impl Ledger {
         }
     }
 
-    /// Finds the state that the places hold: the acknowledged one (`last`), or after one more of
-    /// `next`, and so on.
+    /// Returns the number of the state that the places hold: `last`, the acknowledged one, or a
+    /// state after one or more operations of `next`.
     fn compare(
         &self,
         slices: &[Option<Slice>],
@@ -231,7 +232,7 @@ impl Ledger {
                 return Some(*number);
             }
         }
-        // Self-certification has its own message for a slice that cannot be read.
+        // The self-certification already reports a slice that cannot be decoded.
         if let Some(found) = slices[place as usize] {
             let expected = self.expected[place as usize];
             let newer: Vec<String> = next
@@ -264,7 +265,7 @@ impl Ledger {
         let shown: Vec<u64> = slices.iter().map(|s| s.map_or(0, |slice| slice.operation)).collect();
         let mut known: BTreeMap<u64, BlindOp> =
             self.blind_ops.iter().map(|known| (known.op.operation, known.clone())).collect();
-        // What may be under way.
+        // The operations that may be in progress.
         for writer in 0..WRITERS {
             let op = work::blind(self.seed, writer, self.blind_next[writer]);
             let began_after = self.last_of[writer];
@@ -278,7 +279,7 @@ impl Ledger {
                 if slice.operation != *before {
                     wrong.push(format!("slice {place}: {} was never", name(slice.operation)));
                 }
-                // As it was found last: then nobody has written here.
+                // The slice is as the last check found it, so no operation may have written here.
                 if let Some(lost) = self.blind_ops.iter().find(|other| other.op.covers(place)) {
                     wrong.push(format!(
                         "lost: slice {place} has {}, {} was acknowledged",
@@ -292,7 +293,7 @@ impl Ledger {
             if !shows.op.slices(self.file).any(|written| written == *slice) {
                 wrong.push(format!("slice {place}: {} is not like this", name(slice.operation)));
             }
-            // All others that were acknowledged and cover the slice come before.
+            // All other acknowledged operations that cover the slice come before.
             for other in &self.blind_ops {
                 let (one, two) = (shows.op.operation, other.op.operation);
                 let same_writer = one >> 56 == two >> 56;
@@ -307,7 +308,8 @@ impl Ledger {
                 }
             }
         }
-        // Among those that show: an operation comes before whoever shows at a slice of it.
+        // Among the operations that show: an operation comes before the one that shows at a slice
+        // of it.
         let mut after: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         for operation in &visible {
             let later = known[operation].op.slices(self.file).filter_map(|slice| {
@@ -316,14 +318,14 @@ impl Ledger {
             });
             for (place, shows) in later {
                 if !visible.contains(&shows) {
-                    // Older than all that is known: a part of the operation is missing.
+                    // The operation is older than the last check, so a part of it is missing.
                     wrong.push(format!("torn: slice {place} lacks {}", name(*operation)));
                 } else {
                     after.entry(*operation).or_default().insert(shows);
                 }
             }
         }
-        // Takes away who comes before nobody, until none is left.
+        // Remove operations that come before no other, until none is left.
         let mut left = visible;
         loop {
             let last = left.iter().copied().find(|operation| {
@@ -342,7 +344,7 @@ impl Ledger {
     }
 
     fn check_length(&self, bytes: &[u8], wrong: &mut Vec<String>) -> u64 {
-        // Grown once, written to, or not grown.
+        // The file has grown once, has grown and was written to, or has not grown.
         let state = |n: u64| -> (u64, Option<Op>) {
             match (n, work::resize(self.seed, n)) {
                 (0, _) => (BASE_LEN, None),
@@ -388,7 +390,7 @@ impl Ledger {
         self.resized
     }
 
-    /// The ticket that a ticketed operation's first slice holds.
+    /// Returns the ticket in the first slice of a ticketed operation.
     pub fn ticket_of(&self, first: &[u8]) -> Result<u64, String> {
         let slice = Slice::decode(first, self.file, TICKETED)?;
         let is_first = slice.operation == slices::operation(FIRST, 0);
@@ -407,7 +409,7 @@ mod tests {
         }
     }
 
-    /// A file after a number of operations, all acknowledged.
+    /// Builds a ledger and a file after a number of operations, all acknowledged.
     fn file(ops: u64) -> (Ledger, Vec<u8>) {
         let mut ledger = Ledger::new(1, 9);
         let mut bytes = vec![0; BASE_LEN as usize];
@@ -460,7 +462,7 @@ mod tests {
         ledger.acknowledge(2, BLIND + 2, 61);
         assert_wrong(&ledger, &bytes, "lost");
         let (mut ledger, bytes) = file(60);
-        // (After 2 the next is the shrink, which may be under way.)
+        // After 2 the next operation is the shrink, which may be in progress.
         ledger.acknowledge(RESIZER, RESIZER, 1);
         assert_wrong(&ledger, &bytes, "length");
     }
@@ -473,7 +475,7 @@ mod tests {
         for (n, (old, new)) in older.chunks(SLICE).zip(bytes.chunks(SLICE)).enumerate() {
             if old != new {
                 seen += 1;
-                // A few of them: debug builds take their time.
+                // Only some of them, because debug builds are slow.
                 if seen % 8 == 1 {
                     let mut image = bytes.clone();
                     image[n * SLICE..][..SLICE].copy_from_slice(old);
@@ -488,7 +490,7 @@ mod tests {
     fn a_half_of_what_is_under_way_is_seen() {
         let (ledger, bytes) = file(60);
         let next = (61..200).map(|n| work::blind(9, 0, n)).find(|op| op.ranges[0].1 > 1);
-        // The next ones that have two slices at least, of each writer that has slices to share.
+        // The next operations with at least two slices, for each writer with slices of its own.
         for op in [work::own(9, 0, 61), work::ticketed(9, 61), work::blind(9, 0, 61)]
             .into_iter()
             .chain(next)
@@ -506,7 +508,8 @@ mod tests {
     #[test]
     fn blind_operations_in_an_order_that_cannot_have_been_are_seen() {
         let (ledger, bytes) = file(2);
-        // Two operations under way that overlap in two slices, each shown at one of them.
+        // Two operations in progress that overlap in two slices, with each of them visible at one
+        // slice.
         let mut found = 0;
         for skip in 0..200 {
             let mut ledger = ledger.clone();

@@ -1,13 +1,14 @@
-//! What does the death of the process leave of the file?
+//! Process crashes: the state of the files after a kill.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | `timed` | part `kills`: killed at any time, with several threads, is it as it was acknowledged? |
-//! | `writer`, `work`, `slices`, `ledger` | what does the child do? what does it write? what does a slice say? what must be there? |
-//! | `numbered` | part `numbered`: killed at each event of each kind of operation, is it whole or absent? |
-//! | `stepped`, `image` | part `steps`: is it after each instruction? what is in the files then? |
-//! | `kinds` | which kinds of operation are there, and what do they change? |
-//! | `process` | how is a process made, watched and killed? |
+//! | `timed` | part `kills`: kills at random times, with several threads |
+//! | `writer`, `work` | the child, and the operations that it does |
+//! | `slices`, `ledger` | self-certifying slices, and the expected content of the file |
+//! | `numbered` | part `numbered`: kills at each event of each kind of operation |
+//! | `stepped`, `image` | part `steps`: a check after each instruction, and images of the files |
+//! | `kinds` | the kinds of operation, and their changes |
+//! | `process` | processes: fork, wait and kill |
 
 pub mod image;
 pub mod kinds;
@@ -28,17 +29,17 @@ use tempfile::TempDir;
 /// A folder, and the medium that its files are treated as.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// In messages.
+    /// Name in messages.
     pub name: &'static str,
     base: PathBuf,
-    /// The medium that is forced.
+    /// The forced medium.
     pub medium: Medium,
-    /// Calls wait for a disk.
+    /// `true` if calls wait for a disk.
     pub is_slow: bool,
 }
 
 impl Ground {
-    /// A new folder, removed when dropped.
+    /// Creates a new folder, which is removed on drop.
     pub fn folder(&self) -> Result<TempDir, String> {
         tempfile::Builder::new()
             .prefix("atomic-mmap-lab-")
@@ -64,8 +65,8 @@ impl Ground {
     }
 }
 
-/// Where this part of the lab can be run: memory treated as persistent memory, as itself, and as a
-/// page cache, and a disk's page cache. The error says why nowhere.
+/// Returns the folders and media that this machine supports: memory treated as each of the media,
+/// and the page cache of a disk. The error says why there are none.
 pub fn grounds() -> Result<Vec<Ground>, String> {
     let memory = PathBuf::from("/dev/shm");
     let memory = if memory.is_dir() { memory } else { std::env::temp_dir() };

@@ -1,19 +1,19 @@
-//! Is each operation whole or absent, whichever of its stores and calls was the last?
+//! The part `numbered`: each operation is atomic, whichever store or call was its last.
 //!
-//! Owns: part `numbered`. Each kind of operation is done under a recorder that kills its process when
-//! the n-th event (store, copy, flush, drain or call to the system) is about to happen, for every n;
-//! and once more with the death in the middle of each copy. What is left is opened, and must be the
-//! state before or the state after, exactly; once it is the state after, it stays so for every
-//! larger n; and when the operation has returned, it is the state after.
+//! Owns: part `numbered`. A recorder kills the process right before the n-th event of the
+//! operation, for every n. An event is a store, a copy, a flush, a drain or a system call. Further
+//! runs kill the process in the middle of each copy. A child opens the remaining files. They must
+//! hold exactly the state before or the state after the operation. Once they hold the state after,
+//! they do so for every larger n. After the operation has returned, they hold the state after.
 //!
-//! On page cache a copy of what is left is also opened as if the machine had been restarted, and must be a
-//! durable point, exactly: the last one, or one that the operation makes.
+//! On page cache, a child also opens a copy of the files as after a restart of the machine. The
+//! copy must hold exactly a durable point: the last one, or one that the operation makes.
 //!
-//! Then the same for the recovery of what is left: it is killed at events of its own, and recovered
-//! again, with the same result as without that.
+//! The part then tests recovery in the same way. It kills the recovery at one of its own events and
+//! recovers again. The result must be that of an uninterrupted recovery.
 //!
-//! Operations run on one thread, so the same n leaves the same files again: a violation is repeated
-//! by its kind, medium and numbers.
+//! Operations run on one thread, so equal n leave equal files. Kind, medium and numbers are enough
+//! to repeat a violation.
 //!
 //! May import: `image`, `kinds`, `process`.
 
@@ -30,25 +30,25 @@ use fastrand::Rng;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Recoveries of each kind on each medium that are killed, at random events of operation and
-/// recovery.
+/// Number of killed recoveries of each kind on each medium, at random events of the operation and
+/// of the recovery.
 const SECOND_QUICK: usize = 40;
 const SECOND_LONG: usize = 2000;
 
-/// What was done and found.
+/// The counts and findings of a run.
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
-    /// Processes killed.
+    /// Number of killed processes.
     pub kills: u64,
-    /// Of them while they recovered what another kill had left.
+    /// Number of those that were killed during a recovery.
     pub second: u64,
-    /// Files opened and compared afterwards.
+    /// Number of files that were opened and compared after a kill.
     pub compared: u64,
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
-/// The part `numbered`.
+/// Runs the part `numbered`.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("numbered");
     let grounds = match grounds() {
@@ -72,14 +72,15 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     for ground in fast() {
         let more = if ground.medium == Medium::PageCache { &of_points[..] } else { &[] };
         for kind in kinds.iter().chain(more) {
-            // Persistent memory has all ways, and is always swept. Of the others there is one tenth.
+            // Persistent memory covers all paths and is always swept. On the other media, a tenth
+            // is.
             let name = format!("{} {:?} {}", ground.name, ground.medium, kind.name);
             if ground.medium != Medium::Dax && !settings.has_name(&name) {
                 continue;
             }
             subjects += 1;
             let mut rng = settings.rng(kind.name);
-            // In a hurry fewer restarts: most of these kinds make no durable point.
+            // A quick run tests fewer restarts: most of these kinds make no durable point.
             let back = match (settings.quick, of_points.iter().any(|of| of.name == kind.name)) {
                 (true, false) => 6,
                 (true, true) => 2,
@@ -106,23 +107,23 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// A small run: what is wrong with the operations whose name contains `name` (all, if it is empty).
-/// For tests, and for whoever plants bugs in the engine. No other thread of the process may use the
-/// crate meanwhile.
+/// Runs a small sweep over the operations with `name` in their name, and returns the violations.
+/// An empty `name` selects all. For tests, and for planted bugs in the engine. No other thread of
+/// the process may use the crate meanwhile.
 pub fn quick_check(settings: &Settings, name: &str, second: usize) -> Vec<String> {
     let grounds = match grounds() {
         Ok(grounds) => grounds,
         Err(why) => return vec![why],
     };
     let mut sum = Tally::default();
-    // Persistent memory has all ways; the others leave some out.
+    // Persistent memory covers all paths; the other media skip some.
     for kind in kinds::all().iter().filter(|kind| kind.name.contains(name)) {
         sweep(&grounds[0], kind, [second, 1], &mut settings.rng(kind.name), &mut sum);
     }
     sum.violations
 }
 
-/// The same where durable points are kept.
+/// Runs a small sweep over the operations on files with durable points, like [`quick_check`].
 pub fn quick_check_of_points(settings: &Settings, name: &str, second: usize) -> Vec<String> {
     let grounds = match grounds() {
         Ok(grounds) => grounds,
@@ -141,27 +142,28 @@ pub fn quick_check_of_points(settings: &Settings, name: &str, second: usize) -> 
     sum.violations
 }
 
-/// Whether a sweep finds a planted bug.
+/// Returns `true` if a sweep finds a planted bug.
 pub fn finds(settings: &Settings, ground: &Ground, planted: kinds::Planted) -> bool {
     let mut sum = Tally::default();
     sweep(ground, &kinds::planted(planted), [0, 1], &mut settings.rng("planted"), &mut sum);
     !sum.violations.is_empty()
 }
 
-/// Where and how often.
+/// The place of a sweep, and its amounts.
 struct Sweep<'a> {
     ground: &'a Ground,
     kind: &'a Kind,
     states: [Vec<u8>; 2],
-    /// What a restart may go back to, where durable points are kept.
+    /// The states that a restart may go back to, on files with durable points.
     points: Option<[Vec<u8>; 3]>,
-    /// Every so many events.
+    /// A restart is tested at one event out of this number.
     back: usize,
     folder: TempDir,
     files: u64,
 }
 
-/// Plays a kind in a child, which dies at the n-th event. False: it has come to its end before.
+/// Plays a kind in a child that dies at the n-th event. Returns `false` if the child ended before
+/// that event.
 pub fn die(
     ground: &Ground,
     kind: &Kind,
@@ -173,7 +175,7 @@ pub fn die(
         let recorder = Recorder::new();
         let stage = Stage { path, medium: ground.medium, recorder: Some(&recorder) };
         stage.play(kind, || recorder.kill_at(n, death), || recorder.spare());
-        // As a crash would: nothing is closed.
+        // The process closes nothing, like a crashed one.
         String::new()
     })?
     .outcome(PATIENCE);
@@ -189,7 +191,7 @@ fn as_death(became: Became) -> Result<bool, String> {
     }
 }
 
-/// Opens what is left in a child, and says which of the states it is.
+/// Opens the remaining files in a child, and returns the number of the state that they hold.
 pub fn look_in_a_child(
     ground: &Ground,
     path: &Path,
@@ -204,14 +206,15 @@ pub fn look_in_a_child(
     answer.parse().map_err(|_| answer)
 }
 
-/// Kills a kind at every event, and looks at every `back`-th as after a restart; then kills `second`
-/// recoveries of what that leaves.
+/// Kills a kind at every event, and tests a restart at every `back`-th event. Then kills `second`
+/// recoveries of the remaining files.
 fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng, sum: &mut Tally) {
     let folder = match ground.folder() {
         Ok(folder) => folder,
         Err(what) => return sum.violations.push(what),
     };
-    // A stray byte of a planted bug may lie in a slot that a restart reads: one look is enough there.
+    // The stray byte of a planted bug may lie in a slot that a restart reads. The first check is
+    // enough there.
     let keeps = ground.medium == Medium::PageCache && kind.planted.is_none();
     let points = keeps.then(|| kind.points());
     let mut sweep = Sweep { ground, kind, states: kind.states(), points, back, folder, files: 0 };
@@ -219,7 +222,7 @@ fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng
     let wrong = |n: usize, death: Death, what: String| {
         format!("{}, {}, killed at event {n} ({death:?}): {what}", ground.name, kind.name)
     };
-    // Where it was killed, and the state that was left.
+    // The events at which the child was killed, and the states that they left.
     let mut left = Vec::new();
     for death in [Death::Before, Death::Halfway] {
         let mut committed = false;
@@ -250,7 +253,7 @@ fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng
 }
 
 impl Sweep<'_> {
-    /// A place for a file, in a folder of its own: what closing leaves behind would be another's.
+    /// Returns a path for a file, in a folder of its own, because the close leaves files behind.
     fn new_file(&mut self) -> Result<PathBuf, String> {
         self.files += 1;
         let folder = self.folder.path().join(self.files.to_string());
@@ -259,11 +262,11 @@ impl Sweep<'_> {
     }
 
     fn remove(&self, path: &Path) {
-        // What is left goes with the folder around it.
+        // If this fails, the outer folder's removal deletes the files later.
         let _later_otherwise = std::fs::remove_dir_all(path.parent().expect("a folder"));
     }
 
-    /// One event. Returns the state that was found; `None` after the last event.
+    /// Kills at one event. Returns the state that was found, or `None` after the last event.
     fn kill_at(
         &mut self,
         n: usize,
@@ -277,7 +280,7 @@ impl Sweep<'_> {
         if !died || (n + death as usize).is_multiple_of(self.back) {
             self.look_back(&path, died, sum)?;
         }
-        // What has returned, and what was found once, is not taken back.
+        // The effect of an operation stays once it has returned, or once the effect was found.
         let allowed = if died && !committed { &self.states[..] } else { &self.states[1..] };
         let base = 2 - allowed.len();
         let state = base + look_in_a_child(self.ground, &path, allowed, n.is_multiple_of(2))?;
@@ -286,11 +289,11 @@ impl Sweep<'_> {
         Ok(died.then_some(state))
     }
 
-    /// Opens a copy of what is left as if the machine had been restarted.
+    /// Opens a copy of the remaining files as if the machine had been restarted.
     fn look_back(&mut self, path: &Path, died: bool, sum: &mut Tally) -> Result<(), String> {
         let Some(points) = self.points.clone() else { return Ok(()) };
         let (image, _open) = Image::of(path).map_err(|e| format!("cannot be copied: {e}"))?;
-        // Without a home file there is nothing to go back with; the other look sees to that.
+        // Without a reflection file there is no durable point. The other check covers this case.
         if image.reflection.is_none() {
             return Ok(());
         }
@@ -304,7 +307,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Kills a recovery of what is left after event `n`, at an event of its own.
+    /// Kills a recovery of the files after event `n`, at an event of the recovery.
     fn kill_recovery(
         &mut self,
         n: usize,
@@ -314,11 +317,11 @@ impl Sweep<'_> {
         sum: &mut Tally,
     ) -> Result<(), String> {
         let how = if rng.u32(0..4) > 0 { Death::Before } else { Death::Halfway };
-        // One that is not killed tells how many events there are.
+        // An uninterrupted recovery gives the number of events.
         let all = self.recover(n, death, None)?.events;
         let m = match how {
             Death::Before => rng.usize(1..=all.max(1)),
-            // Copies are a few of them.
+            // A few of the events are copies.
             Death::Halfway => rng.usize(1..=8),
         };
         let and = |what: String| format!("and in recovery at event {m} ({how:?}): {what}");
@@ -333,7 +336,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Recovers what is left after event `n`, up to an event of its own, if one is given.
+    /// Recovers the files after event `n`, up to an event of the recovery if one is given.
     fn recover(
         &mut self,
         n: usize,
@@ -358,12 +361,12 @@ impl Sweep<'_> {
             Became::Answered(text) => text.parse().map_err(|_| text.clone())?,
             _ => 0,
         };
-        // It may come to its end: an event may be noted as several.
+        // The recovery may end before that: the recorder may note one event as several.
         Ok(Recovered { killed: as_death(became)?, events, path })
     }
 }
 
-/// What became of a recovery.
+/// The result of a recovery.
 struct Recovered {
     path: PathBuf,
     killed: bool,

@@ -1,14 +1,14 @@
-//! How is a process made, watched and killed?
+//! Processes: how the lab starts, watches and kills them.
 //!
-//! Owns: every call to the operating system that is about processes: fork, wait, the timer that
-//! kills, and the pipe by which a child says what it has to say.
+//! Owns: every call to the operating system that concerns processes: fork, wait, the timer that
+//! kills, and the pipe for a child's answers.
 //!
-//! Children are forked and not executed: a fork takes a fraction of a millisecond, and a child has
-//! everything that its parent knows. What a fork needs: no other thread of this process may hold a
-//! lock that the child will want (those of the crate, of the heap and of the standard streams). So
-//! whoever calls this part of the lab does so from a process whose other threads are idle. A parent
-//! never opens a file itself: its children do, so that none of them inherits a handle, and a crash of
-//! the engine ends a child and not the lab.
+//! Children are forked and not executed. A fork takes a fraction of a millisecond, and the child
+//! knows everything that its parent knows. At a fork, no other thread may hold a lock that the
+//! child needs. These are the locks of the crate, of the heap and of the standard streams. So the
+//! other threads of a process that runs this part of the lab must be idle. The parent never opens a
+//! file itself. Only its children do, so none of them inherits a handle. A crash of the engine ends
+//! a child and not the lab.
 //!
 //! May import: libc and std.
 
@@ -18,26 +18,26 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// By itself, with this code.
+    /// The process exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// A signal with this number killed the process.
     Killed(i32),
 }
 
-/// A child. It does not outlive its parent.
+/// A child process, which dies with its parent.
 #[derive(Debug)]
 pub struct Child {
-    /// Its number.
+    /// The process id.
     pub pid: libc::pid_t,
 }
 
-/// Exit code of a child whose work panicked.
+/// Exit code of a child that panicked in its work.
 pub const PANICKED: i32 = 101;
 
-/// Runs `work` in a child, which exits with what it returns.
+/// Runs `work` in a child, which exits with the result as its code.
 pub fn fork(work: impl FnOnce() -> i32) -> io::Result<Child> {
     // SAFETY: see the module's comment: the child finds all locks free that it will want.
     let pid = unsafe { libc::fork() };
@@ -53,15 +53,14 @@ pub fn fork(work: impl FnOnce() -> i32) -> io::Result<Child> {
     exit(code)
 }
 
-/// Ends this process at once: nothing is dropped, nothing is closed.
+/// Ends this process at once, without dropping or closing anything.
 pub fn exit(code: i32) -> ! {
     // SAFETY: no precondition; nothing of this process is run down.
     unsafe { libc::_exit(code) }
 }
 
 impl Child {
-    /// Waits for its end (of a child that is being traced: or for its next stop, which is none of
-    /// this method's business).
+    /// Waits for the end of the child. Skips the stops of a traced child.
     pub fn wait(self) -> End {
         let mut status = 0;
         loop {
@@ -78,14 +77,14 @@ impl Child {
         }
     }
 
-    /// Kills it.
+    /// Kills the child.
     pub fn kill(&self) {
         // SAFETY: our own child, which has not been waited for: its number is still its own.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -93,19 +92,19 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Runs `work` in a child and returns its answer. The error says how the child died, or that it did
-/// not come to an end within `patience`.
+/// not end within `patience`.
 pub fn ask(patience: Duration, work: impl FnOnce() -> String) -> Result<String, String> {
     start(work)?.answer(patience)
 }
 
-/// A child that will have an answer.
+/// A child that will send an answer.
 #[derive(Debug)]
 pub struct Asked {
     child: Child,
     reader: io::PipeReader,
 }
 
-/// Begins to run `work` in a child.
+/// Starts `work` in a child.
 pub fn start(work: impl FnOnce() -> String) -> Result<Asked, String> {
     let (reader, mut writer) = io::pipe().map_err(|e| format!("no pipe: {e}"))?;
     let child = fork(|| {
@@ -120,21 +119,21 @@ pub fn start(work: impl FnOnce() -> String) -> Result<Asked, String> {
     Ok(Asked { child: child.map_err(|e| format!("no child: {e}"))?, reader })
 }
 
-/// What became of a child that was to have an answer.
+/// The result of a child that was to send an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It has answered.
+    /// The child answered.
     Answered(String),
-    /// It has panicked, with this text.
+    /// The child panicked, with this text.
     Panicked(String),
-    /// It has ended without an answer.
+    /// The child ended without an answer.
     Ended(End),
-    /// It did not come to an end, and was killed.
+    /// The child did not end in time and was killed.
     Hung,
 }
 
 impl Asked {
-    /// Waits for what becomes of it.
+    /// Waits for the result of the child.
     pub fn outcome(mut self, patience: Duration) -> Outcome {
         let mut said = Vec::new();
         let until = Instant::now() + patience;
@@ -163,7 +162,8 @@ impl Asked {
         }
     }
 
-    /// The answer; or how the child died, or that it did not come to an end within `patience`.
+    /// Returns the answer. The error says how the child died, or that it did not end within
+    /// `patience`.
     pub fn answer(self, patience: Duration) -> Result<String, String> {
         match self.outcome(patience) {
             Outcome::Answered(text) => Ok(text),
@@ -181,20 +181,22 @@ fn is_readable(pipe: &io::PipeReader, within: Duration) -> bool {
     unsafe { libc::poll(&raw mut waiting, 1, millis) > 0 }
 }
 
-/// Makes reads of an empty pipe return at once, and gives it room for `bytes`.
+/// Makes reads of an empty pipe return at once, and gives the pipe room for `bytes`.
 pub fn make_roomy(pipe: &io::PipeReader, bytes: i32) {
     // SAFETY: settings of an open descriptor.
     unsafe {
         let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
         libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
-        // Where it is refused the writers wait a little more often.
+        // If the kernel refuses the size, writers wait a little more often.
         libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, bytes);
     }
 }
 
-/// A timer of the kernel's that sends this process SIGKILL. It goes off in the interrupt of the
-/// clock, while the process runs, on microseconds: a parent that sleeps and then sends the signal
-/// comes late by the time that it takes to be woken up, and cannot hit an operation of a microsecond.
+/// A kernel timer that sends SIGKILL to this process.
+///
+/// It expires in the clock interrupt while the process runs, exact to microseconds. A parent that
+/// sleeps and then sends the signal is late by its wake-up time. It could not hit an operation of a
+/// microsecond.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(libc::timer_t);
 
@@ -204,7 +206,7 @@ unsafe impl Send for Deadline {}
 unsafe impl Sync for Deadline {}
 
 impl Deadline {
-    /// A timer that is not set. (A child has none of its parent's.)
+    /// Creates a timer that is not set. A child does not inherit it.
     pub fn new() -> io::Result<Deadline> {
         // SAFETY: all-zero is a valid value of the plain struct.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -217,11 +219,11 @@ impl Deadline {
         if refused == 0 { Ok(Deadline(timer)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The process dies so long from now, unless this is called again before.
+    /// Kills the process after this time, unless another call sets the timer again.
     pub fn set(self, after: Duration) {
         let value = libc::timespec {
             tv_sec: after.as_secs() as libc::time_t,
-            // 0 would take the timer back.
+            // 0 would disarm the timer.
             tv_nsec: libc::c_long::from(after.subsec_nanos().max(1)),
         };
         let interval = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -232,13 +234,14 @@ impl Deadline {
     }
 }
 
-/// Keeps this process, and whom it forks, on one processor while this lives: two that take turns need
-/// not wake each other up across processors.
+/// Binds this process and its children to one processor until it is dropped. Two processes that
+/// take turns then need no wake-ups across processors.
 #[derive(Debug)]
 pub struct OnOneProcessor(libc::cpu_set_t);
 
 impl OnOneProcessor {
-    /// Chooses the one that it runs on. `None`: it is not allowed, and nothing has changed.
+    /// Binds the process to its current processor. Returns `None` if that is not permitted; nothing
+    /// has changed then.
     pub fn new() -> Option<OnOneProcessor> {
         let size = size_of::<libc::cpu_set_t>();
         // SAFETY: all-zero is a valid value of the plain struct; the calls get live locals of its

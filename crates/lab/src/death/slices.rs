@@ -1,40 +1,40 @@
-//! Is this slice whole, in its place, and of which operation?
+//! Self-certifying slices: what a writer puts into each 64-byte slice.
 //!
-//! Owns: what a writer puts into each 64-byte slice. A slice certifies itself: it names its file, its
-//! place, the operation that wrote it with all of that operation's extent, and ends in a checksum. So
-//! a slice that was torn, came from elsewhere or holds bytes of two operations is seen without any
-//! knowledge of what was to be there.
+//! Owns: the format of a slice. A slice names its file, its place, and the operation that wrote it,
+//! with the full extent of that operation. It ends in a checksum. So the lab detects a slice that
+//! was torn, that came from elsewhere, or that mixes two operations. It need not know the expected
+//! bytes for that.
 //!
 //! ```text
 //!  0  file      u32   4  place (slice of the file)  u32
 //!  8  operation u64   the writer in the top byte, its number below
-//! 16  first     u32   20  count  u32   24  index u32   the operation's first slice, how many slices
-//!                                                      it wrote, and which of them this is
+//! 16  first     u32   20  count  u32   24  index u32  the operation's first slice, how many slices
+//!                                                     it wrote, and which of them this is
 //! 28  filler    28 bytes, made from all of the above
 //! 56  checksum  u32   60  file again u32
 //! ```
-//! Bytes 0 to 7 and 60 to 63 never change, so an operation may leave them out: that makes ranges
-//! which begin and end inside a slice.
+//! Bytes 0 to 7 and 60 to 63 never change, so an operation may leave them out. That makes ranges
+//! that begin and end inside a slice.
 //!
 //! May import: nothing.
 
 /// Bytes in a slice.
 pub const SLICE: usize = 64;
 
-/// What a slice says.
+/// The decoded content of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// The file's number.
+    /// Number of the file.
     pub file: u32,
-    /// The slice's own number in the file.
+    /// Number of the slice in the file.
     pub place: u32,
-    /// Who wrote it, and which of its operations it was.
+    /// The operation that wrote it, with its writer.
     pub operation: u64,
-    /// The operation's first slice.
+    /// First slice of the operation.
     pub first: u32,
-    /// How many slices it wrote.
+    /// Number of slices that the operation wrote.
     pub count: u32,
-    /// Which of them this is.
+    /// Index of this slice among them.
     pub index: u32,
 }
 
@@ -48,15 +48,15 @@ fn checksum(bytes: &[u8]) -> u32 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
     for word in bytes.chunks_exact(8) {
         let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-        // Each step can be taken back, so two slices that differ in one word never agree in all
-        // 64 bits; the fold to 32 leaves one chance in four thousand million.
+        // Each step is invertible, so two slices that differ in one word never agree in all 64
+        // bits. The fold to 32 bits leaves a chance of one in four billion.
         sum = mix(sum ^ word).rotate_left(23);
     }
     (sum ^ (sum >> 32)) as u32
 }
 
 impl Slice {
-    /// The slice's bytes.
+    /// Encodes the slice as bytes.
     pub fn encode(&self) -> [u8; SLICE] {
         let mut bytes = [0; SLICE];
         let fields = [self.first, self.count, self.index];
@@ -76,7 +76,7 @@ impl Slice {
         bytes
     }
 
-    /// What the bytes at slice `place` of file `file` say. The error says what is wrong with them.
+    /// Decodes the bytes at slice `place` of file `file`. The error says what is wrong with them.
     pub fn decode(bytes: &[u8], file: u32, place: u32) -> Result<Slice, String> {
         let field = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
         let operation = u64::from_le_bytes(bytes[8..16].try_into().expect("eight"));
@@ -98,12 +98,12 @@ impl Slice {
     }
 }
 
-/// An operation's name in messages.
+/// Returns the name of an operation in messages.
 pub fn name(operation: u64) -> String {
     format!("operation {} of writer {}", operation & ((1 << 56) - 1), operation >> 56)
 }
 
-/// The number of operation `n` of a writer.
+/// Returns the number that stands for operation `n` of a writer.
 pub fn operation(writer: usize, n: u64) -> u64 {
     (writer as u64) << 56 | n
 }
@@ -128,7 +128,7 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 assert!(Slice::decode(&bytes, 7, 9).is_err(), "byte {at}, bit {bit}");
             }
-            // The first bytes new and the rest old, and the other way round.
+            // The first bytes new and the rest old, and the reverse.
             for (a, b) in [(old, new), (new, old)] {
                 let mut bytes = a.encode();
                 bytes[..at].copy_from_slice(&b.encode()[..at]);

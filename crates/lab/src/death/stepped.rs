@@ -1,25 +1,26 @@
-//! Is each operation whole or absent after every single instruction?
+//! The part `steps`: each operation is atomic after every single instruction.
 //!
-//! Owns: part `steps`. A child does an operation on the machine itself, with no recorder in between,
-//! and this process single-steps it by ptrace. After every instruction the files are looked at, and
-//! whenever something has changed an image is taken, copied into files of its own, and recovered by
-//! another child: it must be the state before or the state after; once it is the state after it stays
-//! so; and so it is when the operation has returned.
+//! Owns: part `steps`. A child does an operation on the real machine without a recorder. This
+//! process single-steps it with ptrace and reads the files after every instruction. After each
+//! change it takes an image and copies it into new files, which another child recovers. They must
+//! hold the state before or the state after the operation. Once they hold the state after, later
+//! images do as well. They hold it when the operation has returned.
 //!
-//! Images that are equal byte for byte are recovered once: of a dead process recovery sees nothing but
-//! its files. So an instruction after which nothing has changed needs no recovery of its own.
+//! Equal images are recovered once, because recovery after a process crash depends only on the
+//! files. So an instruction that changed nothing needs no recovery.
 //!
-//! To read two files after every instruction would take too long. A first run finds the lines that
-//! the operation changes (it is stopped at its system calls, and both files are compared in full); in
-//! the second, those lines are read after each instruction, and everything after each system call and
-//! at the end. If the end then shows a change elsewhere, it is run again with those lines as well. So
-//! what could be missed is a line outside that is changed and changed back between two system calls.
+//! Reading two files after every instruction would take too long. So a first run finds the lines
+//! that the operation changes. It stops at system calls only and compares both files in full. The
+//! second run reads those lines after each instruction. It reads both files in full after each
+//! system call and at the end. If the end shows a change of another line, the part repeats the run
+//! with that line as well. So the part can only miss a line outside the set that changes and
+//! changes back between two system calls.
 //!
-//! A copy of pages makes an image of each of its stores. Of those that differ only in slots, a share
-//! chosen by chance is recovered, if the operation fills many slots; of all others each one. And an
-//! operation that fills many slots has those read after every 16th instruction only, and whenever a
-//! line of another kind has changed. (Slots are not valid while they are filled; were they, any of the
-//! chosen would show it.)
+//! A copy of pages makes an image at each of its stores. If an operation fills many slots, the part
+//! recovers a random share of the images that differ only in slots. It recovers all other images.
+//! The part reads the slots of these operations only after every 16th instruction, and when another
+//! line has changed. Slots are not valid while they are filled. If they were, any of the chosen
+//! images would show it.
 //!
 //! May import: `image`, `kinds`, `numbered`, `process`.
 
@@ -39,41 +40,41 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Images of each operation that are recovered although only bytes of slots have changed: about.
+/// Approximate number of recovered images of each operation in which only slots have changed.
 const BULK_QUICK: usize = 60;
 const BULK_LONG: usize = 3000;
-/// Ranges of lines are joined if so few bytes lie in between: one call reads both.
+/// Two ranges of lines are joined if at most this many bytes separate them: one call reads both.
 const GAP: u64 = 1024;
-/// An operation that changes more lines of slots than this fills many.
+/// An operation that changes more lines of slots than this counts as one with many slots.
 const MANY: usize = 128;
-/// Or more ranges of them.
+/// An operation that changes more ranges of slot lines than this counts, too.
 const MANY_RANGES: usize = 12;
-/// Instructions between two looks at many slots.
+/// Number of instructions between two reads of many slots.
 const SELDOM: u64 = 16;
-/// Times that a run is repeated because lines were missed.
+/// Number of attempts if a run missed lines.
 const ATTEMPTS: usize = 4;
-/// Violations after which a part ends.
+/// Number of violations after which a part ends.
 const ENOUGH: usize = 5;
 
-/// What was done and found.
+/// The counts and findings of a run.
 #[derive(Clone, Default, Debug)]
 struct Tally {
     steps: u64,
-    /// Different ones.
+    /// Number of distinct images.
     images: u64,
     recovered: u64,
     violations: Vec<String>,
 }
 
-/// What is stepped through.
+/// The operation that is single-stepped.
 struct Subject {
     kind: Kind,
-    /// The kind whose death at that event is to be recovered from.
+    /// The operation recovers from a crash of this kind at this event.
     left_by: Option<(Kind, usize)>,
     states: Vec<Vec<u8>>,
 }
 
-/// The part `steps`.
+/// Runs the part `steps`.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("steps");
     let grounds = match grounds() {
@@ -98,7 +99,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut subjects = 0;
     let fast: Vec<_> = grounds.iter().filter(|ground| !ground.is_slow).collect();
     for (ground, n) in fast.iter().zip(0..) {
-        // Persistent memory has all ways and all steps. The others take longer to say less.
+        // Persistent memory covers all paths and all steps. The other media take longer and show
+        // less.
         let recovered = match (settings.quick, n) {
             (true, 0) => Recovered::Some,
             (true, _) => Recovered::None,
@@ -132,8 +134,9 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// A small run: what is wrong with the operations whose name contains `name`. The error says why
-/// there is no ptrace here. No other thread of the process may use the crate meanwhile.
+/// Runs a small test of the operations with `name` in their name, and returns the violations. The
+/// error says why ptrace is not available. No other thread of the process may use the crate
+/// meanwhile.
 pub fn quick_check(settings: &Settings, name: &str) -> Result<Vec<String>, String> {
     let grounds = grounds()?;
     probe()?;
@@ -150,7 +153,7 @@ pub fn quick_check(settings: &Settings, name: &str) -> Result<Vec<String>, Strin
     Ok(sum.violations)
 }
 
-/// Whether single steps find a planted bug.
+/// Returns `true` if single steps find a planted bug.
 pub fn finds(ground: &Ground, planted: kinds::Planted, rng: &mut Rng) -> bool {
     let kind = kinds::planted(planted);
     let subject = Subject { states: kind.states().to_vec(), kind, left_by: None };
@@ -159,14 +162,14 @@ pub fn finds(ground: &Ground, planted: kinds::Planted, rng: &mut Rng) -> bool {
     !sum.violations.is_empty()
 }
 
-/// Of which kinds' deaths recoveries are stepped through.
+/// Selects the recoveries that are single-stepped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Recovered {
-    /// Of none; and no openings either. Most instructions of both look at lanes and change nothing.
+    /// No recoveries and no opens. Most of their instructions read lanes and change nothing.
     None,
-    /// One of each kind that leaves something to recover which no other leaves.
+    /// One recovery of each kind that leaves unique work for recovery.
     Some,
-    /// Several of all.
+    /// Several recoveries of all kinds.
     All,
 }
 
@@ -181,7 +184,7 @@ const SOME: [&str; 8] = [
     "close spatial",
 ];
 
-/// All kinds, and recoveries of what they leave when they are killed.
+/// Returns all kinds, and the recoveries of the files that killed kinds leave.
 fn all(ground: &Ground, recovered: Recovered, sum: &mut Tally) -> Vec<Subject> {
     let kinds = kinds::all();
     let mut subjects: Vec<Subject> = kinds
@@ -210,7 +213,7 @@ fn all(ground: &Ground, recovered: Recovered, sum: &mut Tally) -> Vec<Subject> {
                     planted: None,
                 },
                 left_by: Some((kind.clone(), n)),
-                // The result of an undisturbed recovery, and nothing else.
+                // Exactly the result of an undisturbed recovery.
                 states: vec![kind.states()[state].clone()],
             })),
             Err(what) => sum.violations.push(format!("{}: {what}", kind.name)),
@@ -219,13 +222,13 @@ fn all(ground: &Ground, recovered: Recovered, sum: &mut Tally) -> Vec<Subject> {
     subjects
 }
 
-/// Events at which a kind is killed, and the states that those leave: the ones that leave the most
-/// for recovery to do, no two of them with as much.
+/// Returns events at which a kind is killed, and the states that they leave. Selects those with the
+/// most work for recovery, at most one for each amount of work.
 fn deaths(ground: &Ground, kind: &Kind, most: usize) -> Result<Vec<(usize, usize)>, String> {
     let folder = ground.folder()?;
     let path = folder.path().join("state");
     let clear = || Image::remove(folder.path()).map_err(|e| e.to_string());
-    // By what is stored: the events of which there is one are kept.
+    // By the number of stores. The map keeps one event for each number.
     let mut by_work = BTreeMap::new();
     let mut n = 1;
     while die(ground, kind, &path, n, Death::Before)? {
@@ -241,7 +244,7 @@ fn deaths(ground: &Ground, kind: &Kind, most: usize) -> Result<Vec<(usize, usize
         })?;
         clear()?;
         by_work.insert(work.parse::<u64>().map_err(|_| work)?, n);
-        // Of a long copy's events a few are enough.
+        // A few events of a long copy are enough.
         n += 1 + n / 50;
     }
     clear()?;
@@ -257,8 +260,8 @@ fn deaths(ground: &Ground, kind: &Kind, most: usize) -> Result<Vec<(usize, usize
         .collect()
 }
 
-/// Lines that are read after each instruction: of home and reflection file, and of the one that is
-/// being made.
+/// The lines that are read after each instruction: of the home file, of the reflection file, and of
+/// an unfinished reflection file.
 type Lines = [BTreeSet<u64>; 3];
 
 fn ranges(lines: &BTreeSet<u64>) -> Vec<Range<u64>> {
@@ -309,16 +312,16 @@ fn step_through(ground: &Ground, subject: &Subject, bulk: usize, rng: &mut Rng, 
     sum.violations.push(text);
 }
 
-/// How a traced child has stopped.
+/// The reason for which a traced child stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
-    /// At what it was let go for.
+    /// The child reached the instruction or the system call that it was resumed for.
     There,
-    /// By its own hand: the operation begins, or has returned.
+    /// The child stopped itself: the operation begins or has returned.
     Mark,
 }
 
-/// A child that is traced, and killed in the end.
+/// A traced child, which is killed on drop.
 struct Traced(Child);
 
 impl Drop for Traced {
@@ -332,14 +335,14 @@ fn checked(result: libc::c_long, what: &str) -> Result<(), String> {
     if result < 0 { Err(format!("{what}: {}", io::Error::last_os_error())) } else { Ok(()) }
 }
 
-/// Stops the child that calls it.
+/// Stops the calling child.
 fn mark() {
     // SAFETY: a signal to this thread; no memory is touched.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 impl Traced {
-    /// A child that is stopped at its first mark.
+    /// Starts a child and waits until it stops at its first mark.
     fn start(work: impl FnOnce()) -> Result<Traced, String> {
         let child = fork(|| {
             std::panic::set_hook(Box::new(|_| {}));
@@ -380,14 +383,16 @@ impl Traced {
         }
     }
 
-    /// Lets it go on: to the next instruction, or to the next border of a system call.
+    /// Resumes the child up to the next instruction, or to the next entry or exit of a system call.
     fn go_on(&self, request: libc::c_uint) -> Result<Stop, String> {
-        // SAFETY: a stopped child of ours; no signal is delivered, and no memory of ours is touched.
+        // SAFETY: a stopped child of ours; no signal is delivered, and no memory of ours is
+        // touched.
         checked(unsafe { libc::ptrace(request, self.0.pid, 0, 0) }, "ptrace")?;
         self.wait()
     }
 
-    /// Whether its last instruction was a system call: that leaves its own address in a register.
+    /// Returns `true` if the last instruction was a system call, which leaves its own address in a
+    /// register.
     fn has_called(&self) -> Result<bool, String> {
         // SAFETY: all-zero is a valid value of the plain struct.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
@@ -399,7 +404,7 @@ impl Traced {
     }
 }
 
-/// Whether a child can be stepped here.
+/// Returns an error if this machine does not allow single-stepping a child.
 fn probe() -> Result<(), String> {
     let traced = Traced::start(|| {
         mark();
@@ -427,7 +432,7 @@ struct Stepping<'a> {
 }
 
 impl<'a> Stepping<'a> {
-    /// The child is stopped right before the operation.
+    /// Starts a child and stops it right before the operation.
     fn begin(ground: &'a Ground, subject: &'a Subject) -> Result<Stepping<'a>, String> {
         let folder = ground.folder()?;
         let io = |e: io::Error| e.to_string();
@@ -449,7 +454,7 @@ impl<'a> Stepping<'a> {
         self.folder.path().join("original/state")
     }
 
-    /// Looks at everything. Returns the lines that have changed.
+    /// Reads both files in full. Returns the lines that have changed.
     fn look(&mut self) -> Result<Lines, String> {
         let (image, opened) = Image::of(&self.path()).map_err(|e| e.to_string())?;
         let none = Contents::default();
@@ -464,7 +469,7 @@ impl<'a> Stepping<'a> {
         Ok(changed)
     }
 
-    /// Runs to the end, stopping at system calls only. Returns the lines that change.
+    /// Runs to the end, and stops at system calls only. Returns the lines that change.
     fn learn(&mut self) -> Result<Lines, String> {
         let mut all = Lines::default();
         loop {
@@ -477,7 +482,7 @@ impl<'a> Stepping<'a> {
         }
     }
 
-    /// Reads known ranges. Returns whether something has changed.
+    /// Reads the known ranges. Returns `true` if something has changed.
     fn look_at(&mut self, known: &[Vec<Range<u64>>; 3]) -> Result<bool, String> {
         let files = [
             (&mut self.image.home, &self.opened.home),
@@ -496,7 +501,7 @@ impl<'a> Stepping<'a> {
         Ok(changed)
     }
 
-    /// Steps to the end. Returns the lines that have changed unseen.
+    /// Single-steps to the end. Returns the lines that changed outside the known ones.
     fn run(&mut self, bulk: usize, rng: &mut Rng, sum: &mut Tally) -> Result<Lines, String> {
         let [home, reflection, unfinished] = &self.lines;
         let slots_at = layout::reflection(0);
@@ -537,7 +542,7 @@ impl<'a> Stepping<'a> {
                 break;
             }
         }
-        // It has returned.
+        // The operation has returned.
         let states = &self.subject.states;
         if self.recovered_state(0)? == 0 && states[0] != states[states.len() - 1] {
             return Err("the operation has returned, and the state is the one before it".to_owned());
@@ -545,7 +550,7 @@ impl<'a> Stepping<'a> {
         Ok(missed)
     }
 
-    /// Recovers what there is now.
+    /// Recovers the current image.
     fn recover(&self, committed: &mut bool, sum: &mut Tally) -> Result<(), String> {
         sum.recovered += 1;
         let state = self.recovered_state(sum.recovered)?;

@@ -1,16 +1,18 @@
-//! Does what was acknowledged survive SIGKILL at any time, and is everything else whole or absent?
+//! The part `kills`: SIGKILL at random times loses nothing that was acknowledged and tears nothing.
 //!
-//! Owns: the rounds of part `kills`. In each round a child is forked off, opens the file that the last
-//! one has left (or makes it), compares it with the ledger, writes from several threads, and perhaps
-//! closes. A timer of the kernel's kills it: while it opens and recovers, while it writes, grows,
-//! shrinks, brings home and punches, while it closes. What it had said in the pipe is acknowledged.
-//! The next child opens the same files. After a number of rounds the file is closed, compared byte
-//! for byte as the plain file that it then is, and a new one is begun.
+//! Owns: the rounds of part `kills`. In each round, a forked child opens the file that the last
+//! child left, or creates it. The child compares the file with the ledger, writes from several
+//! threads, and sometimes closes. A kernel timer kills the child at a random time. It may hit an
+//! open, a recovery, a write, a change of the length, a deployment or a close. Everything that the
+//! child had sent through the pipe counts as acknowledged. The next child opens the same files.
+//! After a number of rounds, the part closes the file, compares the plain file byte for byte, and
+//! begins a new one.
 //!
-//! Where durable points are kept, each file has a manner (`Manner`) of its own: nobody syncs; each thread
-//! syncs before it acknowledges; every write is durable; or all that was not synced is undone. In all but
-//! the first a copy of what a kill has left is also opened as if the machine had been restarted: it goes
-//! back to a durable point, which must hold everything that was acknowledged as well.
+//! On media with durable points, each file has a `Manner`. In the first one, no thread syncs. In
+//! the second, each thread syncs before it acknowledges. In the third, every write is durable. In
+//! the last, a crash undoes everything since the last sync. In all but the first, a child also
+//! opens a copy of the files as after a restart of the machine. That open goes back to a durable
+//! point, which must also contain everything that was acknowledged.
 //!
 //! May import: `image`, `ledger`, `process`, `work`, `writer`.
 
@@ -28,31 +30,31 @@ use std::io::{PipeReader, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Kills in continuous integration. The long run has ten times as many.
+/// Number of kills in continuous integration. The long run has ten times this number.
 const KILLS: u64 = 20_000;
-/// Rounds with one file.
+/// Number of rounds with one file.
 const ROUNDS: u64 = 150;
-/// Processes that do this at the same time, each with a file of its own.
+/// Number of processes that run rounds at the same time, each with its own file.
 const SHARES: u64 = 2;
-/// A planted bug has to be found within so many kills: most are within a hundred, but on a busy machine one was
-/// not within 1500.
+/// Number of kills within which the part must find a planted bug. Most are found within 100 kills.
+/// On a busy machine, one took more than 1500.
 const KILLS_FOR_A_FAULT: u64 = 8000;
-/// Violations after which a run ends: more of the same tell nothing.
+/// Number of violations after which a run ends, because more of them show nothing new.
 const ENOUGH: usize = 5;
 
-/// Of so many kills of a file that syncs one is looked at as after a restart of the machine.
+/// A restart of the machine is tested after one kill out of this number, for a file that syncs.
 const RESTARTS: u64 = 3;
 
-/// When is what is acknowledged durable?
+/// The moment at which an acknowledged operation becomes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
-    /// Not before the file is closed.
+    /// When the file is closed.
     NotSynced,
-    /// By a sync before it is acknowledged.
+    /// At a sync before the acknowledgement.
     Synced,
-    /// When a write returns.
+    /// When the write returns.
     EveryWrite,
-    /// By a sync, and everything else is undone.
+    /// At a sync, and a crash undoes everything else.
     AllOrNothing,
 }
 
@@ -69,17 +71,17 @@ impl Manner {
     }
 }
 
-/// What was done and found.
+/// The counts and findings of a run.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Tally {
     kills: u64,
-    /// Kills whose clock began to run with opening, writing, closing; and those that hit a child
-    /// before it had come so far that it writes.
+    /// Number of kills with a timer that started at opening, at writing and at closing. The first
+    /// counts also kills before the child began to write.
     by_phase: [u64; 3],
     before_writing: u64,
-    /// Files that were opened after a kill, and compared.
+    /// Number of files that were opened and compared after a kill.
     compared: u64,
-    /// Copies that were opened as after a restart, and compared.
+    /// Number of copies that were opened and compared as after a restart.
     restarts: u64,
     operations: u64,
     violations: Vec<String>,
@@ -96,7 +98,7 @@ impl Tally {
         self.violations.extend(other.violations);
     }
 
-    /// For the way from a child to its parent.
+    /// Encodes the tally for the pipe from a child to its parent.
     fn to_text(&self) -> String {
         let [a, b, c] = self.by_phase;
         let numbers = [
@@ -127,7 +129,7 @@ impl Tally {
     }
 }
 
-/// The part `kills`.
+/// Runs the part `kills`.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("kills");
     let grounds = match grounds() {
@@ -148,7 +150,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let all = if settings.quick { KILLS } else { 10 * KILLS };
     let wanted = if settings.tenth.is_some() { all / TENTHS } else { all };
     let mut sum = Tally::default();
-    // Processes and not threads: who forks has no other threads.
+    // Processes and not threads, because a process that forks must have no other threads.
     let shares: Vec<_> = (0..SHARES)
         .map(|share| {
             let mut rng = settings.rng(&format!("kills {share}"));
@@ -193,7 +195,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// A small run: what is wrong after `kills` kills. For tests, and for whoever plants bugs in the
+/// Runs a small number of kills and returns the violations. For tests, and for planted bugs in the
 /// engine. No other thread of the process may use the crate meanwhile.
 pub fn quick_check(settings: &Settings, kills: u64) -> Vec<String> {
     match grounds() {
@@ -204,7 +206,7 @@ pub fn quick_check(settings: &Settings, kills: u64) -> Vec<String> {
     }
 }
 
-/// A small run with each manner of durability, of so many kills each.
+/// Runs `kills` kills with each manner of durability, and returns the violations.
 pub fn quick_check_of_points(settings: &Settings, kills: u64) -> Vec<String> {
     let grounds = match grounds() {
         Ok(grounds) => grounds,
@@ -223,7 +225,7 @@ pub fn quick_check_of_points(settings: &Settings, kills: u64) -> Vec<String> {
     tally.violations
 }
 
-/// Whether a small run finds what is planted in the writers.
+/// Returns `true` if a small run finds a bug that is planted in the writers.
 pub fn finds(settings: &Settings, fault: Fault) -> bool {
     let Ok(grounds) = grounds() else { return false };
     let mut rng = settings.rng("planted kills");
@@ -231,7 +233,7 @@ pub fn finds(settings: &Settings, fault: Fault) -> bool {
     !tally.violations.is_empty()
 }
 
-/// Kills so often, file after file.
+/// Kills children this number of times, file after file.
 fn kill(
     grounds: &[Ground],
     kills: u64,
@@ -241,10 +243,10 @@ fn kill(
 ) -> Tally {
     let mut tally = Tally::default();
     let mut file = 0;
-    // The processes begin with different ones.
+    // Each process begins with another manner.
     let mut manner = rng.usize(0..Manner::ALL.len());
     while tally.kills < kills && tally.violations.len() < ENOUGH {
-        // A disk's page cache seldom: there each close waits for the disk.
+        // A disk's page cache is used rarely, because each close waits for the disk there.
         let ground = &grounds[match file % 16 {
             _ if grounds.len() == 1 => 0,
             15 if grounds.len() > 3 => 3,
@@ -271,12 +273,12 @@ fn kill(
     tally
 }
 
-/// One file, and what is done to it.
+/// One file, and the rounds with it.
 struct Campaign<'a> {
     ground: &'a Ground,
     manner: Manner,
     fault: Option<Fault>,
-    // Removed with all that is in it when this is dropped.
+    // Removed on drop, with everything in it.
     _folder: tempfile::TempDir,
     path: PathBuf,
     ledger: Ledger,
@@ -328,7 +330,7 @@ impl Campaign<'_> {
     }
 
     fn orders(&self, round: u64, rng: &mut Rng) -> Orders {
-        // Short times more often than long ones: most steps are short.
+        // Short times are more frequent than long ones, because most steps are short.
         let mut within = |most: u64| {
             let scale = 1_u64 << rng.u32(0..6);
             Duration::from_nanos(rng.u64(0..(most * 1000 / scale).max(1)))
@@ -345,7 +347,7 @@ impl Campaign<'_> {
             path: self.path.clone(),
             medium: self.ground.medium,
             durability: self.manner.durability(),
-            // With `EveryWrite` it is the writes' business.
+            // With `EveryWrite`, the writes themselves are durable.
             syncs: matches!(self.manner, Manner::Synced | Manner::AllOrNothing),
             kill,
             resizes: rng.u32(0..3) > 0 || self.fault == Some(Fault::AcknowledgesLengthFirst),
@@ -385,20 +387,20 @@ impl Campaign<'_> {
                 tally.before_writing += u64::from(reached < Phase::Writing);
                 Ok(())
             }
-            // It was faster than the timer.
+            // The child ended before the timer expired.
             End::Exited(0) if orders.close.is_some() => Ok(()),
             end => Err(format!("the child died: {end:?}")),
         }
     }
 
-    /// Opens a copy of what the kill has left as if the machine had been restarted.
+    /// Opens a copy of the remaining files as if the machine had been restarted.
     fn look_back(&self) -> Result<(), String> {
         let folder = self.ground.folder()?;
         let (ledger, medium) = (&self.ledger, self.ground.medium);
         let copy = folder.path().join("state.dat");
         let look = || -> Result<(), String> {
             let (image, _open) = Image::of(&self.path).map_err(|e| e.to_string())?;
-            // Not made yet, and nothing was acknowledged.
+            // The file was not created yet, and nothing was acknowledged.
             if image.reflection.is_none() && !ledger.written {
                 return Ok(());
             }
@@ -406,7 +408,7 @@ impl Campaign<'_> {
             let file = options(medium).open(&copy).map_err(|e| e.to_string())?;
             let bytes = contents(&file).map_err(|e| e.to_string())?;
             ledger.check(&bytes).map_err(|wrong| wrong.join("; "))?;
-            // As it is: the folder goes.
+            // Leave the file open: the folder is removed anyway.
             std::mem::forget(file);
             Ok(())
         };
@@ -414,7 +416,7 @@ impl Campaign<'_> {
         if answer.is_empty() { Ok(()) } else { Err(format!("after a restart: {answer}")) }
     }
 
-    /// Closes the file, and compares the plain one.
+    /// Closes the file, and checks the plain file.
     fn close(&self) -> Result<(), String> {
         let (ledger, path, medium) = (&self.ledger, &self.path, self.ground.medium);
         let answer = ask(PATIENCE, || match close_and_compare(ledger, path, medium) {

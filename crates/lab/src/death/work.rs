@@ -1,62 +1,62 @@
-//! What do the writers write, and where?
+//! The operations of the writers, and the layout of their file.
 //!
-//! Owns: the layout of the file that is written until the kill, and its operations. Each operation
-//! follows from the file's seed, its writer and its number alone, so whoever knows the numbers knows
-//! what must be in the file.
+//! Owns: the layout of the file that is written until the kill, and its operations. The seed of the
+//! file, the writer and the number determine an operation completely. So these numbers also
+//! determine the content of the file.
 //!
-//! | part of the file | who writes | what can be said about it |
+//! | part of the file | writer | must hold |
 //! |---|---|---|
-//! | blocks of 8 pages, in turn | one writer each | the state after one number of this writer, exactly |
-//! | ticketed, 2 pages | all, in transactions that read the last ticket | the state after one ticket, exactly |
-//! | blind, 2 pages and a bit | all, without looking | whole operations in an order that can have been |
-//! | what is past the base length | the resizer | length and bytes after one of its numbers, exactly |
+//! | blocks of 8 pages, in turn | one writer each | the state after one number of this writer |
+//! | ticketed, 2 pages | all, in transactions that read the ticket | the state after one ticket |
+//! | blind, 2 pages and a bit | all, without reading | whole operations in a possible order |
+//! | past the base length | the resizer | the length and bytes after one of its numbers |
 //!
 //! May import: `slices`.
 
 use super::slices::{SLICE, Slice, operation};
 use fastrand::Rng;
 
-/// Writers with blocks of their own.
+/// Number of writers with blocks of their own.
 pub const WRITERS: usize = 3;
-/// Writer numbers that are no such writer's.
+/// Writer number of the resizer. This and the next ones are no blocks' writers.
 pub const RESIZER: usize = 3;
-/// Writer of all that is done by ticket.
+/// Writer number of all ticketed operations.
 pub const TICKETS: usize = 4;
-/// Blind writers: this plus the writer's number.
+/// Base of the writer numbers of blind operations: add the writer's own number.
 pub const BLIND: usize = 8;
-/// The one that wrote everything first.
+/// Writer number of the first operation, which writes everything.
 pub const FIRST: usize = 255;
 
 const PAGE: u32 = 64;
 const BLOCK: u32 = 8 * PAGE;
-/// 96 pages a writer: a transaction over 90 of them has more words than a lane holds.
+/// 96 pages for each writer: a transaction over 90 of them has more words than a lane has room for.
 const BLOCKS: u32 = 12 * WRITERS as u32;
 /// First slice of the ticketed part.
 pub const TICKETED: u32 = BLOCKS * BLOCK;
 /// First slice of the blind part.
 pub const BLIND_AREA: u32 = TICKETED + 2 * PAGE;
-/// Slices of the blind part. The file ends in the middle of a page.
+/// Number of slices of the blind part. The file ends in the middle of a page.
 pub const BLIND_SLICES: u32 = 2 * PAGE + 5;
-/// Slices of the file when it is not grown.
+/// Number of slices of the file before it grows.
 pub const BASE: u32 = BLIND_AREA + BLIND_SLICES;
-/// Its length.
+/// Length of the file before it grows.
 pub const BASE_LEN: u64 = BASE as u64 * SLICE as u64;
 
-/// What an operation writes: ranges of slices, all at once.
+/// An operation: ranges of slices that are written atomically.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// Its number, with its writer.
+    /// Number of the operation, with its writer.
     pub operation: u64,
-    /// First slice and number of slices of each range, in order, disjoint.
+    /// First slice and number of slices of each range, in order and disjoint.
     pub ranges: Vec<(u32, u32)>,
-    /// Bytes left out at the beginning and at the end of each range: those that never change.
+    /// Number of constant bytes that are left out at the beginning and at the end of each range.
     pub cut: (usize, usize),
-    /// A view of the first slice's page is taken before it.
+    /// The operation takes a view of the first slice's page before it writes.
     pub views: bool,
 }
 
 impl Op {
-    /// All that it writes.
+    /// Returns all slices that the operation writes.
     pub fn slices(&self, file: u32) -> impl Iterator<Item = Slice> + '_ {
         let count = self.ranges.iter().map(|(_, n)| n).sum();
         let places = self.ranges.iter().flat_map(|&(start, n)| start..start + n);
@@ -72,7 +72,7 @@ impl Op {
         })
     }
 
-    /// Where each range lies in bytes, and what goes there.
+    /// Returns the offset and the bytes of each range.
     pub fn bytes(&self, file: u32) -> Vec<(u64, Vec<u8>)> {
         let mut slices = self.slices(file);
         self.ranges
@@ -89,7 +89,7 @@ impl Op {
             .collect()
     }
 
-    /// Whether it writes this slice.
+    /// Returns `true` if the operation writes this slice.
     pub fn covers(&self, place: u32) -> bool {
         self.ranges.iter().any(|&(start, n)| (start..start + n).contains(&place))
     }
@@ -100,22 +100,22 @@ fn rng(seed: u64, operation: u64) -> Rng {
 }
 
 fn cut(rng: &mut Rng) -> (usize, usize) {
-    // Mostly ends inside a slice: those have to be completed.
+    // Most ranges end inside a slice, which the engine must complete.
     (*[0, 4, 8, 8].get(rng.usize(0..4)).unwrap_or(&0), rng.usize(0..2) * 4)
 }
 
-/// The first operation: every slice of the base.
+/// Returns the first operation, which writes every slice of the base.
 pub fn first() -> Op {
     Op { operation: operation(FIRST, 0), ranges: vec![(0, BASE)], cut: (0, 0), views: false }
 }
 
-/// Operation `n` (from 1) of a writer, in its own blocks.
+/// Returns operation `n` of a writer in its own blocks, counted from 1.
 pub fn own(seed: u64, writer: usize, n: u64) -> Op {
     let operation = operation(writer, n);
     let mut rng = rng(seed, operation);
     let blocks = BLOCKS / WRITERS as u32;
     let block = |k: u32| (k * WRITERS as u32 + writer as u32) * BLOCK;
-    // Mostly the first three blocks, so that operations meet what earlier ones have left.
+    // Mostly the first three blocks, so that operations meet the slots of earlier ones.
     let some_block = |rng: &mut Rng| match rng.u32(0..10) {
         0..=5 => block(0),
         6..=7 => block(rng.u32(0..3)),
@@ -125,7 +125,7 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
         |rng: &mut Rng, n: u32| some_block(rng) + rng.u32(0..8) / 3 * PAGE + rng.u32(0..=PAGE - n);
     let one = |start: u32, n: u32| vec![(start, n)];
     let ranges = match rng.u32(0..200) {
-        // Vouched flips where there are any; else small flips.
+        // Logged flips where the medium has them, otherwise small flips.
         0..=79 => {
             let hot = block(0) + rng.u32(0..2) * PAGE + 30 + rng.u32(0..3);
             one(hot, 1 + rng.u32(0..2))
@@ -134,7 +134,8 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
             let n = 1 + rng.u32(0..4);
             one(in_page(&mut rng, n), n)
         }
-        // Flips of slices, and of whole pages of one region. (One that is whole is vouched for on DAX.)
+        // Flips of slices, and of whole pages of one region. On DAX, a flip of one whole page is
+        // logged.
         105..=129 => {
             let n = 5 + rng.u32(0..40);
             one(in_page(&mut rng, n), n)
@@ -144,16 +145,16 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
             let pages = 2 + rng.u32(0..3);
             one(some_block(&mut rng) + rng.u32(0..=8 - pages) * PAGE, pages * PAGE)
         }
-        // Eight pages: by the region's lock.
+        // Eight pages, under the region's lock.
         158..=159 => one(some_block(&mut rng), BLOCK),
-        // Undo entries.
+        // Undo records.
         160..=174 => {
             let n = PAGE + rng.u32(2..2 * PAGE);
             one(some_block(&mut rng) + rng.u32(0..=BLOCK - n), n)
         }
         175..=196 => {
             let parts = 2 + rng.u32(0..4);
-            // Each in a block of its own, in order.
+            // Each part in a block of its own, in order.
             (0..parts)
                 .map(|k| {
                     let n = 1 + rng.u32(0..6);
@@ -162,17 +163,18 @@ pub fn own(seed: u64, writer: usize, n: u64) -> Op {
                 })
                 .collect()
         }
-        // A spilled one.
+        // A spilled undo record.
         _ => (0..90)
             .map(|page| (block(page / 8) + page % 8 * PAGE + 30 + rng.u32(0..3), 1))
             .collect(),
     };
-    // A view of a page makes the next writes to it go through the log.
+    // A view of a page makes the engine log the next writes to it.
     let views = rng.u32(0..24) == 0;
     Op { operation, ranges, cut: cut(&mut rng), views }
 }
 
-/// What is written with a ticket (from 1): the first slice of the part always, it holds the ticket.
+/// Returns the ticketed operation with this ticket, counted from 1. It always writes the first
+/// slice of the part, which holds the ticket.
 pub fn ticketed(seed: u64, ticket: u64) -> Op {
     let operation = operation(TICKETS, ticket);
     let mut rng = rng(seed, operation);
@@ -186,7 +188,7 @@ pub fn ticketed(seed: u64, ticket: u64) -> Op {
     Op { operation, ranges, cut: cut(&mut rng), views: false }
 }
 
-/// Operation `n` of a writer in the part where all write.
+/// Returns operation `n` of a writer in the blind part, where all writers write.
 pub fn blind(seed: u64, writer: usize, n: u64) -> Op {
     let operation = operation(BLIND + writer, n);
     let mut rng = rng(seed, operation);
@@ -196,16 +198,16 @@ pub fn blind(seed: u64, writer: usize, n: u64) -> Op {
     Op { operation, ranges: vec![(start, n)], cut: cut(&mut rng), views: false }
 }
 
-/// What the resizer does.
+/// An operation of the resizer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resize {
     /// Changes the length.
     To(u64),
-    /// Writes at the end of what was grown.
+    /// Writes at the end of the grown file.
     Write(Op),
 }
 
-/// Operation `n` (from 1) of the resizer: grow, write at the end, shrink.
+/// Returns operation `n` of the resizer, counted from 1: grow, write at the end, shrink.
 pub fn resize(seed: u64, n: u64) -> Resize {
     let grown = |n: u64| {
         let mut rng = rng(seed, operation(RESIZER, n));
@@ -218,7 +220,7 @@ pub fn resize(seed: u64, n: u64) -> Resize {
             let end = (grown(n - 1) / SLICE as u64) as u32;
             let mut rng = rng(seed, operation(RESIZER, n));
             let count = 1 + rng.u32(0..80).min(end - BASE - 1);
-            // Whole slices: there is nothing before.
+            // Whole slices, because there are no constant bytes yet.
             Resize::Write(Op {
                 operation: operation(RESIZER, n),
                 ranges: vec![(end - count, count)],

@@ -1,8 +1,9 @@
-//! What does a child do until it is killed?
+//! The child: its work until the kill.
 //!
-//! Owns: the child's side: open (and recover), compare with the ledger, write from several threads
-//! while the length changes and pages come home, close. And what it tells its parent through the
-//! pipe: small records, each written at once, so that none is torn and none is taken back.
+//! Owns: the child's side. The child opens and recovers the file, compares it with the ledger, and
+//! closes it. In between, several threads write while the length changes and pages are deployed. It
+//! also owns the messages to the parent: small records in a pipe, each sent with one write. So no
+//! record is torn, and none can be taken back.
 //!
 //! May import: `ledger`, `process`, `work`.
 
@@ -21,39 +22,39 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// When the clock that kills begins to run.
+/// The moment at which the kill timer starts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// Before the file is opened: the kill hits opening, creation or recovery.
+    /// Before the open: the kill hits the open, the creation or the recovery.
     Opening,
     /// When writers, resizer and deployer begin.
     Writing,
-    /// When the file is about to be closed.
+    /// Right before the close.
     Closing,
 }
 
-/// A bug that is planted into the writers, to see that the parent finds it.
+/// A bug that is planted into the writers, which the parent must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Acknowledges before it writes.
+    /// Acknowledges an operation before it writes.
     AcknowledgesFirst,
-    /// Writes an operation of several slices as two.
+    /// Writes an operation of several slices as two operations.
     WritesInTwo,
-    /// Leaves out the last slice of an operation: one of an older operation stays.
+    /// Leaves out the last slice of an operation, so that an older slice stays.
     LeavesOneOut,
-    /// The same, under a ticket.
+    /// Writes a ticketed operation as two operations.
     TicketInTwo,
-    /// The same, blindly.
+    /// Writes a blind operation as two operations.
     BlindInTwo,
     /// Acknowledges a blind operation that it never does.
     BlindNotAtAll,
-    /// Acknowledges a change of length before it.
+    /// Acknowledges a change of the length before it happens.
     AcknowledgesLengthFirst,
-    /// Changes a byte past the engine, in the home file.
+    /// Changes a byte in the home file behind the engine's back.
     StraysInto,
 }
 
-/// All of them.
+/// All planted bugs.
 pub const FAULTS: [Fault; 8] = [
     Fault::AcknowledgesFirst,
     Fault::WritesInTwo,
@@ -65,69 +66,69 @@ pub const FAULTS: [Fault; 8] = [
     Fault::StraysInto,
 ];
 
-/// What a child is told to do.
+/// The orders for a child.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// The file.
+    /// The home file.
     pub path: PathBuf,
-    /// Treated as lying on this.
+    /// The forced medium.
     pub medium: Medium,
-    /// When what has returned is durable.
+    /// The durability of the file.
     pub durability: Durability,
-    /// Whoever acknowledges an operation has synced before.
+    /// Each thread syncs before it acknowledges an operation.
     pub syncs: bool,
-    /// The clock that kills, and how long it runs.
+    /// The moment at which the kill timer starts, and its time.
     pub kill: (Phase, Duration),
     /// One thread changes the length.
     pub resizes: bool,
-    /// One thread brings pages home and punches.
+    /// One thread deploys pages, which punches holes.
     pub deploys: bool,
-    /// Ends after so many operations of each thread, by a close in this mode.
+    /// Closes in this mode after this number of operations of each thread, and ends.
     pub close: Option<(u64, CloseMode)>,
     /// A planted bug.
     pub fault: Option<Fault>,
 }
 
-/// A process that lives longer hangs, however loaded the machine is.
+/// Time after which a process counts as hung, on a machine with any load.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Options by which all open the file.
+/// Returns the options that all children use to open the file.
 pub fn options(medium: Medium) -> Options {
-    // A small reservation: the more address space, the longer does a process take to die.
+    // A small reservation, because a process with more address space takes longer to die.
     let options = AtomicMappedFile::options().create(true).len(BASE_LEN).max_len(1 << 30);
-    // The shortest journal: it is gone round in a moment.
+    // The shortest journal, which soon wraps around.
     options.medium(medium).journal_len(64 << 10)
 }
 
-/// The whole file's bytes.
+/// Returns all bytes of the file.
 pub fn contents(file: &AtomicMappedFile) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; file.len() as usize];
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 
-// Records of the pipe: by whom, what, number.
+// Kinds of pipe records. A record is three words: thread, kind and number.
 const FOUND: u64 = 1 << 32;
 const TEXT: u64 = 1 << 33;
 const PHASE: u64 = 1 << 34;
 
-/// What a child says.
+/// A message of a child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// `by` acknowledges operation `n` of `who`.
+    /// Thread `by` acknowledges operation `n` of this writer number.
     Returned {
         /// The thread.
         by: usize,
         /// A writer number of `work`.
         who: usize,
-        /// The operation.
+        /// Number of the operation.
         n: u64,
     },
-    /// This was in the file, and it is as it must be.
+    /// The content of the file, which passed the check.
     Found(Found),
-    /// Got so far.
+    /// The child reached this phase.
     Reached(Phase),
-    /// Something is wrong.
+    /// The child found a violation.
     Wrong(String),
 }
 
@@ -137,7 +138,7 @@ impl Pipe<'_> {
     fn put(&self, words: &[u64], bytes: &[u8]) {
         let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         record.extend_from_slice(bytes);
-        // Up to 4096 bytes go into a pipe at once or not at all.
+        // A pipe takes up to 4096 bytes atomically.
         assert!(record.len() <= libc::PIPE_BUF);
         let mut pipe = self.0;
         pipe.write_all(&record).expect("the parent listens");
@@ -161,7 +162,7 @@ impl Pipe<'_> {
     }
 }
 
-/// Reads all that has been said until now. The pipe does not block.
+/// Reads all messages that have arrived. The pipe does not block.
 pub fn hear(mut pipe: &PipeReader) -> io::Result<Vec<Said>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 1 << 16];
@@ -210,7 +211,7 @@ pub fn hear(mut pipe: &PipeReader) -> io::Result<Vec<Said>> {
     Ok(said)
 }
 
-/// The child. Returns its exit code, if nobody kills it before.
+/// Runs the child. Returns its exit code if it is not killed before.
 pub fn write_until_killed(mut ledger: Ledger, orders: &Orders, pipe: &PipeWriter) -> i32 {
     let deadline = Deadline::new().expect("a timer");
     let pipe = Pipe(pipe);
@@ -223,7 +224,8 @@ pub fn write_until_killed(mut ledger: Ledger, orders: &Orders, pipe: &PipeWriter
     deadline.set(PATIENCE);
     reach(Phase::Opening);
     let work = std::panic::AssertUnwindSafe(|| run(&mut ledger, orders, &pipe, &reach));
-    // A thread's panic ends here as well: the scope that it ran in passes it on. Its text does not.
+    // The panic of a thread arrives here as well, because its scope passes it on. The text of the
+    // panic is lost.
     std::panic::set_hook(Box::new(|_| {}));
     match std::panic::catch_unwind(work) {
         Ok(Ok(())) => 0,
@@ -238,7 +240,7 @@ pub fn write_until_killed(mut ledger: Ledger, orders: &Orders, pipe: &PipeWriter
     }
 }
 
-/// Records are read by words.
+/// Pads a text to whole words, because the parent reads words.
 fn padded(mut text: String) -> String {
     while !text.len().is_multiple_of(8) {
         text.push(' ');
@@ -262,7 +264,7 @@ fn run(
             return Ok(());
         }
     };
-    // What has been seen must not be taken back by the next kill.
+    // The next kill must not take back what this child has found.
     sync()?;
     pipe.found(&found);
     ledger.adopt(&found);
@@ -322,7 +324,7 @@ impl Job<'_> {
         self.orders.fault == Some(fault)
     }
 
-    /// Says that an operation has returned, if need be after a durable point.
+    /// Acknowledges an operation, after a sync if the orders ask for it.
     fn returned(&self, by: usize, who: usize, n: u64) -> Result<(), Error> {
         if self.orders.syncs {
             self.file.sync()?;
@@ -331,7 +333,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// One operation, or what a fault makes of it.
+    /// Does one operation, with the planted bug if there is one.
     fn put(&self, op: &Op, in_two: bool) -> Result<(), Error> {
         let parts = op.bytes(self.ledger.file);
         if let [(at, bytes)] = &parts[..] {
@@ -368,7 +370,7 @@ impl Job<'_> {
             }
             let mut done = op;
             if self.has(Fault::LeavesOneOut) && done.ranges[0].1 > 1 {
-                // The others say that there is one more.
+                // The other slices name one slice more.
                 let mut bytes = done.bytes(self.ledger.file);
                 let (at, bytes) = bytes.swap_remove(0);
                 file.write_at(&bytes[..bytes.len() - SLICE], at)?;
@@ -401,13 +403,13 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Reads the last ticket, and writes what goes with the next.
+    /// Reads the last ticket, and does the operation of the next one.
     fn by_ticket(&self, writer: usize) -> Result<(), Error> {
         let ledger = self.ledger;
         let ticket = self.file.transact(|tx| {
             let mut first = [0; SLICE];
             tx.read_at(&mut first, u64::from(TICKETED) * SLICE as u64)?;
-            // Within one transaction no mixture of two states is ever seen.
+            // A transaction never sees a mixture of two states.
             let ticket = ledger.ticket_of(&first).unwrap_or_else(|what| panic!("read {what}")) + 1;
             let parts = work::ticketed(ledger.seed, ticket).bytes(ledger.file);
             let in_two = self.has(Fault::TicketInTwo) && parts.len() > 1;
@@ -439,7 +441,7 @@ impl Job<'_> {
             if !first {
                 self.returned(RESIZER, RESIZER, n)?;
             }
-            // Writers are to have a chance between two changes of the length.
+            // Gives the writers time between two changes of the length.
             std::thread::sleep(Duration::from_micros(n * 37 % 150));
         }
         Ok(())
@@ -449,7 +451,7 @@ impl Job<'_> {
         let mut n = 0;
         while !self.over.load(Ordering::Acquire) {
             n += 1;
-            // Everything up to the end, which gives chunks back; or some pages.
+            // Deploys up to the end of the file, which gives chunks back, or only some pages.
             let end = if n % 3 == 0 { BASE_LEN / 4096 * 4096 / 2 } else { self.file.len() };
             match self.file.deploy(0..end) {
                 // The length has changed meanwhile.
@@ -464,7 +466,7 @@ impl Job<'_> {
     }
 }
 
-/// The planted stray write: a byte of the home file, past the engine.
+/// Does the planted stray write: changes a byte of the home file behind the engine's back.
 fn stray_into(path: &Path, slice: u32) {
     let file = File::options().write(true).open(path).expect("the home file");
     file.write_all_at(&[0xee], u64::from(slice) * SLICE as u64 + 30).expect("a byte");

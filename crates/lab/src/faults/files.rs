@@ -1,9 +1,9 @@
-//! What is in the files, and how is a pair put somewhere else?
+//! The files of a pair as values, and how the lab moves a pair to another place.
 //!
-//! Owns: the bytes of a home file and its reflection file as a value, how they are read while somebody
-//! has them open (which is what the death of that process would leave), and how they become a pair of
-//! files again. Superblocks name the home file by device, inode and birth time, and a closed pair by the
-//! home file's times; those are patched to the new files', and nothing else is.
+//! Owns: the bytes of a home file and its reflection file as values. It reads them while a process
+//! has the files open, which gives what a process crash would leave. It also turns them into a pair
+//! of files again. Superblocks name the home file by device, inode and birth time, and a closed
+//! pair by the home file's times. A restore patches these to the new files, and nothing else.
 
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::recorder::Recorder;
@@ -17,31 +17,31 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 const PAGE: u64 = 4096;
-/// Names of reflection files begin with this.
+/// Prefix of the names of reflection files.
 pub const REFLECTION_PREFIX: &str = ".atomic-mmap.";
 /// Name of the attribute that marks a home file.
 const MARK: &str = "user.atomic_mmap";
-/// The home file's name, in every folder.
+/// Name of the home file in every folder.
 pub const HOME: &str = "state.dat";
 
-/// A file's length, and its pages that are not zero.
+/// The length of a file and its pages that are not zero.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Contents {
     /// Length in bytes.
     pub len: u64,
-    /// By number.
+    /// The pages, by number.
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl Contents {
-    /// A file of these bytes.
+    /// Makes the contents from bytes.
     pub fn of(bytes: &[u8]) -> Contents {
         let mut contents = Contents { len: bytes.len() as u64, ..Contents::default() };
         contents.put(0, bytes);
         contents
     }
 
-    /// Reads a file, holes by asking where they are.
+    /// Reads a file. Asks the system for its holes and skips them.
     pub fn read(path: &Path) -> io::Result<Contents> {
         let file = File::open(path)?;
         let mut contents = Contents { len: file.metadata()?.len(), ..Contents::default() };
@@ -57,7 +57,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// All bytes, of a file that is not long.
+    /// Returns all bytes, for a short file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
         for (n, page) in &self.pages {
@@ -70,7 +70,7 @@ impl Contents {
         bytes
     }
 
-    /// Stores bytes; what is zero anyway takes no page.
+    /// Stores bytes. Zeroes create no page.
     pub fn put(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let in_page = (at % PAGE) as usize;
@@ -85,7 +85,7 @@ impl Contents {
         }
     }
 
-    /// The bytes at a place; past the end they are zero.
+    /// Returns the bytes at an offset. Bytes past the end are zero.
     pub fn get(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let mut done = 0;
@@ -100,12 +100,12 @@ impl Contents {
         bytes
     }
 
-    /// The word at a place.
+    /// Returns the word at an offset.
     pub fn word(&self, at: u64) -> u64 {
         u64::from_le_bytes(self.get(at, 8).try_into().expect("eight bytes"))
     }
 
-    /// Makes a file of it. Pages of zeroes are holes.
+    /// Makes a file from the contents. Pages of zeroes become holes.
     pub fn write(&self, path: &Path) -> io::Result<File> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(self.len)?;
@@ -127,22 +127,22 @@ impl Contents {
 }
 
 fn seek(file: &File, from: u64, whence: libc::c_int) -> Option<u64> {
-    // SAFETY: a live file descriptor of our own, whose position nobody relies on.
+    // SAFETY: a live file descriptor of our own, and no code relies on its position.
     let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, whence) };
     u64::try_from(at).ok()
 }
 
-/// Where a pair lies: the folder of the home file, and that of the reflection file.
+/// The place of a pair: the folder of the home file, and the folder of the reflection file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The home file's folder.
     pub folder: PathBuf,
-    /// The reflection file's, if it is another.
+    /// The reflection file's folder, if it is another one.
     pub elsewhere: Option<PathBuf>,
 }
 
 impl Place {
-    /// An empty place; what was there goes.
+    /// Makes an empty place. Removes what was there.
     pub fn new(base: &Path, has_elsewhere: bool) -> Place {
         let _was_not_there = fs::remove_dir_all(base);
         let folder = base.join("home");
@@ -152,7 +152,7 @@ impl Place {
         Place { folder, elsewhere }
     }
 
-    /// The home file.
+    /// Returns the path of the home file.
     pub fn home(&self) -> PathBuf {
         self.folder.join(HOME)
     }
@@ -161,8 +161,9 @@ impl Place {
         [&self.folder].into_iter().chain(&self.elsewhere)
     }
 
-    /// Where the reflection file of the home file that is there now is, or is to be. Under its
-    /// second name only its own lies: it has that if another file lies in the way of the first.
+    /// Returns the path of the present home file's reflection file, existing or not. The reflection
+    /// file has its second name if a file of another pair has the first. Only this home file's own
+    /// reflection file can have the second name.
     pub fn reflection(&self) -> Option<PathBuf> {
         let home = fs::metadata(self.home()).ok()?;
         let folder = self.elsewhere.as_ref().unwrap_or(&self.folder);
@@ -172,7 +173,7 @@ impl Place {
         Some(if second.exists() { second } else { folder.join(first) })
     }
 
-    /// All names in it.
+    /// Returns the paths of all files in the place.
     pub fn names(&self) -> Vec<PathBuf> {
         let list = |dir: &PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
         let mut names: Vec<_> = self.folders().flat_map(list).map(|entry| entry.path()).collect();
@@ -180,7 +181,7 @@ impl Place {
         names
     }
 
-    /// Everything in it: names, bytes and marks.
+    /// Returns the names, bytes and marks of all files in the place.
     pub fn snapshot(&self) -> Snapshot {
         let seen = |path: PathBuf| {
             let contents = Contents::read(&path).unwrap_or_default();
@@ -191,28 +192,28 @@ impl Place {
     }
 }
 
-/// What is in a place.
+/// The files in a place.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<PathBuf, (Contents, Option<Vec<u8>>)>);
 
 impl Snapshot {
-    /// The files.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.0.keys().cloned()
     }
 
-    /// Whether the file is among them.
+    /// Returns `true` if the file is among them.
     pub fn has(&self, path: &Path) -> bool {
         self.0.contains_key(path)
     }
 
-    /// Whether a reflection file is among them.
+    /// Returns `true` if a reflection file is among them.
     pub fn has_reflection(&self) -> bool {
         let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
         self.0.keys().filter_map(name).any(|name| name.starts_with(REFLECTION_PREFIX))
     }
 
-    /// What has changed since `before`.
+    /// Describes the changes since `before`.
     pub fn changes(&self, before: &Snapshot) -> Vec<String> {
         let mut changes = Vec::new();
         for (path, (now, mark)) in &self.0 {
@@ -237,12 +238,12 @@ fn mark_of(file: &File) -> Option<Vec<u8>> {
     Recorder::new().platform().get_xattr(&file.try_clone().ok()?.into(), MARK).ok().flatten()
 }
 
-/// Whether the home file says that a reflection file belongs to it.
+/// Returns `true` if the mark of the home file says that it has a reflection file.
 pub fn is_marked(path: &Path) -> bool {
     File::open(path).ok().is_some_and(|file| mark_of(&file).is_some())
 }
 
-/// Both files, as the death of the process that has them open would leave them.
+/// The files of a pair, as a crash of the process would leave them.
 #[derive(Clone, Default)]
 pub struct Pair {
     /// The home file.
@@ -251,17 +252,17 @@ pub struct Pair {
     pub reflection: Option<Contents>,
     /// The journal, if there is one.
     pub journal: Option<Contents>,
-    /// Whether the home file has the mark.
+    /// `true` if the home file has the mark.
     pub marked: bool,
 }
 
 impl Pair {
-    /// A home file alone.
+    /// Makes a pair that is only a home file.
     pub fn plain(bytes: &[u8]) -> Pair {
         Pair { home: Contents::of(bytes), ..Pair::default() }
     }
 
-    /// Reads what is in a place.
+    /// Reads the files in a place.
     pub fn capture(place: &Place) -> io::Result<Pair> {
         let home = Contents::read(&place.home())?;
         let reflection = place.reflection().filter(|path| path.exists());
@@ -271,7 +272,7 @@ impl Pair {
         Ok(Pair { home, reflection, journal, marked: is_marked(&place.home()) })
     }
 
-    /// The superblocks that are whole, and where they are.
+    /// Returns the intact superblocks and their offsets.
     pub fn superblocks(&self) -> Vec<(u64, Superblock)> {
         let Some(reflection) = &self.reflection else { return Vec::new() };
         layout::SUPERBLOCKS
@@ -287,7 +288,7 @@ impl Pair {
             .collect()
     }
 
-    /// Makes a pair of files of it. `change` has the last word on each superblock.
+    /// Makes files from the pair. `change` can change each superblock at the end.
     pub fn restore(&self, place: &Place, change: impl Fn(&mut Superblock)) -> io::Result<()> {
         let home = self.home.write(&place.home())?;
         let stat = home.metadata()?;
@@ -302,7 +303,7 @@ impl Pair {
         let stat = home.metadata()?;
         for (at, mut superblock) in superblocks {
             superblock.identity = identity;
-            // Unknown: the copy stands for the file itself.
+            // 0 means an unknown file: the copy stands for the original file.
             superblock.own.inode = 0;
             if let State::Clean(closed) = &mut superblock.state {
                 closed.mtime = Moment { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
@@ -320,18 +321,18 @@ impl Pair {
     }
 }
 
-/// When a file was made.
+/// Returns the birth time of a file.
 fn born(stat: &fs::Metadata) -> Option<Moment> {
     let since = stat.created().ok()?.duration_since(UNIX_EPOCH).expect("after 1970");
     Some(Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() })
 }
 
-/// The journal of a reflection file.
+/// Returns the path of the journal of a reflection file.
 fn journal_of(reflection: &Path) -> PathBuf {
     reflection.with_added_extension("journal")
 }
 
-/// The mark's value.
+/// Returns the value of the mark.
 fn mark(uuid: [u8; 16], identity: &Identity) -> [u8; 40] {
     let born = identity.born.unwrap_or_default();
     let mut bytes = [0; 40];

@@ -1,42 +1,48 @@
-//! What must hold when a system call has failed?
+//! The rules that must hold after a failed system call.
 //!
-//! Owns: the rules. They are written down from the crate's documentation (the comments of the public
-//! calls, `Error`, docs/recovery.md), not from its code, and `sweep` asks them about every run.
+//! Owns: the rules. They come from the crate's documentation: the comments of the public calls,
+//! `Error` and docs/recovery.md. They do not come from the code. `sweep` checks every run against
+//! them.
 //!
-//! **The error.** An interruption and a short read or write are never seen. Any other failure is
-//! returned as [`Error::Io`] or, where the system says that there is no space, as
-//! [`Error::NoSpace`], or for a mapping that has no memory as [`Error::NoAddressSpace`]; its path
-//! is that of the file or folder that the call was about, its source is what the system said, it
-//! has the offset where the call has one, and its text names the path. A call that would have been
-//! refused is refused for the same reason, or with the failure. Nothing panics, nothing hangs.
+//! **The error.** The caller never sees an interruption or a short read or write. Any other failure
+//! is returned as [`Error::Io`]. If the system reports missing space, the error is
+//! [`Error::NoSpace`]. If a mapping lacks memory, it is [`Error::NoAddressSpace`]. The error's path
+//! is the file or the folder of the system call, and its source is the system's error. It has the
+//! offset if the system call has one, and its text names the path. A call that is refused without
+//! the failure is refused for the same reason, or returns the failure. No call panics or hangs.
 //!
-//! **What may go unheard of** ([`may_be_absorbed`]): only failures whose call was on nobody's behalf,
-//! or which are caught up with later. Advice about a mapping is a hint.
+//! **Absorbed failures** ([`may_be_absorbed`]). The crate absorbs a failure only if the system call
+//! did not serve the caller, or if the crate repeats it later. Advice about a mapping is a hint.
 //!
-//! **The state.** Whoever got an error finds everything that was acknowledged before and nothing of
-//! what has failed: by the same handle, by opening what the death of the process would leave at that
-//! moment, and by reopening. Whoever got `Ok` finds all of it.
+//! **The state.** After an error, the file contains everything that was acknowledged before, and
+//! nothing of the failed call. This holds for reads by the same handle and after a reopen. It also
+//! holds if the process crashes at that moment and the next one opens the files. After `Ok`, the
+//! file contains the whole operation.
 //!
-//! **The handle** is poisoned in these cases and no others ([`poisons`]):
+//! **The handle** is poisoned in these cases and in no others ([`poisons`]):
 //!
-//! | a failing | of | in | on | poisons |
-//! |---|---|---|---|---|
-//! | `sync_data`, `write_durably` | any file | whatever makes a durable point, or a checkpoint | page cache | yes, also if the call itself has returned `Ok` and the point or checkpoint came in the background |
-//! | `sync_all` | either file | `set_len`, either way | dax | yes, also if the shrink itself has returned `Ok` |
-//! | any other call | | | | no: the same call succeeds once the failure is over |
+//! | failed system call | file | during | medium |
+//! |---|---|---|---|
+//! | `sync_data`, `write_durably` | any file | a durable point or a checkpoint | page cache |
+//! | `sync_all` | either file | `set_len`, growing or shrinking | dax |
 //!
-//! **Durable points.** Where they are kept, a copy of the files of another boot holds the last durable
-//! point, whole; if whatever was to make the next one has failed, that one or the next. (Which one is not
-//! said: that is why it poisons.) Opening makes one of what the death of a process has left. The same holds of a copy of the same boot where only durable points
-//! count.
+//! A call may return `Ok` and still poison the handle. This happens if the durable point or the
+//! checkpoint runs in the background, or if the call is a shrink. After any other failed system
+//! call, the same call of the crate succeeds once the failure is over.
 //!
-//! **Leftovers.** A failed open or create leaves names, lengths, bytes and marks as they were, but for
-//! what a discard has removed and what recovery has finished, and but for what it would have removed
-//! had the removal not failed as well.
+//! **Durable points.** Consider a copy of the files that is opened under another boot id. It holds
+//! exactly the last durable point. If a call failed while it made the next durable point, the copy
+//! may also hold the next one. The crate does not say which, and therefore poisons the handle. An
+//! open makes a durable point of the state that a process crash has left. If only durable points
+//! count, all this also holds for a copy under the same boot id.
 //!
-//! **Files of others.** A file that may be another home file's companion, for all that opening can
-//! tell, stays as it is, to the byte: whatever fails, also with `OnMismatch::Discard`, and also
-//! when the pair that was made beside it is closed for good.
+//! **Leftovers.** A failed open or create leaves names, lengths, bytes and marks unchanged. There
+//! are three exceptions: files that a discard removed, work that recovery finished, and files that
+//! the crate failed to remove.
+//!
+//! **Files of others.** An open never changes a file that may belong to another home file. This
+//! holds after any failure, and also with `OnMismatch::Discard`. It also holds when the new pair
+//! next to that file is closed for good.
 
 use super::files::{HOME, Place, REFLECTION_PREFIX};
 use super::scenarios::{Op, Opened, Opening};
@@ -47,7 +53,7 @@ use std::path::Path;
 
 const PAGE: u64 = 4096;
 
-/// What a path of a pair is.
+/// The role of a path in a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The home file.
@@ -56,15 +62,15 @@ pub enum Role {
     Reflection,
     /// The journal.
     Journal,
-    /// A folder of theirs.
+    /// A folder of the pair.
     Folder,
-    /// Another file in a folder of theirs.
+    /// Another file in a folder of the pair.
     Neighbour,
-    /// Something else.
+    /// Any other path.
     Other,
 }
 
-/// Which it is.
+/// Returns the role of a path.
 pub fn role_of(path: &Path, place: &Place) -> Role {
     if path == place.folder || Some(path) == place.elsewhere.as_deref() {
         return Role::Folder;
@@ -84,19 +90,18 @@ fn role_of_folder(dir: &Path, place: &Place) -> bool {
     dir == place.folder || Some(dir) == place.elsewhere.as_deref()
 }
 
-/// A system call of a run in which nothing fails: its name, and what it was about, as far as the
-/// trace tells.
+/// A system call of a run without failures: its name and its object, as far as the trace tells.
 #[derive(Clone, Debug)]
 pub struct Called {
-    /// Its name.
+    /// Name of the call.
     pub call: &'static str,
-    /// What it was about.
+    /// Role of the file or folder.
     pub role: Option<Role>,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: Option<u64>,
-    /// Where the range begins that it goes on with, which the calls before it had not got through.
+    /// Start of the whole range, if earlier calls did a part of the range.
     pub begin: Option<u64>,
-    /// Bytes that it moved, if it moves some.
+    /// Number of bytes that the call moved, if it moves bytes.
     pub moved: u64,
 }
 
@@ -105,7 +110,7 @@ impl Called {
         Called { call, role: None, offset: None, begin: None, moved: 0 }
     }
 
-    /// Notes where the range begins, if `last`, the call before, had got through a part of it.
+    /// Notes the start of the whole range if `last`, the previous call, did a part of it.
     pub fn goes_on_after(&mut self, last: &Called) {
         let is_same = (last.call, last.role) == (self.call, self.role);
         let end = last.offset.map(|at| at + last.moved);
@@ -115,7 +120,7 @@ impl Called {
     }
 }
 
-/// The system call that an event of a trace stands for.
+/// Returns the system call that an event of a trace stands for.
 pub fn called(what: &What, place: &Place) -> Option<Called> {
     let of_file = |call, file: &FileId, offset| {
         let role = match file {
@@ -157,8 +162,8 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
     }
 }
 
-/// Whether an error is the right one for a call that failed with `code`. `at`: the call, where it is
-/// known which one the error is about.
+/// Returns an error if `error` is wrong for a call that failed with `code`. `at` is the failed
+/// system call, if it is known.
 pub fn is_right(
     error: &Error,
     code: i32,
@@ -193,7 +198,7 @@ pub fn is_right(
     if role == Role::Other {
         return Err(format!("it names {}, which is not of the pair", path.display()));
     }
-    // The search for a home file that was renamed looks at every file of the folder.
+    // The search for a renamed home file looks at every file of the folder.
     if role == Role::Neighbour && at.is_some_and(|at| at.call != call::STAT_PATH) {
         return Err(format!("it names {}, which the call was not about", path.display()));
     }
@@ -201,7 +206,7 @@ pub fn is_right(
     if at.role.is_some_and(|of| of != role) {
         return Err(format!("it names the {role:?}, the call was about {:?}: {text}", at.role));
     }
-    // 0 for want of an offset and a range, or the beginning of the file.
+    // 0 and 0 mean that the error has no place, or that it is the beginning of the file.
     let has_place = !matches!(error, Error::NoSpace { offset: 0, len: 0, .. });
     let moves = [call::READ, call::WRITE, call::ALLOCATE, call::PUNCH].contains(&at.call);
     let first = |offset: u64| match at.call {
@@ -210,8 +215,8 @@ pub fn is_right(
     };
     match (offset, at.offset) {
         (None, Some(at)) if moves => Err(format!("it has no offset, the call had {at}: {text}")),
-        // A range may take several calls: the error tells where the range begins. Storage is
-        // reserved for whole pages, so its call begins with the range's first page.
+        // A range may take several calls: the error names the start of the range. Storage is
+        // reserved for whole pages, so its call starts at the first page of the range.
         (Some(offset), Some(at)) if first(offset) > at => {
             Err(format!("its offset is past the call's, {at}: {text}"))
         }
@@ -222,9 +227,9 @@ pub fn is_right(
     }
 }
 
-/// See the module's comment: the second table.
+/// Returns `true` if the failure poisons the handle: the table in the module's comment.
 pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32) -> bool {
-    // Without the one call it is done by two.
+    // Without this call, two other calls replace it.
     let record = failed.contains(&call::WRITE_DURABLY) && code != libc::EOPNOTSUPP;
     match op {
         Op::Open(_) | Op::Close(_) | Op::Drop => false,
@@ -234,7 +239,8 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32) -> bool {
     }
 }
 
-/// Whether a call that has returned `Ok` has made a durable point, and one that has failed may have.
+/// Returns `true` if the call has made a durable point after `Ok`, and may have made one after an
+/// error.
 pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
     match op {
         Op::Sync | Op::SyncAndCheckpoint | Op::WriteAndWait(..) | Op::Deploy(_) => true,
@@ -251,8 +257,8 @@ fn is_full(code: i32) -> bool {
     code == libc::ENOSPC || code == libc::EDQUOT
 }
 
-/// Whether a call may return `Ok` although the system call `failed` with `code`, and why. `lacking` are
-/// calls that the system does not have.
+/// Returns `true` if a call may return `Ok` although the system call `failed` returned `code`. The
+/// comments give the reasons. `lacking` names the calls that the system does not have.
 pub fn may_be_absorbed(
     op: &Op,
     policy: DeployPolicy,
@@ -261,11 +267,11 @@ pub fn may_be_absorbed(
     shrinks: bool,
     lacking: &[&str],
 ) -> bool {
-    // Storage is reserved by these where there is no call for it.
+    // Without a call that reserves storage, these calls reserve it.
     let by_writing = [call::STAT, call::READ, call::WRITE].contains(&failed);
     let reserves = failed == call::ALLOCATE || lacking.contains(&call::ALLOCATE) && by_writing;
     let lacks_space = reserves && is_full(code);
-    // There is another way.
+    // The crate has a fallback.
     let has_fallback = [
         call::IN_PLACE,
         call::ALLOCATE,
@@ -279,33 +285,34 @@ pub fn may_be_absorbed(
     if code == libc::EOPNOTSUPP && (has_fallback || failed == call::MAP) {
         return true;
     }
-    // A hint: nothing depends on it.
+    // A hint has no effect on the result.
     if failed == call::ADVISE {
         return true;
     }
     match op {
-        // A chunk does not fit any more, but perhaps the pages that are needed do. The log's space is
-        // used again if it cannot be given back. A committed write that cannot be brought home now is
-        // brought home later.
+        // The chunk does not fit any more, but perhaps the needed pages do. If log space cannot be
+        // freed, the log reuses it. If a committed write cannot be deployed now, it is deployed
+        // later.
         Op::Write(..) | Op::Tx(_) | Op::Update(..) => {
             failed == call::PUNCH || lacks_space || policy == DeployPolicy::Eager
         }
-        // Deployment on behalf of a reader, which has its bytes.
+        // The crate deployed for the benefit of a reader, which has its bytes.
         Op::Read(..) => policy == DeployPolicy::Lazy,
-        // A view that cannot be pinned for lack of space is a copy. Its write as above.
+        // A view that cannot be pinned for lack of space is a copy. For its write, see above.
         Op::View(..) => failed == call::PUNCH || lacks_space,
         Op::Deploy(_) => lacks_space,
-        // The cut is committed before both files are cut: the next call catches up.
+        // The shrink is committed before both files are truncated, so the next call repeats the
+        // truncation.
         Op::SetLen(_) if shrinks => {
             [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE]
                 .contains(&failed)
         }
         Op::SetLen(_) => false,
-        // Closing the file gives the lock back as well; and space as for writes.
+        // Closing the file descriptor releases the lock as well. For missing space, see writes.
         Op::Close(_) => failed == call::UNLOCK || lacks_space,
-        // Nobody is left to hear of it, and opening recovers.
+        // A drop cannot report the failure, and the next open recovers.
         Op::Drop => true,
-        // The handle is poisoned instead, see `poisons`.
+        // The failure poisons the handle instead, see `poisons`.
         Op::SyncAndCheckpoint => failed == call::SYNC_DATA,
         Op::WriteAndWait(..) => {
             [call::SYNC_DATA, call::WRITE_DURABLY].contains(&failed) || lacks_space
@@ -314,8 +321,8 @@ pub fn may_be_absorbed(
     }
 }
 
-/// Whether a view that needs space may say that there is none: never, it is a copy then. The write in
-/// it may.
+/// Returns `true` if the call may report missing space. A view never does, because it becomes a
+/// copy. The write under a view may.
 pub fn may_lack_space(op: &Op) -> bool {
     !matches!(
         op,
@@ -323,8 +330,8 @@ pub fn may_lack_space(op: &Op) -> bool {
     )
 }
 
-/// Whether a failed open leaves every byte as it was: where nothing is recovered and nothing
-/// discarded. `is_pair`: there was a reflection file to go on with.
+/// Returns `true` if a failed open leaves every byte unchanged: without recovery and without a
+/// discard. `is_pair` says that a reflection file existed.
 pub fn leaves_all_as_it_was(how: &Opening, is_pair: bool) -> bool {
     match how.expected {
         Opened::Refused(_) => true,

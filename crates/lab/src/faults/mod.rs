@@ -1,19 +1,20 @@
-//! Faults from below: does every failing system call end in the right error, with nothing lost?
+//! The part `faults`: every failing system call ends in the right error, and nothing is lost.
 //!
-//! Every system call that the crate makes passes one gate (`platform/os.rs`), where a recorder counts it
-//! and can make it fail. Scenarios that together make every call in every state are run once without a
-//! failure, to know their calls; then once for each call and each failure.
+//! Every system call of the crate passes one gate (`platform/os.rs`), where a recorder counts it
+//! and can make it fail. The scenarios together make every call in every state. The part runs each
+//! scenario once without failures, to learn its calls. Then it runs the scenario once for each call
+//! and each failure.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | [`scenarios`] | what is run? |
-//! | [`sweep`] | which call fails, and how does the run go then? |
-//! | [`judge`] | what must hold? |
-//! | [`files`] | what is in the files, and how is a pair put somewhere else? |
-//! | [`plants`] | does the judge see what it is there for? |
+//! | [`scenarios`] | the scenarios |
+//! | [`sweep`] | the choice of the failing call, and the run |
+//! | [`judge`] | the rules that must hold |
+//! | [`files`] | the files of a pair as values |
+//! | [`plants`] | planted faults that the judge must find |
 //!
-//! `LAB_FAULTS` in the environment: only the scenarios whose names, with their grounds ("points: by flush on
-//! page cache"), contain this.
+//! The environment variable `LAB_FAULTS` selects the scenarios with this text in their names. A
+//! name includes its ground: "points: by flush on page cache".
 
 pub mod files;
 pub mod judge;
@@ -36,24 +37,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 use sweep::{Breadth, Subject};
 
-/// After which a run hangs.
+/// Time after which a run counts as hung.
 const HANGS: Duration = Duration::from_secs(600);
-/// Violations that are told.
+/// Number of violations that are printed.
 const MOST_TOLD: usize = 40;
 
-/// Everything, at every place.
+/// All failures at every call.
 const LONG: Breadth = Breadth {
     once: &[libc::ENOSPC, libc::EINTR, libc::ENOMEM, libc::EDQUOT],
     lasting: &[libc::EIO, libc::ENOSPC, libc::ENOMEM, libc::EDQUOT],
     short: &[1, 8, 100, 511],
     turns: false,
 };
-/// Everything, in turns. Each medium begins with another turn.
+/// All failures, in turns over the calls. Each medium begins with another turn.
 const QUICK: Breadth = Breadth { lasting: &[libc::EIO, libc::ENOSPC], turns: true, ..LONG };
-/// EIO, once.
+/// EIO, once at each call.
 const LEAST: Breadth = Breadth { once: &[], lasting: &[], short: &[], turns: true };
 
-/// A folder that is removed with all that is in it.
+/// A folder that is removed with its contents on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -80,11 +81,11 @@ struct Task {
     start: Start,
     /// Another task sweeps over the first operation, which is the same there.
     skips_first: bool,
-    /// Where turns begin.
+    /// The turn of the first call.
     turn: usize,
 }
 
-/// What all threads have come to.
+/// The results of all threads.
 #[derive(Default)]
 struct Tally {
     scenarios: AtomicU64,
@@ -96,14 +97,14 @@ struct Tally {
     violations: Mutex<Vec<String>>,
 }
 
-/// What is done by a number of threads.
+/// The work of all threads.
 struct Work {
     tasks: Vec<Task>,
     next: AtomicUsize,
     deadline: Option<Instant>,
     settings: Settings,
     tally: Tally,
-    /// What each thread is at, and since when.
+    /// The current run of each thread, and its start.
     at: Vec<Mutex<Option<(Instant, String)>>>,
     _folders: Vec<Folder>,
 }
@@ -160,7 +161,7 @@ impl Work {
         self.deadline.is_some_and(|deadline| Instant::now() > deadline)
     }
 
-    /// Runs all of it. A thread that hangs is left behind, and told.
+    /// Runs all tasks. Reports a thread that hangs, and does not wait for it.
     fn run(self, progress: Option<&Progress>) -> Arc<Work> {
         let work = Arc::new(self);
         let threads: Vec<_> = (0..work.at.len())
@@ -217,16 +218,17 @@ impl Work {
         let names = subject.baseline.iter().map(|(_, called)| called.call);
         tally.calls.lock().expect("no panic").extend(names);
         if !report.violations.is_empty() {
-            // A scenario that fails by itself says nothing of failures.
+            // A scenario that fails without an injected failure cannot test failures.
             tally.violations.lock().expect("no panic").extend(report.violations);
             return;
         }
-        // In a hurry every third of them, and others on each medium.
-        // So are durable points on a disk, where each run waits for it a dozen times.
+        // With a deadline, run every third failure, and others on each medium. A quick run skips
+        // failures of durable points on a disk, where each run waits for the disk a dozen times.
         let is_slow = self.settings.quick
             && task.ground.name == "disk"
             && task.scenario.name.starts_with(scenarios::OF_POINTS);
-        // One tenth takes others of them on each medium. All ten take each once, with the same seed.
+        // A tenth selects other failures on each medium. Ten tenths with one seed run each failure
+        // once.
         let (skip, step) = match (self.deadline.is_some(), self.settings.tenth, is_slow) {
             (true, ..) => (task.turn % 3, 3),
             (_, Some(tenth), _) => {
@@ -253,7 +255,7 @@ impl Work {
     }
 }
 
-/// Whether this build can serve the ground.
+/// Returns `true` if this build supports the medium of the ground.
 fn is_served(ground: &Ground) -> bool {
     let path = ground.base.join("probe");
     let file = ground.options().create(true).open(&path);
@@ -263,7 +265,7 @@ fn is_served(ground: &Ground) -> bool {
     is_served
 }
 
-/// Plants bad ways of handling failures, and counts those that the judge notices.
+/// Plants wrong failure handling, and counts the cases that the judge notices.
 fn plant_all() -> (u64, Vec<String>) {
     let folder = Folder::new(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
     let medium = Medium::PageCache;
@@ -302,7 +304,7 @@ fn told(mut violations: Vec<String>) -> Vec<String> {
     violations
 }
 
-/// The part.
+/// Runs the part.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let some = std::env::var("LAB_FAULTS").unwrap_or_default();
     let is_chosen = |ground: &Ground, scenario: &Scenario| {
@@ -340,7 +342,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     }
 }
 
-/// What the sweep finds in the scenarios on a page cache in memory whose names contain `name`.
+/// Returns the violations of the scenarios with `name` in their names, on a page cache in memory.
 pub fn check_some(name: &str, settings: &Settings) -> Vec<String> {
     let only = |ground: &Ground, scenario: &Scenario| {
         ground.name == "page cache" && scenario.name.contains(name)
@@ -349,12 +351,12 @@ pub fn check_some(name: &str, settings: &Settings) -> Vec<String> {
     told(std::mem::take(&mut *work.tally.violations.lock().expect("no panic")))
 }
 
-/// What a part of the sweep finds in so many seconds: to kill mutants by.
+/// Returns the violations that a part of the sweep finds within this time, to kill mutants.
 pub fn quick_check(seconds: u64) -> Vec<String> {
     let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
     let mut work = Work::new(&settings, |_, _| true, true);
     work.deadline = Some(Instant::now() + Duration::from_secs(seconds));
-    // Every kind of task early: a stride that meets all of them.
+    // A stride brings tasks of every kind to the front.
     let mut tasks: Vec<Option<Task>> = work.tasks.drain(..).map(Some).collect();
     let stride = 7;
     for first in 0..stride {
@@ -368,7 +370,7 @@ pub fn quick_check(seconds: u64) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Every third failure of a few scenarios. All of it is the lab's.
+    /// Runs every third failure of a few scenarios. The lab runs all of them.
     #[test]
     fn failing_system_calls_lose_nothing() {
         let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };

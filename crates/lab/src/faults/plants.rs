@@ -1,8 +1,8 @@
-//! Does the judge see what it is there for? Planted faults.
+//! Planted faults, which test that the judge notices them.
 //!
-//! Owns: ways of handling a failed system call badly, put between the crate and the judge: each tampers
-//! with what a call returned or with what it left, as a bug of the crate would. A sweep over the
-//! scenario that reaches it must find each one.
+//! Owns: wrong ways of handling a failed system call, inserted between the crate and the judge.
+//! Each one changes the result of a call, or the files that it left, as a bug of the crate would.
+//! The sweep over the scenario that reaches a planted fault must find it.
 
 use super::files::HOME;
 use super::scenarios::{Bench, Failure, Op};
@@ -11,16 +11,16 @@ use atomic_mmap::{CloseMode, Error};
 use std::fs::{self, File};
 use std::io;
 
-/// A bad way of handling a failure.
+/// A wrong way of handling a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
     /// A failed write returns `Ok`.
     SwallowsError,
-    /// A failed sync of a close returns `Ok`.
+    /// A close with a failed sync returns `Ok`.
     SwallowsSync,
-    /// A failed write has written a part.
+    /// A failed write has written a part of its bytes.
     WritesAPart,
-    /// A failed write has taken back an older one.
+    /// A failed write has undone an older write.
     TakesBackAnother,
     /// A failed open leaves a file behind.
     LeavesAFile,
@@ -32,28 +32,28 @@ pub enum Plant {
     OtherFile,
     /// The error has no offset.
     NoOffset,
-    /// The error does not say what the system said.
+    /// The error does not contain the system's error.
     LosesTheCause,
     /// A failure panics.
     Panics,
-    /// An interruption is returned.
+    /// The call returns an interruption.
     ShowsInterruptions,
     /// A failed close keeps the lock.
     KeepsTheLock,
     /// A failed close removes the reflection file.
     ClosesTooMuch,
-    /// A failed sync does not poison.
+    /// A failed sync does not poison the handle.
     ForgetsToPoison,
-    /// A checkpoint that fails in the background does not poison.
+    /// A checkpoint that fails in the background does not poison the handle.
     ForgetsTheBackground,
     /// A failed sync removes the journal.
     LosesTheJournal,
-    /// A failed write poisons.
+    /// A failed write poisons the handle.
     PoisonsTooMuch,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted faults.
     pub const ALL: [Plant; 18] = [
         Plant::SwallowsError,
         Plant::SwallowsSync,
@@ -75,7 +75,7 @@ impl Plant {
         Plant::PoisonsTooMuch,
     ];
 
-    /// The scenario that reaches it.
+    /// Returns the name of the scenario that reaches the fault.
     pub fn scenario(self) -> &'static str {
         match self {
             Plant::SwallowsSync | Plant::KeepsTheLock => "fast close",
@@ -88,7 +88,7 @@ impl Plant {
         }
     }
 
-    /// What becomes of a call's result. `injected`: a system call was made to fail in it.
+    /// Changes the result of a call. `injected` says that one of its system calls was made to fail.
     pub fn tamper(
         self,
         op: &Op,
@@ -104,7 +104,7 @@ impl Plant {
             return Err(Error::Io { call: "allocate", path, offset: Some(0), source }.into());
         }
         if self == Plant::Panics && matches!(&result, Err(Failure::Error(_))) {
-            // Not by `panic!`, which would print it.
+            // `panic!` would print the message.
             std::panic::resume_unwind(Box::new("planted"));
         }
         let Err(Failure::Error(error)) = result else { return result };
@@ -165,7 +165,7 @@ impl Plant {
         Error::Io { call, path, offset, source }
     }
 
-    /// What becomes of the look whether a handle is poisoned.
+    /// Changes the answer to the question if a handle is poisoned.
     pub fn tamper_poison(self, is_poisoned: bool) -> bool {
         match self {
             Plant::ForgetsToPoison | Plant::ForgetsTheBackground => false,

@@ -1,8 +1,8 @@
-//! What is run? Scenarios: how the files are before, and what is called.
+//! The scenarios: the initial state of the files, and the calls.
 //!
-//! Owns: the states of files to begin with, the calls, and what the file holds after each of them if
-//! nothing fails. Together the scenarios reach every entry point that makes system calls, in every state
-//! in which it makes other ones; `mod.rs` counts that no name of a call is left out.
+//! Owns: the initial states of the files, the calls, and the content of the file after each call if
+//! nothing fails. The scenarios reach every entry point that makes system calls. They reach it in
+//! every state in which it makes different ones. `mod.rs` checks that they use every system call.
 
 use super::files::{Contents, Pair, Place};
 use atomic_mmap::testing::entry::{
@@ -23,32 +23,32 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 const PAGE: u64 = 4096;
-/// Two regions and a part of a page: short enough to be compared at every place.
+/// Length of the file: two regions and a part of a page, short enough for full comparisons.
 pub const LEN: u64 = 400_100;
-/// What a growth ends at.
+/// Length after a growth.
 const LONGER: u64 = 650_000;
-/// Room for a logged write of more than one extent of the log.
+/// Length that allows a logged write of more than one extent of the log.
 const LARGE: u64 = 1_500_000;
-/// The shortest journal: 14 blocks for records behind two headers, so a few syncs fill it.
+/// The shortest journal: 14 blocks for records after two headers, so a few syncs fill it.
 pub const JOURNAL_LEN: u64 = 64 << 10;
-/// The names of scenarios about durable points begin with this.
+/// Prefix of the names of scenarios with durable points.
 pub const OF_POINTS: &str = "points: ";
-/// Of what is written, so that its record takes 3 of them: the longest that goes by the journal.
+/// Length of a write with a record of three blocks: the longest that uses the journal.
 const THREE_BLOCKS: usize = 9_000;
 
-/// On what the files lie.
+/// The medium and the folder of a scenario.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: &'static str,
-    /// A folder of our own.
+    /// A folder of the lab.
     pub base: PathBuf,
-    /// The medium that the files are treated as; none: as it is found.
+    /// The forced medium, or `None` to use the detected one.
     pub forced: Option<Medium>,
 }
 
 impl Ground {
-    /// Options with the medium, and a short journal.
+    /// Returns options with the medium and a short journal.
     pub fn options(&self) -> Options {
         let options = AtomicMappedFile::options().journal_len(JOURNAL_LEN);
         match self.forced {
@@ -57,7 +57,7 @@ impl Ground {
         }
     }
 
-    /// What an open file says that it lies on.
+    /// Returns the medium that an open file reports.
     pub fn medium(&self) -> Medium {
         self.forced.unwrap_or(if self.base.starts_with("/dev/shm") {
             Medium::Ram
@@ -67,9 +67,9 @@ impl Ground {
     }
 }
 
-// ---- how the files are before ----------------------------------------------------------------------
+// ---- initial states --------------------------------------------------------------------------
 
-/// How the files are before the first call.
+/// The state of the files before the first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// No file.
@@ -78,66 +78,66 @@ pub enum Kind {
     Empty,
     /// A plain file without holes.
     Plain,
-    /// A plain file that is one hole, but for a page.
+    /// A plain file that is one hole, except for a page.
     Sparse,
     /// A plain file of `LARGE` bytes.
     Large,
     /// A pair that was closed fast, with bytes in both files.
     Closed,
-    /// A pair in use, with log entries of every kind to be recovered.
+    /// A pair in use, with log records of every kind for recovery.
     Crashed,
-    /// A pair in use that was cut, and whose clean-up is still to be done.
+    /// A pair in use that was shrunk, with an unfinished truncation.
     Cut,
     /// A pair in use that was about to grow.
     HalfGrown,
-    /// A pair in use with two durable points, and longer and written to since.
+    /// A pair in use with two durable points, and a longer file and writes since the last one.
     Synced,
-    /// A pair in use whose newest record is in the journal, and not yet in the durable words.
+    /// A pair in use with its newest record in the journal, and not yet in the durable words.
     HalfSynced,
-    /// As `Synced`, and only the durable point counts after any end.
+    /// Like `Synced`, but only the durable point counts after any end of the process.
     AllOrNothing,
 }
 
-/// What somebody did to the files since.
+/// A change of the files behind the crate's back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quirk {
-    /// Nothing.
+    /// No change.
     None,
-    /// Removed the reflection file.
+    /// The reflection file was removed.
     NoReflection,
-    /// Removed the journal.
+    /// The journal was removed.
     NoJournal,
-    /// Removed the home file.
+    /// The home file was removed.
     NoHome,
-    /// Put another file in the home file's place.
+    /// Another file replaced the home file.
     Replaced,
-    /// Renamed the home file; its pair is none of our business.
+    /// The home file was renamed, so its pair belongs to another path.
     Renamed,
-    /// Put the reflection file of another file in the place.
+    /// The reflection file of another file lies in the place.
     Swapped,
-    /// Damaged both superblocks.
+    /// Both superblocks are damaged.
     Corrupt,
-    /// Damaged a log entry so that it says more than there is.
+    /// A damaged log record claims more than there is.
     LogOverflow,
-    /// Cut the reflection file.
+    /// The reflection file was truncated.
     CutReflection,
-    /// Cut the home file.
+    /// The home file was truncated.
     CutHome,
-    /// Changed the home file, or at least its times.
+    /// The home file or its times changed.
     Changed,
-    /// Started the machine anew.
+    /// The machine was restarted.
     Restarted,
-    /// Put a file of their own in the reflection file's place.
+    /// A foreign file lies in the reflection file's place.
     Foreign,
-    /// Used a newer version.
+    /// A newer version of the crate used the pair.
     Newer,
-    /// Died in a spatial close, after everything had come home.
+    /// A process crashed in a spatial close, after all pages were deployed.
     Emptied,
 }
 
 impl Quirk {
-    /// Whether every file but the home file may be another home file's, for all that opening can
-    /// tell: none of them is changed or removed, whatever the caller wishes.
+    /// Returns `true` if every file except the home file may belong to another home file. An open
+    /// then changes and removes none of them, whatever `OnMismatch` says.
     pub fn leaves_files_of_others(self) -> bool {
         match self {
             Quirk::NoReflection | Quirk::NoHome | Quirk::Replaced | Quirk::Renamed => true,
@@ -148,18 +148,18 @@ impl Quirk {
     }
 }
 
-/// The files before the first call, and what they hold.
+/// The files before the first call, and their content.
 #[derive(Clone)]
 pub struct Start {
     kind: Kind,
     pair: Pair,
-    /// The file's bytes by both files.
+    /// The content of the file that both files together define.
     pub model: Vec<u8>,
-    /// The last durable point, where those are kept.
+    /// The last durable point, if the file keeps durable points.
     pub point: Vec<u8>,
 }
 
-/// Bytes that look like nothing else, none of them zero.
+/// Returns distinctive bytes without a zero.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let words = (0..len.div_ceil(8)).map(|_| (rng.u64(..) | 0x0101_0101_0101_0101).to_le_bytes());
@@ -174,7 +174,7 @@ fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
     bytes
 }
 
-/// Writes in all ways, so that a good part of the bytes is in the reflection file only.
+/// Writes in all ways, so that many bytes are in the reflection file only.
 fn write_all(file: &AtomicMappedFile) {
     for (offset, len) in
         [(0, 8192), (100, 50), (9000, 700), (20_000, 20_000), (262_000, 300), (262_100, 30_000)]
@@ -184,7 +184,7 @@ fn write_all(file: &AtomicMappedFile) {
 }
 
 impl Start {
-    /// Makes it by the crate itself, in a scratch place. Nothing fails meanwhile.
+    /// Makes the state with the crate itself, in a scratch place. Nothing fails meanwhile.
     pub fn new(kind: Kind, ground: &Ground, place: &Place) -> Start {
         let options = || ground.options().deploy(DeployPolicy::Manual);
         let plain = |bytes: &[u8]| {
@@ -220,7 +220,7 @@ impl Start {
                 let mut model = read_all(&file);
                 let mut pair = Pair::capture(place).expect("capture");
                 leave_entries(&mut pair, &mut model, ground.medium());
-                // Opening was the only durable point.
+                // The open was the only durable point.
                 Start { kind, pair, model, point: home }
             }
             Kind::Cut => {
@@ -257,7 +257,8 @@ impl Start {
                 write_all(&file);
                 file.sync().expect("sync");
                 let point = read_all(&file);
-                // Flips what has not changed since, and goes in place where it has.
+                // Flips slices that are unchanged since the sync, and writes changed slices in
+                // place.
                 for (offset, len) in [(50, 90), (20_100, 9_000), (50, 300), (262_000, 20_000)] {
                     file.write_at(&bytes(offset + 1, len), offset).expect("write");
                 }
@@ -282,8 +283,8 @@ impl Start {
         }
     }
 
-    /// Puts the files into a place, and does to them what somebody did. False: this file system has
-    /// no attributes, without which it would not be noticed.
+    /// Puts the files into a place and applies the quirk. Returns `false` if the quirk needs
+    /// attributes and this file system has none.
     pub fn put(&self, place: &Place, quirk: Quirk) -> bool {
         if self.kind == Kind::Nothing {
             return true;
@@ -350,15 +351,15 @@ impl Start {
     }
 }
 
-/// The seed of the entries of the session that the pair was left in.
+/// Returns the seed of the log records in the pair's last session.
 fn seed_of(pair: &Pair) -> Seed {
     let last = pair.superblocks().into_iter().map(|(_, s)| s).max_by_key(|s| s.session);
     let last = last.expect("a superblock");
     Seed::new(&last.uuid, last.session)
 }
 
-/// Leaves entries of every kind in lanes that are empty, as operations that were under way would,
-/// and notes what recovery makes of them.
+/// Leaves records of every kind in empty lanes, as operations in progress would. Updates the model
+/// with the effect of their recovery.
 fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     let seed = seed_of(pair);
     let reflection = pair.reflection.as_mut().expect("in use");
@@ -376,7 +377,8 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
         reflection.word(layout::slice_word(page)) ^ 0u64.wrapping_sub(bit)
     };
 
-    // A flip whose word never arrived: recovery moves the slice. On page cache there are none.
+    // A flip with a word that never arrived: recovery moves the slice. Page cache has no logged
+    // flips.
     if medium != Medium::PageCache {
         let (page, slice, data) = (PageIndex(3), 2, bytes(11, 64));
         let sides = !validity(reflection, page) & 1 << slice;
@@ -392,7 +394,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
         model[at as usize..at as usize + data.len()].copy_from_slice(&data);
     }
 
-    // Words that were stored by operations that had not ended: recovery takes them back.
+    // Words that unfinished operations stored: recovery undoes them.
     let mut half_done = |word: WordId, mask: u64| {
         let at = match word {
             WordId::Slice(page) => layout::slice_word(page),
@@ -421,7 +423,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     spilled.encode_to(&mut records);
     put_spilled(lanes[2], 3 * layout::LOG_EXTENT, &records, true);
 
-    // Committed by its entry, not yet in its slots: recovery puts it there.
+    // Committed by its record, not yet in its slots: recovery copies it there.
     let (page, slices) = (PageIndex(15), bytes(12, 128));
     let logged = SpilledPage { page, mask: 0b110, slices: slices.clone() };
     let mut encoded = Vec::new();
@@ -430,7 +432,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     let at = slot(page, 1) as usize;
     model[at..at + 128].copy_from_slice(&slices);
 
-    // Slices that have changed since the durable point, about to be stored in place: recovery does it.
+    // An in-place write to slices that have changed since the durable point: recovery finishes it.
     if medium == Medium::PageCache {
         let (page, slices) = (PageIndex(6), bytes(13, 128));
         let stays =
@@ -441,15 +443,15 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
         model[at..at + 128].copy_from_slice(&slices);
     }
 
-    // Torn: nothing was stored yet.
+    // A torn record: no word was stored yet.
     reflection.put(layout::undo_entry(lanes[4]), &[0x77; 40]);
 }
 
-/// Two entries that together say more than the log area holds.
+/// Returns two records that together claim more than the log area holds.
 fn overflowing_entries(pair: &Pair) -> Vec<(LaneIndex, Vec<u8>)> {
     let seed = seed_of(pair);
     let sequence = Sequence::FIRST;
-    // The larger one comes second: nothing large is read before the sum is known.
+    // The larger one comes second: recovery must know the sum before it reads much.
     [(LaneIndex(70), 64), (LaneIndex(71), layout::LOG_AREA_LEN)]
         .into_iter()
         .map(|(lane, len)| {
@@ -461,70 +463,70 @@ fn overflowing_entries(pair: &Pair) -> Vec<(LaneIndex, Vec<u8>)> {
         .collect()
 }
 
-// ---- what is called ----------------------------------------------------------------------------------
+// ---- calls ------------------------------------------------------------------------------------
 
-/// What an open comes to if nothing fails.
+/// The result of an open if nothing fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// The file, with all bytes by both files.
+    /// The file, with all bytes of both files.
     Whole,
     /// The last durable point.
     Point,
     /// The home file's bytes as they are.
     HomeBytes,
-    /// A new file of so many zeroes.
+    /// A new file of this number of zeroes.
     New(u64),
     /// A refusal.
     Refused(Mismatch),
 }
 
-/// How a file is opened.
+/// The parameters and the expected result of an open.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// Creates, with this length.
+    /// Creates the file with this length.
     pub create: Option<u64>,
-    /// What to do in a mismatch.
+    /// The reaction to a mismatch.
     pub wish: OnMismatch,
-    /// When slices come home.
+    /// The policy for deployment.
     pub policy: DeployPolicy,
-    /// How a drop closes.
+    /// The mode in which a drop closes.
     pub on_drop: CloseMode,
-    /// When what has returned is durable.
+    /// The durability of the file.
     pub durability: Durability,
-    /// Durable points come by themselves after so long.
+    /// The interval of automatic durable points.
     pub sync_every: Option<Duration>,
-    /// Says what the files lie on, also where the system would be asked.
+    /// Forces the medium, even if the system could detect it.
     pub forces_medium: bool,
-    /// What it comes to.
+    /// The expected result.
     pub expected: Opened,
 }
 
 /// One call.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Opens.
+    /// Opens the file.
     Open(Opening),
-    /// Writes so many bytes at an offset.
+    /// Writes this number of bytes at an offset.
     Write(u64, usize),
     /// Writes ranges in one transaction.
     Tx(Vec<(u64, usize)>),
     /// Reads one place and writes another, in one transaction.
     Update(u64, u64),
-    /// Reads so many bytes at an offset.
+    /// Reads this number of bytes at an offset.
     Read(u64, usize),
-    /// Views a range, and writes a range meanwhile.
+    /// Takes a view of a range, and writes a range meanwhile.
     View(Range<u64>, Option<(u64, usize)>),
-    /// Brings a range home, and punches.
+    /// Deploys a range, and punches holes.
     Deploy(Range<u64>),
     /// Changes the length.
     SetLen(u64),
     /// Syncs.
     Sync,
-    /// Syncs, and waits for the checkpoint in the background that it asks for.
+    /// Syncs, and waits for the background checkpoint that the sync requests.
     SyncAndCheckpoint,
-    /// Writes, and waits for the durable point that comes by itself.
+    /// Writes, and waits for the automatic durable point.
     WriteAndWait(u64, usize),
-    /// Makes another handle, reads by it, drops it.
+    /// Makes another handle, reads with it and drops it.
     TryClone,
     /// Closes.
     Close(CloseMode),
@@ -532,12 +534,12 @@ pub enum Op {
     Drop,
 }
 
-/// Why a call did not do what it should.
+/// The reason why a call failed the test.
 #[derive(Debug)]
 pub enum Failure {
-    /// It returned this.
+    /// The call returned this error.
     Error(Error),
-    /// It returned something wrong.
+    /// The call returned a wrong value.
     Wrong(String),
 }
 
@@ -547,7 +549,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The first difference between two byte strings, in words.
+/// Describes the first difference between two byte strings.
 pub fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
     if found == expected {
         return None;
@@ -567,28 +569,28 @@ fn same(found: &[u8], expected: &[u8], what: &str) -> Result<(), Failure> {
     }
 }
 
-/// What the calls work on.
+/// The state that the calls work on.
 pub struct Bench {
-    /// Where the files are.
+    /// The place of the files.
     pub place: Place,
-    /// On what.
+    /// The ground of the scenario.
     pub ground: Ground,
-    /// Sees every system call, and makes them fail.
+    /// Sees every system call, and makes some of them fail.
     pub recorder: Recorder,
     /// The file while it is open.
     pub file: Option<AtomicMappedFile>,
-    /// What a planted fault keeps open.
+    /// Files that a planted fault keeps open.
     pub held: Vec<File>,
-    /// What it holds, or will hold once it is opened.
+    /// The content of the file, also before it is opened.
     pub model: Vec<u8>,
-    /// What a loss of power may go back to, where durable points are kept.
+    /// The states that a power loss may go back to, if the file keeps durable points.
     pub points: Vec<Vec<u8>>,
 }
 
-/// Waits for something in the background; a failure there, which poisons, ends the wait as well.
+/// Waits for background work. A failure there poisons the handle, which ends the wait as well.
 fn wait_for(file: &AtomicMappedFile, done: impl Fn() -> bool) -> Result<(), Failure> {
     let begin = Instant::now();
-    // Of no byte: nothing is touched by it.
+    // A read of no bytes only checks the handle.
     while !done() && file.read_at(&mut [], 0).is_ok() {
         if begin.elapsed() > super::HANGS / 2 {
             return Err(Failure::Wrong("nothing happens in the background".into()));
@@ -599,7 +601,7 @@ fn wait_for(file: &AtomicMappedFile, done: impl Fn() -> bool) -> Result<(), Fail
 }
 
 impl Op {
-    /// A word for messages and tables.
+    /// Returns a word for messages and tables.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Open(Opening { expected: Opened::New(_), .. }) => "create",
@@ -621,17 +623,17 @@ impl Op {
         }
     }
 
-    /// The bytes that a range is written with by the call number `n`.
+    /// Returns the bytes that call number `n` writes to a range.
     fn data(n: usize, at: u64, len: usize) -> Vec<u8> {
         bytes(1000 * (n as u64 + 1) + at, len)
     }
 
-    /// Whether it waits for something that is done in the background.
+    /// Returns `true` if the call waits for background work.
     pub fn needs_background(&self) -> bool {
         matches!(self, Op::SyncAndCheckpoint | Op::WriteAndWait(..))
     }
 
-    /// Calls it. `n` is its number in the scenario.
+    /// Does the call. `n` is its number in the scenario.
     pub fn perform(&self, n: usize, bench: &mut Bench) -> Result<(), Failure> {
         if let Op::Open(how) = self {
             let mut options = bench.ground.options().deploy(how.policy);
@@ -716,7 +718,7 @@ impl Op {
         Ok(())
     }
 
-    /// What it makes of the file's bytes. `home` are the home file's.
+    /// Applies the call to the model of the content. `home` returns the home file's bytes.
     pub fn apply(&self, n: usize, model: &mut Vec<u8>, home: impl FnOnce() -> Vec<u8>) {
         let mut write = |at: u64, len: usize| {
             model[at as usize..at as usize + len].copy_from_slice(&Op::data(n, at, len));
@@ -743,18 +745,18 @@ impl Op {
     }
 }
 
-/// A state to begin with, and calls.
+/// An initial state, and calls.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// For messages.
+    /// Name in messages.
     pub name: String,
-    /// How the files are before.
+    /// The state of the files before the first call.
     pub kind: Kind,
-    /// What somebody did to them since.
+    /// The change of the files behind the crate's back.
     pub quirk: Quirk,
     /// The reflection file lies in another folder.
     pub elsewhere: bool,
-    /// Calls that this system does not have.
+    /// System calls that this system does not have.
     pub lacking: &'static [&'static str],
     /// The calls.
     pub ops: Vec<Op>,
@@ -781,7 +783,7 @@ fn create(len: u64) -> Op {
     Op::Open(Opening { create: Some(len), ..opening(Opened::New(len)) })
 }
 
-/// All of them, for a medium.
+/// Returns all scenarios for a medium.
 pub fn all(medium: Medium) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut add = |name: &str, kind: Kind, ops: Vec<Op>| {
@@ -791,7 +793,7 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     let fast = || Op::Close(CloseMode::Fast);
     let spatial = || Op::Close(CloseMode::Spatial);
     let small = || Op::Write(10_000, 100);
-    // Two pages, a part of each; and whole pages, which move by their region's word.
+    // Parts of two pages; and whole pages, which move with their region's word.
     let over = || Op::Write(8_100, 400);
     let whole = || Op::Write(16 * PAGE, 9 * PAGE as usize);
     let everything = || Op::Read(0, LEN as usize);
@@ -959,7 +961,7 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     all
 }
 
-/// Whatever makes, keeps and goes back to durable points.
+/// Adds the scenarios that make, keep and go back to durable points.
 fn durable_points(all: &mut Vec<Scenario>) {
     let mut add = |name: &str, kind: Kind, quirk: Quirk, first: Op, then: Vec<Op>| {
         let mut ops = vec![first];
@@ -974,13 +976,13 @@ fn durable_points(all: &mut Vec<Scenario>) {
     let (every, undone) = (Durability::EveryWrite, Durability::AllOrNothing);
     let none = Quirk::None;
 
-    // The second and third go in place.
+    // The second and third write are in place.
     let by_journal =
         vec![small(), Op::Sync, over(), small(), Op::Tx(vec![(8_000, 99), (50, 9)]), Op::Sync];
     add("by journal", Kind::Plain, none, open(), by_journal);
     let by_flush = vec![Op::Write(500, 300_000), Op::Sync, small(), Op::Sync];
     add("by flush", Kind::Plain, none, open(), by_flush);
-    // The fifth finds no room.
+    // The fifth sync finds no room.
     let full = (0..5).flat_map(|n| [three_blocks(n), Op::Sync]).collect();
     add("a full journal", Kind::Plain, none, open(), full);
     let half = vec![
@@ -1059,7 +1061,7 @@ fn durable_points(all: &mut Vec<Scenario>) {
     }
 }
 
-/// Every mismatch, with every wish.
+/// Adds a scenario for every mismatch with every wish.
 fn mismatches(medium: Medium, all: &mut Vec<Scenario>) {
     use Mismatch as M;
     let table: &[(Quirk, Kind, Mismatch, Option<Opened>)] = &[
@@ -1107,11 +1109,12 @@ fn mismatches(medium: Medium, all: &mut Vec<Scenario>) {
         }
     }
     for wish in [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard] {
-        // Without a mark nothing is missing: what lies in the place is another's, and stays.
+        // Without a mark no file is missing. The file in the place belongs to another pair and
+        // stays.
         let how = Opening { wish, ..opening(Opened::Whole) };
         push(Quirk::Foreign, Kind::Plain, how, vec![Op::Write(100, 50)]);
         if medium == Medium::Ram {
-            // Files that lie in memory, and are there, were not restarted.
+            // Files in memory that still exist did not survive a restart, so there was none.
             let how = Opening { wish, ..opening(Opened::Whole) };
             push(Quirk::Restarted, Kind::Crashed, how, vec![Op::Write(100, 50)]);
         }

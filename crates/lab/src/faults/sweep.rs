@@ -1,7 +1,8 @@
-//! How does a scenario go when one of its system calls fails? The run, and the sweep over all places.
+//! Runs of a scenario in which one system call fails, and the sweep over all calls.
 //!
-//! Owns: which call fails and how (a [`Plan`]), the run of a scenario with it, and the looks at the state
-//! afterwards. What must be seen in them is the `judge`'s.
+//! Owns: the choice of the failing call and of the failure (a [`Plan`]), and the run of the
+//! scenario with it. It also owns the checks of the state afterwards, with the rules of the
+//! `judge`.
 
 use super::files::{Pair, Place, Snapshot, is_marked};
 use super::judge::{self, Called};
@@ -19,46 +20,46 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// Which call fails, and how. Calls are counted from 1.
+/// The choice of the failing call and of the failure. Calls are counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// None.
+    /// No failure.
     Nothing,
-    /// The n-th of all, once.
+    /// The n-th call fails once.
     Once(usize, i32),
-    /// The n-th of all and every one after it.
+    /// The n-th call and all later ones fail.
     Lasting(usize, i32),
-    /// The n-th of its name and every one of that name after it; `all` is its number among all.
+    /// The n-th call of a name and all later calls of this name fail.
     LastingNamed {
-        /// The name.
+        /// Name of the call.
         call: &'static str,
-        /// The number by name.
+        /// Number among the calls of this name.
         nth: usize,
-        /// The number among all.
+        /// Number among all calls.
         all: usize,
         /// The error.
         code: i32,
     },
-    /// The n-th read or write moves at most so many bytes.
+    /// The n-th read or write moves at most this number of bytes.
     Short {
         /// Read or write.
         call: &'static str,
-        /// The number by name.
+        /// Number among the calls of this name.
         nth: usize,
-        /// The number among all.
+        /// Number among all calls.
         all: usize,
-        /// Bytes.
+        /// Number of bytes.
         most: usize,
     },
-    /// The same, and its continuation fails.
+    /// The n-th read or write moves at most this number of bytes, and its continuation fails.
     Torn {
         /// Read or write.
         call: &'static str,
-        /// The number by name.
+        /// Number among the calls of this name.
         nth: usize,
-        /// The number among all.
+        /// Number among all calls.
         all: usize,
-        /// Bytes.
+        /// Number of bytes.
         most: usize,
         /// The error.
         code: i32,
@@ -82,7 +83,7 @@ impl Plan {
         }
     }
 
-    /// The number of the first call that fails, among all.
+    /// Returns the number of the first failing call, among all calls.
     fn place(self) -> Option<usize> {
         match self {
             Plan::Nothing => None,
@@ -105,43 +106,44 @@ impl Plan {
         matches!(self, Plan::Lasting(..) | Plan::LastingNamed { .. })
     }
 
-    /// Whether nobody may notice.
+    /// Returns `true` if the caller must not notice the failure.
     fn is_invisible(self) -> bool {
         matches!(self, Plan::Nothing | Plan::Short { .. }) || self.code() == libc::EINTR
     }
 }
 
-/// The calls of a run in which nothing fails: the number of the operation, and the call.
+/// The calls of a run without failures, each with the number of its operation.
 pub type Baseline = Vec<(usize, Called)>;
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Default, Debug)]
 pub struct Report {
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<String>,
-    /// Copies of the files that were opened as after a crash.
+    /// Number of copies of the files that were opened as after a crash.
     pub recoveries: u64,
-    /// The calls were not those of the run without a failure (a folder was listed in another order):
-    /// another call than the planned one has failed, and nothing is said of it.
+    /// The calls differed from those of the run without failures, because a folder was listed in
+    /// another order. So another call than the planned one failed, and the run proves nothing.
     pub is_skewed: bool,
 }
 
-/// A scenario on a ground, ready to be run again and again.
+/// A scenario on a ground, ready for repeated runs.
 pub struct Subject<'a> {
-    /// What is run.
+    /// The scenario.
     pub scenario: &'a Scenario,
-    /// On what.
+    /// The ground.
     pub ground: &'a Ground,
-    /// How the files are before.
+    /// The initial state of the files.
     pub start: &'a Start,
-    /// The places of the calls; empty until they are known.
+    /// The system calls of a run without failures; empty until they are known.
     pub baseline: Baseline,
-    /// A bad way of handling failures, for the judge's own test.
+    /// A planted fault, to test the judge.
     pub plant: Option<Plant>,
 }
 
 impl Subject<'_> {
-    /// Runs the scenario without a failure and notes its calls. `None`: it cannot be run here.
+    /// Runs the scenario without failures and notes its calls. Returns `None` if it cannot run
+    /// here.
     pub fn calibrate(&mut self, base: &Path) -> Option<Report> {
         let mut run = Run::new(self, Plan::Nothing, base)?;
         run.all();
@@ -158,7 +160,8 @@ impl Subject<'_> {
         run.report
     }
 
-    /// The plans: for each call from the operation `first` on. `turn` is where turns begin.
+    /// Returns the plans for each call from operation `first` on. `turn` is the turn of the first
+    /// call.
     pub fn plans(&self, breadth: &Breadth, first: usize, turn: usize) -> Vec<Plan> {
         let mut plans = Vec::new();
         let mut by_name: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -195,7 +198,7 @@ impl Subject<'_> {
     }
 }
 
-/// Calls that some systems do not have, and that are done without there.
+/// Calls that some systems do not have, and for which the crate has a fallback.
 const HAS_FALLBACK: [&str; 8] = [
     call::IN_PLACE,
     call::ALLOCATE,
@@ -207,16 +210,16 @@ const HAS_FALLBACK: [&str; 8] = [
     call::WRITE_DURABLY,
 ];
 
-/// With what every call is made to fail, besides EIO once.
+/// The failures at every call, in addition to one EIO.
 #[derive(Clone, Debug)]
 pub struct Breadth {
-    /// Once. If there is any, EOPNOTSUPP as well where there is another way.
+    /// Errors that occur once. If there are any, EOPNOTSUPP as well for calls with a fallback.
     pub once: &'static [i32],
-    /// From this call on, all; and from this call on, those of its name.
+    /// Errors of all calls from this one on, and of all calls of this name from this one on.
     pub lasting: &'static [i32],
-    /// Bytes of short reads and writes.
+    /// Numbers of bytes of short reads and writes.
     pub short: &'static [usize],
-    /// Of all this one at each call, in turns.
+    /// Each call gets only one of these failures, in turns.
     pub turns: bool,
 }
 
@@ -224,31 +227,33 @@ struct Run<'a> {
     subject: &'a Subject<'a>,
     plan: Plan,
     base: PathBuf,
-    /// Taken while it runs; forgotten after a panic, which may have left locks closed.
+    /// The state that the calls work on. After a panic its file is leaked, because the panic may
+    /// have left locks locked.
     bench: Bench,
-    /// The home file's bytes at the beginning, and everything else.
+    /// The home file's bytes at the beginning. The next field has all files that must not change.
     home_bytes: Vec<u8>,
     bystanders: Option<Snapshot>,
-    /// The policy and the wish of the last open, and whether it said what the files lie on.
+    /// The deploy policy of the last open. The next fields have its wish, and if it forced the
+    /// medium.
     policy: DeployPolicy,
     wish: OnMismatch,
     forces_medium: bool,
-    /// Why the next open is refused, for what a failed one could not remove.
+    /// The mismatch of the next open, caused by files that a failed open could not remove.
     refuses_next: Option<Mismatch>,
-    /// Whether only durable points count after the death of the process.
+    /// `true` if only durable points count after a process crash.
     is_undone: bool,
-    /// What an operation that has failed, and has poisoned, may have left.
+    /// The content that a failed operation may have left, if it poisoned the handle.
     in_doubt: Option<Vec<u8>>,
     durability: Durability,
-    /// The failure is over, or was never to be.
+    /// The failure is over, or the plan has none.
     is_over: bool,
     calls: Baseline,
-    /// Calls so far.
+    /// Number of calls so far.
     counted: usize,
     report: Report,
 }
 
-/// How it goes on after an operation.
+/// Tells if the run continues after an operation.
 enum Next {
     Go,
     Stop,
@@ -325,7 +330,7 @@ impl<'a> Run<'a> {
                 Ok(Next::Stop) => return,
                 Err(_) => {
                     self.violation("panicked");
-                    // Its locks may be held for ever: dropping it would wait for them.
+                    // The panic may have left locks locked, and a drop would wait for them.
                     std::mem::forget(self.bench.file.take());
                     return;
                 }
@@ -337,14 +342,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the failure comes in this operation or has come before.
+    /// Returns `true` if the failure occurs in this operation or occurred earlier.
     fn has_begun(&self, n: usize) -> bool {
         let baseline = &self.subject.baseline;
         let first = self.plan.place().and_then(|nth| baseline.get(nth - 1));
         !self.plan.is_invisible() && first.is_some_and(|(op, _)| *op <= n)
     }
 
-    /// One operation, and once more if it has failed as it was made to.
+    /// Does one operation, and repeats it if it failed as planned.
     fn operate(&mut self, n: usize, op: &Op) -> Next {
         if let Op::Open(how) = op {
             (self.policy, self.wish) = (how.policy, how.wish);
@@ -409,7 +414,7 @@ impl<'a> Run<'a> {
             self.rearm();
             self.judge_error(op, &error, &failed);
             match self.look_after_failure(n, op, &failed, before.as_ref(), shrinks) {
-                // Once more: it must succeed now.
+                // The repetition must succeed now.
                 Next::Go => {}
                 Next::Stop => return Next::Stop,
             }
@@ -426,7 +431,7 @@ impl<'a> Run<'a> {
         for event in events {
             if let Some(mut called) = judge::called(&event.what, &self.bench.place) {
                 self.counted += 1;
-                // Up to the one that is to fail they are the planned ones.
+                // Up to the failing call, the calls must equal the planned ones.
                 let planned = self.subject.baseline.get(self.counted - 1);
                 if self.plan.place().is_some_and(|nth| self.counted <= nth)
                     && planned.is_none_or(|(op, planned)| *op != n || planned.call != called.call)
@@ -450,7 +455,7 @@ impl<'a> Run<'a> {
         let first = self.plan.place().and_then(|nth| self.subject.baseline.get(nth - 1));
         let Some((op, called)) = first else { return Vec::new() };
         match self.plan {
-            // Only there; what else has failed would have failed anyway.
+            // Only this call. Any other failure would have occurred without the injected one.
             Plan::Once(..) | Plan::Torn { .. } if *op == n => vec![called.call],
             Plan::Once(..) | Plan::Torn { .. } => Vec::new(),
             Plan::LastingNamed { call, .. } => {
@@ -478,7 +483,7 @@ impl<'a> Run<'a> {
     fn judge_error(&mut self, op: &Op, error: &Error, failed: &[&str]) {
         let baseline = &self.subject.baseline;
         let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
-        // What lasts may have been absorbed there and returned later.
+        // The operation may have absorbed a lasting failure there, and returned a later one.
         let at = at.map(|(_, called)| called).filter(|_| !self.plan.lasts());
         if let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place) {
             self.violation(&format!("the wrong error: {why}"));
@@ -489,7 +494,7 @@ impl<'a> Run<'a> {
         {
             self.violation("says that there is no space, and needs none");
         }
-        // Also the first error, which is not yet that of a poisoned handle.
+        // This includes the first error, before the handle is poisoned.
         if !matches!(op, Op::Open(_) | Op::Close(_))
             && judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code())
             && !error.to_string().contains("open the file again")
@@ -498,7 +503,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The operation has returned `Ok` although something failed under it.
+    /// Checks the state after the operation returned `Ok` although a system call failed.
     fn look_after_success(
         &mut self,
         op: &Op,
@@ -519,18 +524,19 @@ impl<'a> Run<'a> {
             }
         }
         if self.bench.file.is_none() {
-            // Closed or dropped. The end looks at what was left.
+            // The file was closed or dropped. The end of the run checks the files.
             return Next::Go;
         }
         if judge::poisons(op, self.subject.ground.medium(), failed, code) {
             self.is_over = true;
             self.rearm();
-            // In the background: of a checkpoint, or of a point that may be there or not.
+            // A checkpoint or a durable point failed in the background, so the point may exist or
+            // not.
             self.bench.points.push(self.bench.model.clone());
             self.bench.points.extend(before_op);
             return self.look_at_poisoned();
         }
-        // What lasts goes on with the next operation; looks are not to be disturbed.
+        // A lasting failure continues with the next operation, but must not disturb the checks.
         let is_over = std::mem::replace(&mut self.is_over, true);
         self.rearm();
         self.look_at_handle("after Ok");
@@ -549,7 +555,7 @@ impl<'a> Run<'a> {
         Next::Go
     }
 
-    /// The operation has failed as it was made to.
+    /// Checks the state after the operation failed as planned.
     fn look_after_failure(
         &mut self,
         n: usize,
@@ -562,14 +568,14 @@ impl<'a> Run<'a> {
         if !matches!(op, Op::Open(_)) {
             op.apply(n, &mut after, Vec::new);
             if judge::makes_a_point(op, self.durability, shrinks) {
-                // Also in the middle: what was there before the operation.
+                // The operation may also have failed before its effect.
                 self.bench.points.extend([self.bench.model.clone(), after.clone()]);
             }
         }
         match op {
             Op::Open(how) => {
                 if how.expected == Opened::Whole {
-                    // It may have come as far as the durable point of what it has found.
+                    // The open may have made a durable point of the state that it found.
                     self.bench.points.push(self.bench.model.clone());
                 }
                 self.look_after_failed_open(how, failed, before.expect("taken"));
@@ -582,7 +588,7 @@ impl<'a> Run<'a> {
                 Next::Stop
             }
             _ if judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code()) => {
-                // Whether it was done is not said.
+                // The error does not tell if the operation took effect.
                 self.in_doubt = Some(after);
                 self.look_at_poisoned()
             }
@@ -595,16 +601,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An operation has succeeded: what may a loss of power go back to now?
+    /// Updates the states that a power loss may go back to, after the operation succeeded.
     fn note_points(&mut self, op: &Op, shrinks: bool) {
         match op {
             Op::Open(how) => {
                 (self.is_undone, self.durability) =
                     (how.durability == Durability::AllOrNothing, how.durability);
-                // Also of what the death of a process has left.
+                // This includes the state that a process crash has left.
                 self.bench.points = vec![self.bench.model.clone()];
             }
-            // Nobody hears of a failure; whether there is a new point, the next open sees.
+            // A drop reports no failure. The next open finds out if there is a new durable point.
             Op::Drop => self.bench.points.push(self.bench.model.clone()),
             _ if judge::makes_a_point(op, self.durability, shrinks) => {
                 self.bench.points = vec![self.bench.model.clone()];
@@ -623,8 +629,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Files that may be others' are as they were, and no file has come but the home file.
-    /// `may_leave`: the opening could not remove what it had made.
+    /// Checks that files of other pairs are unchanged, and that no new file exists except the home
+    /// file. `may_leave` says that the open could not remove files that it had created.
     fn look_at_bystanders(&mut self, when: &str, may_leave: bool) {
         let Some(before) = &self.bystanders else { return };
         let place = &self.bench.place;
@@ -639,7 +645,8 @@ impl<'a> Run<'a> {
     }
 
     fn look_after_failed_open(&mut self, how: &Opening, failed: &[&str], before: &Snapshot) {
-        // What cannot be removed stays, and so does what cannot be looked at, or locked: it may be another's.
+        // A file that the crate cannot remove, inspect or lock stays, because it may belong to
+        // another pair.
         let undoing = [call::REMOVE, call::LOCK, call::STAT, call::STAT_PATH, call::SET_LEN];
         let cannot_undo = self.plan.lasts() && failed.iter().any(|call| undoing.contains(call));
         self.look_at_bystanders("after a failed open", cannot_undo);
@@ -652,7 +659,7 @@ impl<'a> Run<'a> {
             && self.wish != OnMismatch::Discard
             && self.subject.scenario.quirk == Quirk::NoHome
         {
-            // It has bytes now, and beside it lies what is left of another file of its name.
+            // The home file has bytes now, next to the remains of another file of its name.
             self.refuses_next = Some(Mismatch::HomeReplaced);
         }
         let is_pair = before.has_reflection() && self.bystanders.is_none();
@@ -664,7 +671,7 @@ impl<'a> Run<'a> {
         }
         let (now, then) = (self.bench.place.snapshot(), before);
         for change in now.changes(then) {
-            // What is in the two files is looked at below.
+            // The checks below compare the content of the two files.
             let is_new = change.contains("left behind");
             let is_kept = matches!(how.expected, Opened::Whole | Opened::Point);
             let is_discarded = change.ends_with("is gone") && !is_kept;
@@ -693,7 +700,7 @@ impl<'a> Run<'a> {
         self.subject.plant.map_or(is_poisoned, |plant| plant.tamper_poison(is_poisoned))
     }
 
-    /// The handle holds everything.
+    /// Checks that the handle reads the expected content.
     fn look_at_handle(&mut self, when: &str) {
         if self.is_poisoned() {
             return self.violation(&format!("{when}: the handle is poisoned, and must not be"));
@@ -707,17 +714,18 @@ impl<'a> Run<'a> {
             }
             Err(error) => self.violation(&format!("{when}, by the handle: {error:?}")),
         }
-        // Of what was just looked at, nothing is to be found in the next trace.
+        // The next trace must not contain the calls of this check.
         self.bench.recorder.take();
     }
 
-    /// What the death of the process would leave holds everything.
+    /// Checks that the files have the expected content after a process crash.
     fn look_at_copy(&mut self, when: &str) {
         let allowed = self.after_death();
         self.look_at(&format!("{when}, after a crash"), &allowed, false);
     }
 
-    /// The same where nobody is left to tell: what is found there is what there is from here on.
+    /// Checks that the files have an allowed content after a process crash, and adopts it. Used
+    /// where no caller learns the outcome.
     fn adopt(&mut self, when: &str) {
         let allowed = self.after_death();
         if let Some(found) = self.look_at(&format!("{when}, after a crash"), &allowed, false) {
@@ -725,9 +733,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a loss of power may leave, if the kernel had written everything back, holds a durable point.
+    /// Checks that the files hold a durable point after a power loss, with all pages written back.
     fn look_back(&mut self, when: &str) {
-        // What is not to be tried again is refused, which other scenarios look at.
+        // With `Discard` an open may drop the pair, which other scenarios test.
         if self.keeps_points() && self.wish != OnMismatch::Discard {
             let allowed = self.bench.points.clone();
             self.look_at(&format!("{when}, after a restart"), &allowed, true);
@@ -741,7 +749,7 @@ impl<'a> Run<'a> {
         [&self.bench.model].into_iter().chain(&self.in_doubt).cloned().collect()
     }
 
-    /// Opens a copy of the files. Returns what it holds, if that is allowed.
+    /// Opens a copy of the files. Returns its content if that is allowed.
     fn look_at(&mut self, when: &str, allowed: &[Vec<u8>], restarted: bool) -> Option<Vec<u8>> {
         match self.copy_holds(allowed, restarted) {
             Ok(found) => Some(found),
@@ -772,7 +780,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Options as the scenario's, on the machine itself.
+    /// Returns the scenario's options, on the real machine.
     fn options(&self, place: &Place) -> atomic_mmap::Options {
         let ground = self.subject.ground;
         let options = ground.options().deploy(DeployPolicy::Manual);
@@ -787,7 +795,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The handle is to be poisoned: every call says so, and opening again finds everything.
+    /// Checks that the handle is poisoned: every call says so, and a reopen finds everything.
     fn look_at_poisoned(&mut self) -> Next {
         if !self.is_poisoned() {
             self.violation("the handle is not poisoned, and must be");
@@ -818,8 +826,8 @@ impl<'a> Run<'a> {
         Next::Stop
     }
 
-    /// Closes what is open, opens it again, closes it for good: everything is there each time, and in
-    /// the end nothing is left but a plain file.
+    /// Closes the open file, reopens it and closes it for good. Each time the content must be
+    /// complete, and in the end only a plain file remains.
     fn finish(&mut self) {
         self.is_over = true;
         self.rearm();
@@ -882,7 +890,7 @@ fn read_all(file: &AtomicMappedFile) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Puts the scenarios of a ground and their states together, once.
+/// Makes the initial states of all scenarios of a ground, each once.
 pub fn starts(ground: &Ground, scenarios: &[Scenario], base: &Path) -> BTreeMap<String, Start> {
     let mut starts = BTreeMap::new();
     for scenario in scenarios {

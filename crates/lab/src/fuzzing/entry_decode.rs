@@ -1,5 +1,5 @@
-//! Does a decoder panic, or take for whole what is not? Each against the second reading, and against
-//! its encoder.
+//! Fuzz target: each decoder of log data against the second reading, and against its encoder. A
+//! decoder must not panic, and must not accept invalid data.
 //!
 //! ```text
 //! 0  which decoder, modulo 10; bit 7: the checksum is put right
@@ -83,7 +83,7 @@ fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
     }
 }
 
-/// An entry that vouches, as the second reading says it.
+/// Converts a flip record to the form of the second reading.
 fn as_read(entry: &Vouch) -> reading::Vouch {
     let Vouch { sequence, page, slices, sides, sum } = *entry;
     reading::Vouch { number: sequence.bits(), page: page.0, is_void: false, slices, sides, sum }
@@ -156,7 +156,7 @@ fn placed(page: &InPlacePage) -> Placed {
     Placed { page: page.0, stays, flips, flipped, slices }
 }
 
-/// What was spilled: no checksum comes before these.
+/// Decodes spilled data, which has no checksum of its own.
 fn spilled_bytes(bytes: &[u8]) {
     let mut log = Contents::of_len(bytes.len() as u64);
     log.write(bytes, 0);
@@ -192,7 +192,7 @@ fn spilled_bytes(bytes: &[u8]) {
 fn superblock_bytes(input: &mut Input<'_>, repair: bool) {
     let mut bytes: [u8; SUPERBLOCK_LEN] = array(input.0);
     if repair {
-        // A mutation seldom keeps the magic, and what lies behind it is what matters.
+        // A mutation rarely keeps the magic number, but the bytes after it are the ones to test.
         bytes[..8].copy_from_slice(b"AtomMmap");
         let sum = sums::of_superblock(&bytes);
         bytes[SUPERBLOCK_LEN - 4..].copy_from_slice(&sum.to_le_bytes());
@@ -218,7 +218,7 @@ fn marker_bytes(bytes: &[u8]) {
 
 fn sequence(input: &mut Input<'_>) -> Sequence {
     let sequence = Sequence::from_bits(input.number(5));
-    // What follows it has the next place, and is newer: also where the numbers begin anew.
+    // The next record has the next place and is newer, even after the numbers wrap around.
     let next = sequence.next();
     assert_eq!(next.place(), (sequence.place() + 1) % RING);
     assert_eq!(next.ahead_of(sequence), 1);
@@ -261,7 +261,7 @@ fn vouch(input: &mut Input<'_>) {
         let found = Vouch::decode(of_lane, place, bytes);
         assert_eq!(found, VouchFound::Torn, "an entry of another place");
     }
-    // Of the two kinds as well: no one bit makes the other of either.
+    // This includes the two bits of the kind: no single bit turns one kind into the other.
     let bit = input.number(2) as usize % (VOUCH * 8);
     for mut bytes in [bytes, void] {
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -314,7 +314,7 @@ fn undo(input: &mut Input<'_>) {
                 }
             }
             if pages.is_empty() {
-                // A whole page fits no lane.
+                // A whole page does not fit into a lane.
                 return;
             }
             UndoBody::InPlace(pages)
@@ -325,7 +325,7 @@ fn undo(input: &mut Input<'_>) {
             let spill = Spill::of(place, sequence, offset, bytes);
             let matches = |sequence, bytes: &[u8]| {
                 let mut sum = SpillSum::new(place, sequence);
-                // In two pieces.
+                // Added in two pieces.
                 let (one, two) = bytes.split_at(bytes.len() / 3);
                 sum.add(one);
                 sum.add(two);
@@ -434,7 +434,8 @@ fn spilled(input: &mut Input<'_>) {
     assert_eq!(InPlacePage::decode_all(&place_bytes), Some(in_place));
 }
 
-/// Of two copies the newer whole one counts, and a newer format before both.
+/// Tests a pair of superblocks: the newer intact copy counts, and a newer format counts before
+/// both.
 fn two_superblocks(input: &mut Input<'_>) {
     use superblock::{Copy, Judged, judge};
     let mut copy = || match input.byte() % 8 {

@@ -1,7 +1,8 @@
-//! Where do the files lie, and is everything as it was? Two places for pairs, used again and again.
+//! The scratch folder of the fuzz targets: two places for pairs, used again for each input, and the
+//! checks of their files.
 //!
-//! The home files stay and are cut to nothing between inputs: their inode numbers, and with them the
-//! names of their reflection files and journals, are the same for all inputs of a process.
+//! The home files stay and are truncated to zero between inputs. So their inode numbers stay the
+//! same in a process, and so do the names of their reflection files and journals.
 
 use super::image::{Contents, Image, Page};
 use super::patch::MarkWish;
@@ -20,21 +21,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 const P: u64 = PAGE as u64;
-/// Environment variable that names a folder to make scratch folders in. Default: `/dev/shm`.
+/// Environment variable with the folder for scratch folders. Default: `/dev/shm`.
 pub const FOLDER_VARIABLE: &str = "LAB_FUZZ_DIR";
 
-/// What the system says of a home file.
+/// The properties of a home file that the system reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
-    /// What it is known by.
+    /// Identity of the file.
     pub identity: Identity,
-    /// Its length.
+    /// Length of the file.
     pub len: u64,
-    /// When its bytes were changed last.
+    /// Time of the last change of its bytes.
     pub mtime: Moment,
 }
 
-/// What a page cache is known by.
+/// Properties that identify a page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cache {
     /// The run of the kernel.
@@ -43,39 +44,39 @@ pub struct Cache {
     pub volume: u64,
     /// Nanoseconds since the machine was started.
     pub uptime: u64,
-    /// When it was started, in nanoseconds since 1970.
+    /// Time of the machine's start, in nanoseconds since 1970.
     pub started: i64,
-    /// When the folder of devices was made, in nanoseconds since 1970.
+    /// Birth time of the devices folder, in nanoseconds since 1970.
     pub devices_born: u64,
 }
 
-/// What an opening finds around a home file.
+/// The surroundings of a home file that an open sees.
 #[derive(Clone)]
 pub struct Around {
     /// The page cache.
     pub now: Cache,
-    /// Whether files lie in memory here: those that are there were never away.
+    /// `true` if files lie in memory here, so that existing files never survived a restart.
     pub is_in_memory: bool,
-    /// Whether files have attributes here.
+    /// `true` if files have attributes here.
     pub has_marks: bool,
     /// The home file's name.
     pub home_name: String,
-    /// All files of the folder, in the order in which it is listed.
+    /// All files of the folder, in listing order.
     pub files: Vec<(String, Identity)>,
-    /// What those hold whose names are those of companions, journals included.
+    /// The contents of all files with the name of a companion, journals included.
     pub companions: BTreeMap<String, Contents>,
 }
 
 /// A place for a pair of files.
 #[derive(Debug)]
 pub struct Slot {
-    /// The home file's path.
+    /// Path of the home file.
     pub home: PathBuf,
-    /// The reflection file's.
+    /// Path of the reflection file.
     pub reflection: PathBuf,
-    /// The journal's.
+    /// Path of the journal.
     pub journal: PathBuf,
-    /// What the home file is known by.
+    /// Identity of the home file.
     pub identity: Identity,
     file: File,
     recorder: Recorder,
@@ -86,11 +87,12 @@ pub struct Slot {
 pub struct Ground {
     base: PathBuf,
     dir: PathBuf,
-    /// A folder beside it: what is moved there is not in this one any more.
+    /// A folder outside the scratch folder. A file that is moved there disappears from the scratch
+    /// folder.
     pub away: PathBuf,
     /// The two places.
     pub slots: [Slot; 2],
-    /// Whether files have attributes here.
+    /// `true` if files have attributes here.
     pub has_marks: bool,
     is_in_memory: bool,
 }
@@ -133,7 +135,7 @@ impl Ground {
         Ground { base, dir, away, slots, has_marks, is_in_memory }
     }
 
-    /// What the page cache is known by now.
+    /// Returns the current properties of the page cache.
     pub fn now(&self) -> Cache {
         let platform = Recorder::new().platform();
         let home = of_platform(&self.slots[0].file);
@@ -146,7 +148,7 @@ impl Ground {
         Cache { boot: boot_id, volume, uptime, started, devices_born }
     }
 
-    /// What an opening of the slot's home file finds around it.
+    /// Returns the surroundings of the slot's home file that an open sees.
     pub fn around(&self, slot: &Slot) -> Around {
         let home_name = slot.home.file_name().expect("a name").to_string_lossy().into_owned();
         let mut around = Around {
@@ -169,7 +171,7 @@ impl Ground {
         around
     }
 
-    /// Removes everything but the two home files.
+    /// Removes everything except the two home files.
     pub fn clear(&self) {
         for name in self.names() {
             if self.slots.iter().all(|slot| !slot.home.ends_with(&name)) {
@@ -178,7 +180,7 @@ impl Ground {
         }
     }
 
-    /// The names in the folder, in order.
+    /// Returns the names in the folder, in order.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .expect("to list the folder")
@@ -188,7 +190,7 @@ impl Ground {
         names
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -205,12 +207,12 @@ impl Slot {
         Slot { home, reflection, journal, identity, file, recorder }
     }
 
-    /// What the system says of the home file.
+    /// Returns what the system says about the home file.
     pub fn stat(&self) -> Stat {
         stat(&self.file)
     }
 
-    /// The attribute's value, if files have attributes here.
+    /// Returns the value of the attribute, if files have attributes here.
     pub fn mark(&self, wish: &MarkWish, uuid: [u8; 16]) -> Option<Vec<u8>> {
         let right = Marker::new(uuid, &self.identity);
         match wish {
@@ -228,12 +230,12 @@ impl Slot {
         }
     }
 
-    /// Makes the home file what the image says, attribute included.
+    /// Writes the home file and its attribute from the image.
     pub fn put_home(&self, image: &Image) -> Stat {
         let file = OpenOptions::new().write(true).open(&self.home).expect("the home file");
         write(&file, &image.home);
         let platform = self.recorder.platform();
-        // What an image before was discarded for says nothing of this one.
+        // Removes the attribute that a discard of an earlier image may have left.
         platform
             .remove_xattr(&of_platform(&file), marker::DISCARDED)
             .expect("to remove the attribute");
@@ -253,7 +255,7 @@ impl Slot {
         self.stat()
     }
 
-    /// Makes the reflection file and the journal what the image says.
+    /// Writes the reflection file and the journal from the image.
     pub fn put_reflection(&self, image: &Image) {
         for (path, contents) in
             [(&self.reflection, &image.reflection), (&self.journal, &image.journal)]
@@ -265,7 +267,7 @@ impl Slot {
         }
     }
 
-    /// What is there.
+    /// Reads the files into an image.
     pub fn image(&self) -> Image {
         let platform = self.recorder.platform();
         let home = read(&self.home).expect("the home file");
@@ -278,7 +280,7 @@ impl Slot {
         image
     }
 
-    /// Panics unless the files are what the image says.
+    /// Panics unless the files equal the image.
     #[track_caller]
     pub fn assert_is(&self, image: &Image, what: &str) {
         let found = self.image();
@@ -304,9 +306,9 @@ impl Slot {
     }
 }
 
-/// Makes the superblocks in an image those of this home file: identity, and the times of a clean
-/// close; with a `cache`, that as well. Which file they were made in is unknown. Their checksums are
-/// wrong then.
+/// Makes the superblocks in an image refer to this home file: its identity, and the times of a
+/// clean close. With a `cache`, they refer to that page cache as well. The superblocks say that
+/// their own file is unknown. Their checksums are wrong afterwards.
 pub fn adopt(reflection: &mut Contents, stat: &Stat, cache: Option<&Cache>) {
     for at in layout::SUPERBLOCKS {
         let mut bytes = reflection.bytes(at, SUPERBLOCK_LEN);
@@ -331,7 +333,7 @@ pub fn adopt(reflection: &mut Contents, stat: &Stat, cache: Option<&Cache>) {
     }
 }
 
-/// Has the superblock at `at` say which page cache holds its pair's stores.
+/// Makes the superblock at `at` name this page cache for the pair's stores.
 pub fn say_cache(reflection: &mut Contents, at: u64, cache: &Cache) {
     let Cache { boot, volume, uptime, started, devices_born } = *cache;
     reflection.write(&boot, at + 152);
@@ -340,7 +342,7 @@ pub fn say_cache(reflection: &mut Contents, at: u64, cache: &Cache) {
     }
 }
 
-/// Has the superblock at `at` say that it was made in this file.
+/// Makes the superblock at `at` name this file as its own.
 pub fn say_own(reflection: &mut Contents, at: u64, own: &Identity) {
     let born = own.born.unwrap_or_default();
     reflection.write(&own.inode.to_le_bytes(), at + 440);
@@ -349,19 +351,19 @@ pub fn say_own(reflection: &mut Contents, at: u64, own: &Identity) {
     reflection.write(&u32::from(own.born.is_some()).to_le_bytes(), at + 460);
 }
 
-/// Makes a file, if it is not there, and says what it is known by.
+/// Creates a file if it does not exist, and returns its identity.
 pub fn identity_of(path: &Path) -> Identity {
     let how = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     stat(&how.expect("a file")).identity
 }
 
-/// A file's bytes, if it is there.
+/// Returns the bytes of a file if it exists.
 pub fn read(path: &Path) -> Option<Contents> {
     let platform = Recorder::new().platform();
     let file = File::open(path).ok()?;
     let mut contents = Contents::of_len(file.metadata().expect("a file").len());
     let mut at = 0;
-    // Holes are zeroes, and are long.
+    // Skip holes: they are zeroes, and long.
     let handle = of_platform(&file);
     while let Some(data) = platform.next_data(&handle, at).expect("to look for data") {
         let end = platform.next_hole(&handle, data).expect("to look for a hole");
@@ -378,12 +380,12 @@ pub fn read(path: &Path) -> Option<Contents> {
     Some(contents)
 }
 
-/// Makes a file what the contents say.
+/// Creates or overwrites a file with the contents.
 pub fn put(path: &Path, contents: &Contents) {
     write(&File::create(path).expect("a file"), contents);
 }
 
-/// Removes a file that may not be there.
+/// Removes a file if it exists.
 pub fn remove(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
@@ -406,7 +408,7 @@ fn stat(file: &File) -> Stat {
     }
 }
 
-/// Makes a file what the contents say, with holes where there is nothing.
+/// Writes the contents to a file, with holes for missing pages.
 fn write(file: &File, contents: &Contents) {
     file.set_len(0).expect("to cut");
     file.set_len(contents.len).expect("to lengthen");
@@ -416,7 +418,7 @@ fn write(file: &File, contents: &Contents) {
     }
 }
 
-/// The platform's handle of an open file.
+/// Returns the platform's handle of an open file.
 fn of_platform(file: &File) -> atomic_mmap::testing::File {
     file.try_clone().expect("a handle").into()
 }

@@ -1,4 +1,4 @@
-//! What do the files of a pair hold, and how does a trace change that? Sparse bytes in memory.
+//! The contents of a pair's files, as sparse bytes in memory, and the replay of a trace on them.
 
 use atomic_mmap::testing::recorder::{Event, What};
 use atomic_mmap::testing::{FileId, PAGE};
@@ -7,25 +7,25 @@ use std::sync::Arc;
 
 const P: u64 = PAGE as u64;
 
-/// A page's bytes.
+/// The bytes of a page.
 pub type Page = [u8; PAGE];
 
-/// A file's bytes. Pages that are not there are zero.
+/// The bytes of a file. Missing pages are zero.
 #[derive(Clone, Default)]
 pub struct Contents {
     /// Length in bytes.
     pub len: u64,
-    /// The pages. What lies in them past the length is not in the file.
+    /// The pages. Bytes past the length are not part of the file.
     pub pages: BTreeMap<u64, Arc<Page>>,
 }
 
 impl Contents {
-    /// Zeroes.
+    /// Returns zeroes.
     pub fn of_len(len: u64) -> Contents {
         Contents { len, ..Contents::default() }
     }
 
-    /// Fills `to` from `at`.
+    /// Fills `to` with the bytes from `at` on.
     pub fn read(&self, to: &mut [u8], at: u64) {
         let mut done = 0;
         while done < to.len() {
@@ -39,7 +39,7 @@ impl Contents {
         }
     }
 
-    /// `len` bytes from `at` on.
+    /// Returns `len` bytes from `at` on.
     pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.read(&mut bytes, at);
@@ -58,7 +58,7 @@ impl Contents {
         }
     }
 
-    /// The number at `at`.
+    /// Returns the number at `at`.
     pub fn word(&self, at: u64) -> u64 {
         let mut word = [0; 8];
         self.read(&mut word, at);
@@ -86,7 +86,7 @@ impl Contents {
         }
     }
 
-    /// Cuts off, or adds zeroes.
+    /// Truncates the file, or adds zeroes.
     pub fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.zero(len, self.len.next_multiple_of(P));
@@ -94,18 +94,18 @@ impl Contents {
         self.len = len;
     }
 
-    /// Drops what lies past the length.
+    /// Drops the bytes past the length.
     pub fn trim(&mut self) {
         let end = self.pages.last_key_value().map_or(0, |(n, _)| (n + 1) * P);
         self.zero(self.len, end.max(self.len));
     }
 
-    /// The numbers of the pages that have bytes within the length.
+    /// Returns the numbers of the pages that have bytes within the length.
     pub fn page_numbers(&self) -> impl Iterator<Item = u64> {
         self.pages.range(..self.len.div_ceil(P)).map(|(n, _)| *n)
     }
 
-    /// Where two files differ first.
+    /// Describes the first difference between two files.
     pub fn difference(&self, other: &Contents) -> Option<String> {
         if self.len != other.len {
             return Some(format!("{} bytes long instead of {}", self.len, other.len));
@@ -133,22 +133,22 @@ impl Contents {
 pub struct Image {
     /// The home file.
     pub home: Contents,
-    /// The reflection file, if there is one under its name.
+    /// The reflection file, if a file has its name.
     pub reflection: Option<Contents>,
-    /// The journal beside it, if there is one.
+    /// The journal of the reflection file, if there is one.
     pub journal: Option<Contents>,
-    /// The attribute's value.
+    /// Value of the attribute.
     pub mark: Option<Vec<u8>>,
 }
 
-/// The files while a trace is played: what the death of the process leaves is what was stored.
-/// (What a loss of power leaves of that is `tests/power`'s question.)
+/// The files during the replay of a trace. A process crash leaves everything that was stored.
+/// `tests/power` tests what a power loss leaves of that.
 #[derive(Clone)]
 pub struct Player {
     files: [Contents; 3],
     is_named: bool,
     has_journal: bool,
-    /// Whether the home file has an attribute.
+    /// `true` if the home file has an attribute.
     pub is_marked: bool,
 }
 
@@ -167,7 +167,7 @@ impl Player {
         }
     }
 
-    /// What a crash leaves now. The attribute's value is the caller's to know.
+    /// Returns the image that a crash leaves now. The caller provides the value of the attribute.
     pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
         let [home, reflection, journal] = &self.files;
         Image {
@@ -178,7 +178,7 @@ impl Player {
         }
     }
 
-    /// Plays one event.
+    /// Replays one event.
     pub fn play(&mut self, event: &Event) {
         match &event.what {
             What::Store { file, offset, value, .. } => self.at(*file).set_word(*offset, *value),
@@ -195,7 +195,7 @@ impl Player {
             What::SetLen { file, len } => self.at(*file).set_len(*len),
             What::Rename { .. } => self.is_named = true,
             What::Remove { path } => match path.extension().and_then(|end| end.to_str()) {
-                // Of a reflection file that had no name yet.
+                // The event concerns a reflection file that had no name yet.
                 Some("new") => {}
                 Some("journal") => {
                     self.has_journal = false;
@@ -212,8 +212,8 @@ impl Player {
         }
     }
 
-    /// Plays a part of an event: the first `len` bytes, if it is a record's write. A write is torn at any
-    /// byte.
+    /// Replays a part of an event: the first `len` bytes of the write of a record. A write can be
+    /// torn at any byte.
     pub fn play_torn(&mut self, event: &Event, len: usize) {
         if let What::WriteDurably { file, offset, bytes } = &event.what {
             let bytes = &bytes[..len.min(bytes.len())];

@@ -1,8 +1,9 @@
-//! Does the journal's decoder panic, or take for a record what is none? Against the second reading, and
-//! against its encoder.
+//! Fuzz target: the decoder of the journal against the second reading, and against its encoder. The
+//! decoder must not panic, and must not accept invalid records.
 //!
 //! ```text
-//! 0  bits 0-1: bytes of a journal, a record's fields, or several records; bit 7: checksums are put right
+//! 0  bits 0-1: bytes of a journal, a record's fields, or several records;
+//!    bit 7: checksums are repaired
 //! 1- the journal's bytes, or the fields
 //! ```
 
@@ -18,7 +19,7 @@ use atomic_mmap::testing::{PAGE, PageIndex, SLICE, Slices, Validity, layout};
 const UUID: [u8; 16] = *b"records of a run";
 const SESSION: u64 = 78;
 const PAGES: u64 = layout::MAX_LEN / PAGE as u64;
-/// Most pages that a change names where a record is made page by page.
+/// Maximum number of pages that a change names, for records that are made page by page.
 const MOST_IN_ROW: u64 = 40;
 
 /// Runs one input.
@@ -57,7 +58,7 @@ fn contents(bytes: &[u8]) -> Contents {
     journal
 }
 
-/// Both find the same record in each block, and the same ones count.
+/// Checks that both readings find the same record in each block, and that the same records count.
 fn agree(bytes: &[u8]) -> Vec<u64> {
     let journal = contents(bytes);
     let own = sums::journal_seed(&UUID, SESSION);
@@ -72,7 +73,7 @@ fn agree(bytes: &[u8]) -> Vec<u64> {
         if let Some((record, len)) = found {
             let again = record.encode(seed());
             assert_eq!(again.len(), len, "whole blocks");
-            // Behind what it says comes padding, which nobody looks at.
+            // The padding after the record has no meaning.
             let said = sums::record_len(&journal, at as u64).expect("a record") as usize;
             assert_eq!(again[..said], bytes[at..at + said], "encoded again");
         }
@@ -95,7 +96,8 @@ fn journal_bytes(bytes: &[u8], repair: bool) {
     let mut journal = contents(bytes);
     if repair {
         for at in (0..bytes.len() as u64).step_by(BLOCK) {
-            // A mutation seldom keeps the magic, and what lies behind it is what matters.
+            // A mutation rarely keeps the magic number, but the bytes after it are the ones to
+            // test.
             let rest = (bytes.len() as u64 - at) as usize;
             journal.write(&b"AtomJrnl"[..rest.min(8)], at);
         }
@@ -146,7 +148,7 @@ fn one_record(input: &mut Input<'_>) {
     {
         assert_eq!(Record::decode(other, &bytes), None, "a record of another session");
     }
-    // Torn: the bytes that it says are all needed.
+    // A torn record: it needs all the bytes that it claims.
     let said = sums::record_len(&contents(&bytes), 0).expect("a record") as usize;
     let cut = input.number(3) as usize % said;
     let mut torn = bytes.clone();

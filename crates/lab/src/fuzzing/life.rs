@@ -1,5 +1,5 @@
-//! Does what was opened work? Every opening that succeeds must give a file that can be read, written
-//! and closed, and that holds what it should.
+//! The use of an opened pair. After every successful open, reads, writes and closes must succeed,
+//! and the file must hold the expected bytes.
 
 use super::ground::{Around, Ground, Slot};
 use super::image::{Contents, Image};
@@ -14,18 +14,18 @@ use atomic_mmap::{
 };
 
 const P: u64 = PAGE as u64;
-/// Pages that are read and compared, of those in which there is something.
+/// Maximum number of pages that are read and compared, among the pages with bytes.
 const COMPARED: usize = 700;
 
-/// Bytes of a journal that opening makes: the least.
+/// Length of a journal that an open creates: the minimum.
 const JOURNAL: u64 = 64 << 10;
-/// Most pages that records may name: replaying them is honest work, and nothing to learn from.
+/// Maximum number of pages that records may name. Replaying more takes time and shows nothing new.
 const REPLAYED: u64 = 20_000;
 
-/// The identity of a boot that is not this one.
+/// The identity of another boot.
 pub const ANOTHER_BOOT: [u8; 16] = [0xB0; 16];
 
-/// What is done with a file that was opened: bits of an input's byte.
+/// The use of an opened file, from the bits of an input's byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Life(pub u8);
 
@@ -52,18 +52,18 @@ impl Life {
         [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual, DeployPolicy::Manual]
             [usize::from(self.0 >> 6)]
     }
-    /// The machine is restarted while the file is open, at the beginning and at the end: what it leaves is
-    /// opened in the other place.
+    /// Returns `true` if the machine restarts while the file is open, at the beginning and at the
+    /// end. The other slot then opens the files that this leaves.
     fn restarts(self) -> bool {
         self.0 >> 6 == 3
     }
-    /// The same without a restart.
+    /// Returns this use without a restart.
     fn without_restart(self) -> Life {
         Life(self.0 & 0xBF)
     }
 }
 
-/// The options that say `how`.
+/// Returns the options for `how`.
 pub fn options(how: &How, life: Life) -> Options {
     let mut options = AtomicMappedFile::options()
         .on_mismatch(how.wish)
@@ -80,9 +80,9 @@ pub fn options(how: &How, life: Life) -> Options {
     options
 }
 
-/// Opens the pair, and panics unless what comes of it is what should. A pair that is refused is as it
-/// was, and so is the folder; one that is opened lives, and ends as a plain file. Files of others are as
-/// they were in any case.
+/// Opens the pair, and panics unless the outcome is the expected one. A refused open leaves the
+/// pair and the folder unchanged. After a successful open, the file is used and ends as a plain
+/// file. Files of other pairs stay unchanged in any case.
 pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
     if cost(image, slot.stat().len) > REPLAYED {
         return;
@@ -104,7 +104,7 @@ pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) 
             Outcome::JournalOfAnother,
             Err(Error::Untrusted { why: Distrust::IsOfAnotherPair, path, .. }),
         ) => {
-            // What the lanes say may have been done by then, and may be done again.
+            // Recovery may have applied the log by then, and may apply it again.
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             assert!(around.companions.contains_key(&name), "{name} is no journal");
             ground::remove(&path);
@@ -123,8 +123,8 @@ pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) 
     }
 }
 
-/// Panics unless all companions that were there are there, but for those that may be `gone`, and are; and
-/// no other.
+/// Panics unless the companions are the old ones without those in `gone`. The companions in `gone`
+/// must not exist.
 #[track_caller]
 fn assert_left(ground: &Ground, slot: &Slot, was: &Around, gone: &[String], what: &str) {
     let is = ground.around(slot).companions;
@@ -148,7 +148,7 @@ fn assert_left(ground: &Ground, slot: &Slot, was: &Around, gone: &[String], what
 pub fn assert_holds(file: &AtomicMappedFile, expected: &Contents, when: &str) {
     assert_eq!(file.len(), expected.len, "{when}: the length");
     let mut pages: Vec<u64> = expected.page_numbers().take(COMPARED).collect();
-    // And where there should be nothing, at both ends.
+    // Both ends as well, where pages may be missing.
     pages.extend([0, 1, (expected.len / P).saturating_sub(1), expected.len / P]);
     for page in pages.into_iter().filter(|page| page * P < expected.len) {
         let len = (expected.len - page * P).min(P) as usize;
@@ -227,13 +227,13 @@ fn live(
         file
     };
     file.close(CloseMode::Spatial).expect("to close for good");
-    // Of companions that were left there see above.
+    // The caller checks the companions that remain.
     let Image { reflection, journal, .. } = slot.image();
     slot.assert_is(&Image { home: bytes, reflection, journal, mark: None }, "closed");
 }
 
-/// Opens what a restart of the machine leaves of an open pair, in the other place. Everything that was
-/// stored is there, and what counts of it is for the second reading to say.
+/// Opens the files that a restart of the machine leaves of an open pair, in the other slot.
+/// Everything that was stored is there. The second reading says how much of it counts.
 fn restart(ground: &Ground, slot: &Slot, how: &How, life: Life) {
     let Some(other) = ground.slots.iter().find(|other| other.home != slot.home) else { return };
     let mut image = slot.image();
@@ -248,7 +248,7 @@ fn restart(ground: &Ground, slot: &Slot, how: &How, life: Life) {
     sums::repair_superblocks(reflection);
     other.put_reflection(&image);
     open(ground, other, &image, how, life.without_restart());
-    // What was refused stays.
+    // The files of a refused open stay.
     other.put_home(&Image::default());
     other.put_reflection(&Image::default());
 }

@@ -1,4 +1,4 @@
-//! What does opening make of two files that do not go together? With all three wishes.
+//! Fuzz target: opens two files that do not belong together, with each of the three wishes.
 //!
 //! ```text
 //! 0     bits 2-3: medium, 4-5: reservation, 6-7: durability
@@ -7,9 +7,9 @@
 //! 4     where the reflection file lies: below
 //! 5     what its superblocks say: below
 //! 6     the attribute
-//! 7     what was done to the home file since: bits 0-2: below; 3: the times are said to be others; to
-//!       the journal: bits 4-5: nothing, gone, of another image, cut; bits 6-7: the file that the
-//!       superblocks say that they lie in: none, the right one, another one; or another page cache
+//! 7     what was done to the home file since: bits 0-2: below; 3: the superblocks get another
+//!       time; to the journal: bits 4-5: nothing, gone, of another image, cut; bits 6-7: the own
+//!       file of the superblocks: none, the right one, another one; or another page cache
 //! 8-10  how far
 //! 11-   bytes of a file that is not ours, or that are put over the superblocks
 //! ```
@@ -28,27 +28,27 @@ use atomic_mmap::{Error, OnMismatch};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-/// The name that reflection files say their home file has.
+/// The home file's name in the superblocks.
 const NAME: &[u8] = b"a.dat";
 
-/// Where the reflection file is.
+/// The place of the reflection file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lies {
     InItsPlace,
     Nowhere,
-    /// Under the number of a file that is not there.
+    /// Under the name for a file that does not exist.
     Elsewhere,
-    /// And the home file was moved to another folder.
+    /// In its place, and the home file was moved to another folder.
     AndHomeIsGone,
-    /// And the home file was renamed within the folder.
+    /// In its place, and the home file was renamed within the folder.
     AndHomeIsRenamed,
     /// Under the home file's second name.
     UnderItsSecondName,
-    /// The same, and another pair's lies under the first.
+    /// Under the second name, and the reflection file of another pair has the first name.
     BehindAnothers,
 }
 
-/// Everything about a pair but the wish.
+/// The state of a pair, without the wish.
 #[derive(Clone, Debug)]
 struct Scene {
     how: How,
@@ -112,7 +112,7 @@ fn open(ground: &Ground, scene: &Scene, how: &How) {
     life::open(ground, slot, &image, how, scene.life);
 }
 
-/// Where the reflection file is put.
+/// Returns the path of the reflection file.
 fn place(ground: &Ground, slot: &Slot, lies: Lies) -> PathBuf {
     match lies {
         Lies::Elsewhere => {
@@ -125,7 +125,7 @@ fn place(ground: &Ground, slot: &Slot, lies: Lies) -> PathBuf {
     }
 }
 
-/// A reflection file without its home file is refused, whatever is wished, and stays.
+/// Checks that a reflection file without its home file is refused with any wish, and stays.
 fn open_without_home(ground: &Ground, scene: &Scene, how: &How) {
     let slot = &ground.slots[0];
     let image = put(ground, slot, scene);
@@ -169,7 +169,7 @@ fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> Image {
             stat.mtime.seconds -= 1;
         }
         if scene.lies == Lies::BehindAnothers {
-            // The same, of a home file that lies beside.
+            // The companion of the first name: like this one, but its home file is a neighbour.
             let mut anothers = reflection.clone();
             adopt(&mut anothers, &ground.slots[1].stat(), Some(&ground.now()));
             sums::repair_superblocks(&mut anothers);
@@ -194,7 +194,7 @@ fn put(ground: &Ground, slot: &Slot, scene: &Scene) -> Image {
     slot.image()
 }
 
-/// What the superblocks say, and how much of them is there.
+/// Writes what the superblocks say, and cuts off or damages a part of them.
 fn say(
     ground: &Ground,
     slot: &Slot,
@@ -244,14 +244,14 @@ fn say(
     sums::repair_superblocks(reflection);
     match scene.says >> 4 {
         0..=7 => {}
-        // One of them, or both, damaged.
+        // Damages one of them, or both.
         8 => reflection.write(&scene.bytes, 0),
         9 => reflection.write(&scene.bytes, 4096),
         10 => {
             reflection.write(&[0xEE; 24], 200);
             reflection.write(&[0xEE; 24], 4096 + 200);
         }
-        // Cut off: in its head, anywhere, or by little.
+        // Truncates the file: in its head, anywhere, or slightly.
         11 => reflection.set_len(scene.far % 9000),
         12 => reflection.set_len(scene.far * 64),
         13 => {
@@ -259,7 +259,7 @@ fn say(
             reflection.set_len(len);
         }
         14 => reflection.set_len(reflection.len + scene.far),
-        // Not ours.
+        // A foreign file.
         _ => {
             *reflection = Contents::of_len(scene.bytes.len() as u64);
             reflection.write(&scene.bytes, 0);
@@ -267,7 +267,7 @@ fn say(
     }
 }
 
-/// What another page cache is known by, or this one at another time.
+/// Changes the identity of the page cache to another cache, or to this one at another time.
 fn say_cache(cache: &mut Cache, far: u64) {
     const HOUR: u64 = 3_600_000_000_000;
     match far % 8 {
@@ -278,7 +278,7 @@ fn say_cache(cache: &mut Cache, far: u64) {
         // The clock was set.
         4 => cache.started -= HOUR as i64,
         5 => cache.started += HOUR as i64,
-        // By little: two calls in a row differ by more.
+        // A small difference: the crate must tolerate more than this between two calls.
         6 => cache.devices_born ^= far,
         _ => {
             cache.started -= HOUR as i64;
@@ -287,7 +287,7 @@ fn say_cache(cache: &mut Cache, far: u64) {
     }
 }
 
-/// What somebody did behind our back.
+/// Changes the home file behind the crate's back.
 fn change_home(slot: &Slot, image: &mut Image, scene: &Scene) {
     let home = &mut image.home;
     let file = OpenOptions::new().write(true).open(&slot.home).expect("the home file");
@@ -301,7 +301,7 @@ fn change_home(slot: &Slot, image: &mut Image, scene: &Scene) {
     home.pages.retain(|page, _| page * 4096 < home.len);
     let mark = image.mark.clone();
     slot.put_home(&Image { home: home.clone(), mark, ..Image::default() });
-    // The clock may not have moved since.
+    // The clock may not have advanced since.
     let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 + scene.far);
     match scene.since & 7 {
         5 => {}

@@ -1,27 +1,27 @@
-//! Does anything go wrong whatever the bytes are? What the fuzzer runs.
+//! The fuzz targets: no input makes the crate fail.
 //!
-//! One function a target, from bytes to a panic or none; `fuzz/` hands them to libFuzzer, and a test
-//! runs them over `fuzz/corpus/` and mutations of it without. All opening targets are judged by the
-//! same second reading of `docs/format.md` and `docs/recovery.md` ([`reading`]), which shares no code
-//! with `src/recovery/`.
+//! Each target is one function from bytes to a panic or none. `fuzz/` passes them to libFuzzer. A
+//! test runs them over `fuzz/corpus/` and mutations of it without libFuzzer. One second reading of
+//! `docs/format.md` and `docs/recovery.md` judges all targets that open files ([`reading`]). It
+//! shares no code with `src/recovery/`.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | [`entry_decode`] | does a decoder panic, or take for whole what is not? |
-//! | [`journal_decode`] | the same of the journal |
-//! | [`open_bytes`] | what does opening make of any bytes? |
-//! | [`open_mutated`] | and of a crashed pair that somebody has changed, with the checksums put right? |
-//! | [`mismatch`] | and of two files that do not go together? |
-//! | [`operations`] | does a file hold what was written to it, through crashes and openings? |
-//! | [`input`] | how do bytes become choices? |
-//! | [`image`] | what do two files hold, and how do patches and traces change that? |
-//! | [`patch`] | how does an input describe an image? |
-//! | [`sums`] | which checksums would be right? |
-//! | [`reading`] | what should opening make of an image? |
-//! | [`points`] | which durable point should it go back to? |
-//! | [`ground`] | where do the files lie, and is everything as it was? |
-//! | [`life`] | does what was opened work? |
-//! | [`templates`] | which images does a crash leave? |
+//! | [`entry_decode`] | target: the decoders of log data |
+//! | [`journal_decode`] | target: the decoder of the journal |
+//! | [`open_bytes`] | target: opening any bytes |
+//! | [`open_mutated`] | target: opening changed crash images with correct checksums |
+//! | [`mismatch`] | target: opening two files that do not belong together |
+//! | [`operations`] | target: operations, crashes and reopens |
+//! | [`input`] | the reader of inputs |
+//! | [`image`] | the contents of a pair's files |
+//! | [`patch`] | images as patches in an input |
+//! | [`sums`] | checksums, computed a second time |
+//! | [`reading`] | the expected result of an open |
+//! | [`points`] | the durable point that an open goes back to |
+//! | [`ground`] | the scratch folder |
+//! | [`life`] | the use of an opened pair |
+//! | [`templates`] | images that crashes leave |
 
 pub mod entry_decode;
 pub mod ground;
@@ -39,10 +39,10 @@ pub mod reading;
 pub mod sums;
 pub mod templates;
 
-/// A target: from an input to a panic, or none.
+/// A target: a function from an input to a panic or none.
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their folders in `fuzz/corpus/`.
+/// All targets, by the names of their folders in `fuzz/corpus/`.
 pub const TARGETS: [(&str, Target); 6] = [
     ("entry_decode", entry_decode::run),
     ("journal_decode", journal_decode::run),

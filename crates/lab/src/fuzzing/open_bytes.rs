@@ -1,4 +1,4 @@
-//! What does opening make of any bytes? Whatever lies in the reflection file's place, as it is.
+//! Fuzz target: opens a pair with any bytes in the place of the reflection file.
 //!
 //! ```text
 //! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
@@ -21,7 +21,7 @@ use atomic_mmap::testing::superblock::{
 };
 use atomic_mmap::{Durability, Medium, OnMismatch};
 
-/// The pair's name in all inputs: seeds have it in their superblocks.
+/// The pair's uuid in all inputs, which the superblocks of seeds contain.
 pub const UUID: [u8; 16] = *b"fuzzed pair, all";
 
 /// Runs one input.
@@ -29,7 +29,7 @@ pub fn run(input: &[u8]) {
     ground::with(|ground| one(ground, Input(input)));
 }
 
-/// How the file is opened, by a byte.
+/// Decodes from a byte how the file is opened.
 pub fn how(byte: u8) -> How {
     let wishes = [OnMismatch::Refuse, OnMismatch::Trust, OnMismatch::Discard, OnMismatch::Trust];
     let media = [Some(Medium::Dax), None, Some(Medium::PageCache), Some(Medium::Ram)];
@@ -80,7 +80,7 @@ fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
     if begin & 32 == 0 {
         let mut journal = Contents::of_len(64 << 10);
         if begin & 1 != 0 {
-            // Of the sessions that its superblocks name.
+            // For the sessions that its superblocks name.
             sums::put_header(&mut journal, 1, &UUID, 4, 5);
         }
         image.journal = Some(journal);
@@ -91,7 +91,7 @@ fn make(ground: &Ground, slot: &Slot, begin: u8, patches: &[Patch]) -> Image {
     image
 }
 
-/// Two superblocks of nobody in particular. `points` is what they say of durable points.
+/// Writes two superblocks of a new pair. `points` is what they say about durable points.
 pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, points: u8) {
     let state = match is_closed {
         true => State::Clean(ClosedAs { len, ..ClosedAs::default() }),

@@ -1,14 +1,13 @@
-//! What does opening make of a crashed pair that somebody has changed, with the checksums put right?
+//! Fuzz target: opens a crashed pair with changes and with correct checksums.
 //!
 //! ```text
 //! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
 //! 1  what is done with the file, if it opens (life)
 //! 2  the image to begin with: 0 = two new superblocks, else one that a crash has left (templates)
-//! 3  bit 0: superblocks are repaired, 1: entries are, 2: of another boot, 3: marked,
-//!    4: the identity is not made this file's, 5: records of the journal are repaired, and its floors,
-//!    6: there is no journal, 7: entries of rings say what their slices' slots hold
-//! 4  a lane whose entries are not repaired, and a block of the journal whose record is not; 80 and
-//!    more: none
+//! 3  bit 0: superblocks are repaired, 1: log records are, 2: of another boot, 3: marked,
+//!    4: the identity is not made this file's, 5: journal records and floors are repaired,
+//!    6: there is no journal, 7: flip records get the checksums of their slots
+//! 4  a lane and a block of the journal in which no record is repaired; 80 and more: none
 //! 5- patches
 //! ```
 

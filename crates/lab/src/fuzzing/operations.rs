@@ -1,20 +1,20 @@
-//! Does a file hold what was written to it, through crashes and openings? Sequences of operations
-//! against a `Vec<u8>`.
+//! Fuzz target: sequences of operations with crashes and reopens, compared with a `Vec<u8>`.
 //!
 //! ```text
 //! 0     bits 0-1: medium, 2-3: policy, 4: the file has bytes to begin with, 5-7: how long it gets
 //! 1-3   its length; bits 20-21: when what has returned is durable
-//! 4-    operations: which one (bits 0-4), by the second thread (5), the process dies in it (6), and the
-//!       machine with it (7), then its places and lengths, and where it dies
+//! 4-    operations: which one (bits 0-4), by the second thread (5), the process dies in it (6),
+//!       and the machine with it (7), then its places and lengths, and where it dies
 //! ```
 //!
-//! A process dies without being one: the trace of the operation is played, up to some event, onto what
-//! the files held before it, and what comes of it is opened under another name. Dying while such a pair
-//! is being opened is one of the places to die.
+//! No real process crashes. The target replays the trace of the operation up to some event on the
+//! files of before. It then opens the resulting files under another name. A crash can also occur
+//! during that open.
 //!
-//! Where durable points are kept the machine is restarted as well, or its file system mounted anew: the
-//! superblocks get what another page cache is known by, and what the kernel may have written back or not gets other bytes. Then the file must hold
-//! exactly what it held at the last durable point, though everything newer is there.
+//! Files with durable points also see restarts of the machine and new mounts of the file system.
+//! For these the target changes the page cache identity in the superblocks. It also overwrites the
+//! bytes that the kernel may not have written back. The file must then hold exactly the bytes of
+//! the last durable point, although all newer data is still present.
 
 use super::ground::{self, Ground, Slot, adopt};
 use super::image::{Contents, Image, Player};
@@ -28,13 +28,13 @@ use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, 
 use std::sync::mpsc::{Sender, channel};
 
 const PAGE: u64 = 4096;
-/// The longest that a file gets.
+/// Maximum length of a file.
 const MOST: u64 = 700_000;
-/// The longest that a file gets in inputs of short ones.
+/// Maximum length of a file in inputs with short files.
 const LEAST: u64 = 30_000;
-/// Most operations of an input.
+/// Maximum number of operations of an input.
 const OPERATIONS: usize = 60;
-/// Most times that a pair is opened again in vain.
+/// Maximum number of crashes during an open.
 const CRASHES_WHILE_OPENING: usize = 3;
 
 /// Runs one input.
@@ -44,7 +44,7 @@ pub fn run(input: &[u8]) {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Does something on the second thread, which has a lane of its own.
+/// Runs `work` on the second thread, which has its own lane.
 fn on_second_thread<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     thread_local!(static SECOND: Sender<Work> = {
         let (to, work) = channel::<Work>();
@@ -65,25 +65,25 @@ struct Run<'g> {
     medium: Option<Medium>,
     policy: DeployPolicy,
     durability: Durability,
-    /// In which slot the pair lies.
+    /// Index of the slot of the pair.
     at: usize,
-    /// The longest that the file gets.
+    /// Maximum length of the file.
     most: u64,
     model: Vec<u8>,
-    /// What the file may hold after a restart of the machine: most often one.
+    /// The states that a restart of the machine may go back to, mostly one.
     points: Vec<Vec<u8>>,
     next: u64,
     left: usize,
 }
 
-/// How a session ended.
+/// The end of a session.
 enum End {
     Closed,
-    /// With what the file may hold when it is opened next.
+    /// A crash, with the states that the next open may find.
     Crashed(Image, Vec<Vec<u8>>),
 }
 
-/// How a process ends.
+/// The kind of a crash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Death {
     OfProcess,
@@ -95,7 +95,7 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     let media = [Some(Medium::Dax), Some(Medium::Ram), None, Some(Medium::PageCache)];
     let policies =
         [DeployPolicy::Manual, DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual];
-    // Long ones cost more, and most that can go wrong does so in a few pages.
+    // Long files cost more, and most bugs show in a few pages.
     let most = (MOST >> (first >> 5)).max(LEAST);
     let number = input.number(3);
     let len = (number & 0xF_FFFF) % most;
@@ -143,7 +143,7 @@ impl Run<'_> {
         &self.ground.slots[self.at]
     }
 
-    /// Puts an image into the slot, as if it had always been there.
+    /// Puts an image into the slot as if it had always been there.
     fn put(&self, image: &Image) {
         let slot = self.slot();
         let mut image = image.clone();
@@ -174,17 +174,18 @@ impl Run<'_> {
         options.open_recorded(recorder, &self.slot().home).expect("to open")
     }
 
-    /// Whether a restart of the machine is survived, by going back.
+    /// Returns `true` if the pair survives a restart of the machine by going back to a durable
+    /// point.
     fn keeps_points(&self) -> bool {
         self.medium == Some(Medium::PageCache) || self.durability == Durability::AllOrNothing
     }
 
-    /// The same of a death of the process.
+    /// Returns `true` if the pair goes back to a durable point after this kind of crash.
     fn goes_back(&self, death: Death) -> bool {
         death == Death::OfMachine || self.durability == Durability::AllOrNothing
     }
 
-    /// What is left of a process that dies at some event of those that followed on `before`.
+    /// Returns the files after a crash at some event of `events`, which followed on `before`.
     fn die(
         &self,
         input: &mut Input<'_>,
@@ -198,7 +199,7 @@ impl Run<'_> {
         if let Some(event) = events.get(at) {
             player.play_torn(event, input.number(2) as usize);
         }
-        // The value does not matter: it is made that of the next slot.
+        // The value does not matter, because the next slot gets its own value.
         let mut image = player.image(&Some(Vec::new()));
         if death == Death::OfMachine {
             restart(&mut image, input.byte());
@@ -206,12 +207,12 @@ impl Run<'_> {
         (image, at)
     }
 
-    /// What the file holds when it is opened after a death in an operation that had begun.
+    /// Returns the states that an open may find after a crash in an operation.
     fn left(&self, death: Death, working: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         if self.goes_back(death) { self.points.clone() } else { working }
     }
 
-    /// Opens, goes on, and ends. The file holds one of `expected`.
+    /// Opens the file, runs operations and ends. The file holds one of `expected`.
     fn session(&mut self, input: &mut Input<'_>, mut expected: Vec<Vec<u8>>) -> End {
         let recorder = Recorder::new();
         let mut file = None;
@@ -230,7 +231,8 @@ impl Run<'_> {
             let death = self.death(how >> 1);
             let (image, _) = self.die(input, death, &before, &events);
             if self.goes_back(death) {
-                // Opening makes a durable point of what it has found: that one, or the one before.
+                // The open makes a durable point of the state that it found. The crash may have
+                // come before or after that.
                 for found in &expected {
                     if !self.points.contains(found) {
                         self.points.push(found.clone());
@@ -247,7 +249,7 @@ impl Run<'_> {
             let one = expected.iter().find(|one| one.len() == found.len());
             assert_same(&found, one.unwrap_or(&expected[0]), "opened");
         }
-        // Opening is a durable point: what was read after it is never taken back.
+        // The open made a durable point, so no later crash takes back what was read after it.
         self.points = vec![found.clone()];
         self.model = found;
         let mut views: Vec<(View<'_>, Vec<u8>)> = Vec::new();
@@ -285,8 +287,9 @@ impl Run<'_> {
                 if is_sure {
                     self.points.clear();
                 }
-                // Who writes nothing makes nothing durable: a transaction that is rolled back, an exchange that
-                // fails. What an operation in which the process died has left may not be durable then.
+                // An operation that writes nothing makes nothing durable: a transaction that is
+                // rolled back, or an exchange that fails. Then the remains of an operation in which
+                // the process crashed may not be durable either.
                 self.points.push(self.model.clone());
             }
             let Some(before) = before else { continue };
@@ -296,7 +299,8 @@ impl Run<'_> {
             drop(file);
             let (image, at) = self.die(input, death, &before, &events);
             let model = self.model.clone();
-            // Nothing of it at its beginning, all of it once it has returned.
+            // At its first event, the operation has no effect. After its last one, it has its whole
+            // effect.
             let working = match at {
                 _ if at == events.len() => vec![model],
                 0 => vec![was],
@@ -314,7 +318,7 @@ impl Run<'_> {
         End::Closed
     }
 
-    /// Who dies, by a bit.
+    /// Selects the kind of crash by a bit.
     fn death(&self, bit: u8) -> Death {
         match bit & 1 == 1 && self.keeps_points() {
             true => Death::OfMachine,
@@ -322,7 +326,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether an operation that has returned has made a durable point. `was`: before it.
+    /// Returns `true` if an operation that returned has made a durable point. `was` is the state
+    /// before it.
     fn makes_point(&self, op: u8, was: &[u8]) -> bool {
         let is_every = self.durability == Durability::EveryWrite;
         match op & 31 {
@@ -342,12 +347,12 @@ impl Run<'_> {
         }
     }
 
-    /// A place in the file, and how much of `most` bytes fits there.
+    /// Returns a place in the file, and the number of bytes that fit there, at most `most`.
     fn place(&self, input: &mut Input<'_>, most: u64) -> (u64, usize) {
         let len = self.model.len() as u64;
         let at = match len {
             0 => 0,
-            // Most operations meet: the first pages, and the end of the first region.
+            // Most operations overlap: in the first pages, and at the end of the first region.
             _ => {
                 let at = match input.byte() {
                     n @ 0..=99 => u64::from(n) * 64 / 3,
@@ -476,7 +481,7 @@ impl Run<'_> {
                 assert_same(&found, &self.model[at as usize..at as usize + len], "read");
             }
             27 => assert_same(&everything(file), &self.model, "read"),
-            // Past the end: refused, and nothing is written.
+            // Past the end: the write is refused and changes nothing.
             _ => {
                 let at = self.model.len() as u64;
                 let error = file.write_at(b"too far", at.saturating_sub(3));
@@ -499,7 +504,7 @@ impl Run<'_> {
         };
         let mut parts = Vec::new();
         if op & 31 == 11 {
-            // More words than a lane holds: a few bytes on each of many pages.
+            // More words than a lane has room for: a few bytes on each of many pages.
             let (at, _) = self.place(input, 0);
             for n in 0..count as u64 {
                 let at = (at + n * PAGE) % (self.model.len() as u64).max(1);
@@ -556,13 +561,13 @@ impl Run<'_> {
     }
 }
 
-/// Makes an image that of another boot. What is not believed then gets other bytes.
+/// Turns an image into one of another boot. Overwrites the data that no longer counts then.
 fn restart(image: &mut Image, chance: u8) {
     let is_undone = reading::goes_back_after_restart(image);
     let Some(reflection) = &mut image.reflection else { return };
     for at in layout::SUPERBLOCKS {
         if reflection.bytes(at, 8) == b"AtomMmap" {
-            // By its word, by the file system that was mounted anew, or by the time since it was started.
+            // By the boot id, by a new mount of the file system, or by the time since the start.
             match chance % 4 {
                 0 | 1 => reflection.write(&[0xB0; 16], at + 152),
                 2 => reflection.write(&[0xB0; 8], at + 464),

@@ -1,13 +1,15 @@
-//! How does an input describe an image? As patches: a kind of place, where there, and the bytes.
+//! Patches: how an input describes an image. Each patch has a kind of place, an offset in it, and
+//! bytes.
 //!
-//! The files are sparse and more than 264 MiB long; what can matter in them is a few KiB at places far
-//! apart. So an input says where: everything that a mutation of it can do lands where somebody looks.
+//! The files are sparse and longer than 264 MiB. Only a few KiB in them can matter, in places far
+//! apart. So an input names places, and each mutation of an input changes bytes that the crate
+//! reads.
 //!
 //! ```text
-//! 1  class     bits 0-3: a place, below; 4-5: origin; 6: exclusive-or, and from place 9 on seven more
-//!              places; 7: filled
+//! 1  class     bits 0-3: a place, below; 4-5: origin; 6: exclusive-or, and seven more places
+//!              from place 9 on; 7: filled
 //! 3  where     bytes from the place's beginning, modulo its size
-//! literal:     1 length, and so many bytes
+//! literal:     1 length, and that number of bytes
 //! filled:      2 length, 1 seed of the bytes (0: zeroes)
 //! ```
 
@@ -17,27 +19,30 @@ use super::sums::{self, Part};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, layout};
 
 const P: u64 = PAGE as u64;
-/// Most bytes that the patches of one input write together.
+/// Maximum number of bytes that the patches of one input write together.
 const MOST: usize = 1 << 20;
-/// Bytes of the home file that a patch's `where` reaches, from its origin on.
+/// Number of bytes of the home file that a patch's `where` can reach, from its origin on.
 const REACH: u64 = 4 << 20;
-/// Most bytes of a patch of region words, and of one of slice words: each word moves up to 64 pages, or
-/// one, and what an input costs should follow from its length.
+/// Maximum length of a patch of region words. The next constant is that of slice words. A region
+/// word moves up to 64 pages and a slice word one, and the cost of an input should follow from its
+/// length.
 const REGION_WORDS: usize = 256;
 const SLICE_WORDS: usize = 4096;
-/// Pages and regions that a patch's `where` reaches.
+/// Number of pages that a patch's `where` can reach. The next constant is that of regions.
 const PAGES: u64 = 2 * REACH / P;
 const REGIONS: u64 = 2 * REACH / REGION as u64;
 const MAX_PAGES: u64 = layout::MAX_LEN / P;
-/// The page of the home file at which a patch's `where` begins: the first one, one before a
-/// superchunk's end, one before the next one's, and one before the longest file's end.
+/// Page of the home file at which a patch's `where` begins, for each origin. The first page; just
+/// before the end of the first and of the second superchunk; just before the end of the longest
+/// file.
 const ORIGINS: [u64; 4] = [0, (1 << 18) - 64, (1 << 19) - 64, MAX_PAGES - 128];
 
-/// What the numbers of a ring's entries are counted from: as in every session, a few turns before they begin anew,
-/// a few around half the range from the first (where what comes before what turns round), and others.
+/// First number of the records in a ring. The values are: the usual one, a few turns before the
+/// numbers wrap around, and a few turns before half the range. There the order of two numbers
+/// reverses. The last one is arbitrary.
 const FIRST_NUMBERS: [u64; 4] = [0, (1 << 40) - 128, (1 << 39) - 128, 1 << 30];
 
-/// A kind of place. The numbers are those of inputs.
+/// A kind of place. Inputs contain these numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Place {
@@ -45,7 +50,7 @@ pub enum Place {
     Home = 0,
     /// The first superblock.
     SuperblockA = 1,
-    /// The second one.
+    /// The second superblock.
     SuperblockB = 2,
     /// The two state words, and the two floors of the journal.
     Words = 3,
@@ -59,39 +64,44 @@ pub enum Place {
     RegionWords = 7,
     /// Reflection pages.
     Pages = 8,
-    /// Not bytes: the home file's length, and with it the reflection file's and both state words.
+    /// A length and no bytes: the home file's length, the matching length of the reflection file,
+    /// and both state words.
     Lengths = 9,
     /// The home file's length alone.
     HomeLen = 10,
-    /// The reflection file's length alone: `where` pages short of what it should be, modulo 2^17;
-    /// above that, longer.
+    /// The reflection file's length alone: shorter than the right one by `where` pages, modulo
+    /// 2^17. Above that, longer.
     ReflectionLen = 11,
     /// The reflection file's length in bytes.
     ShortReflection = 12,
-    /// The attribute: none, the right one, one of another pair, of another file, or these bytes.
+    /// The attribute: none, the right one, one of another pair, one of another file, or these
+    /// bytes.
     Mark = 13,
-    /// Entries of a ring, by their fields: `where` says the lane, and the first number.
+    /// Flip records of a ring, by their fields. `where` selects the lane and the first number.
     Vouch = 14,
-    /// An undo entry of any kind, by its words or pages: `where` says lane and kind.
+    /// An undo record of any kind, by its words or pages. `where` selects the lane and the kind.
     Undo = 15,
     /// Durable words.
     DurableWords = 9 | MORE,
     /// The journal.
     Journal = 10 | MORE,
-    /// The same, exclusive-or.
+    /// The journal, with exclusive-or.
     JournalFlips = 11 | MORE,
-    /// A record, by its fields: `where` says its block, and its number. With any of bits 20-23: a header.
+    /// A journal record, by its fields. `where` selects its block and its number. Any of bits 20-23
+    /// selects a header instead.
     Record = 12 | MORE,
-    /// Not bytes: the journal's length in units of 512 bytes; all bits: there is none.
+    /// A length and no bytes: the journal's length in units of 512 bytes. All bits: there is no
+    /// journal.
     JournalLen = 13 | MORE,
-    /// What both superblocks say of durable points: bits 0-1 of `where`, and a length, if there are bytes.
+    /// The fields of both superblocks for durable points: bits 0-1 of `where`, and a length if
+    /// there are bytes.
     Points = 14 | MORE,
-    /// Bytes of all that a restart of the machine leaves to chance: state words, slice words and region
-    /// words of the first pages.
+    /// Data that a restart of the machine may change: state words, slice words and region words of
+    /// the first pages.
     Unordered = 15 | MORE,
 }
 
-/// The bit that tells the last seven places from those with the same number.
+/// The bit that distinguishes the last seven places from the places with the same low bits.
 const MORE: u8 = 64;
 
 const PLACES: [Place; 23] = [
@@ -120,25 +130,25 @@ const PLACES: [Place; 23] = [
     Place::Unordered,
 ];
 
-/// The length that says that there is no journal.
+/// The length that means that there is no journal.
 pub const NO_JOURNAL: u64 = 0xFF_FFFF;
-/// The longest journal that patches make.
+/// Maximum length of a journal that patches make.
 const LONGEST_JOURNAL: u64 = 1 << 20;
-/// The length of one that has none yet.
+/// Length of a new journal.
 const NEW_JOURNAL: u64 = 64 << 10;
 
-/// What the attribute is to say.
+/// The value that the attribute gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MarkWish {
-    /// Nothing: there is none.
+    /// No attribute.
     None,
-    /// That the reflection file belongs to this file.
+    /// The attribute says that the reflection file belongs to this file.
     Right,
-    /// That another reflection file does.
+    /// The attribute names another reflection file.
     OtherPair,
-    /// It was copied along from another file.
+    /// The attribute was copied from another file.
     OtherFile,
-    /// Bytes.
+    /// These bytes.
     Raw(Vec<u8>),
 }
 
@@ -153,7 +163,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// All patches of the rest of an input.
+    /// Decodes all patches in the rest of an input.
     pub fn all(input: &mut Input<'_>) -> Vec<Patch> {
         let (mut patches, mut written) = (Vec::new(), 0);
         while !input.is_empty() && written < MOST {
@@ -179,19 +189,19 @@ impl Patch {
                 _ => MOST,
             };
             let bytes = bytes[..bytes.len().min(most)].to_vec();
-            // What costs nothing to say costs something to do.
+            // A short filled patch can write many bytes.
             written += bytes.len() + 64;
             patches.push(Patch { place, origin, at, flips: class & 64 != 0 && !is_more, bytes });
         }
         patches
     }
 
-    /// Whether the patch changes what the home file is, its attribute included.
+    /// Returns `true` if the patch changes the home file or its attribute.
     fn is_of_home(&self) -> bool {
         matches!(self.place, Place::Home | Place::HomeLen | Place::Mark)
     }
 
-    /// What the patches say about the attribute, the last one counting; `otherwise` if none does.
+    /// Returns the attribute that the last of the patches sets, or `otherwise` if none does.
     pub fn mark(patches: &[Patch], otherwise: MarkWish) -> MarkWish {
         let last = patches.iter().rev().find(|patch| patch.place == Place::Mark);
         match last {
@@ -206,7 +216,7 @@ impl Patch {
         }
     }
 
-    /// Applies those that are about the home file, lengths included.
+    /// Applies the patches of the home file, lengths included.
     pub fn apply_to_home(patches: &[Patch], image: &mut Image) {
         for patch in patches.iter().filter(|p| p.is_of_home() || p.place == Place::Lengths) {
             match patch.place {
@@ -220,13 +230,13 @@ impl Patch {
         image.home.trim();
     }
 
-    /// Whether the patch is about the journal.
+    /// Returns `true` if the patch changes the journal.
     fn is_of_journal(&self) -> bool {
         let of = [Place::Journal, Place::JournalFlips, Place::Record, Place::JournalLen];
         of.contains(&self.place)
     }
 
-    /// Applies those that are about the journal. Checksums are not put right.
+    /// Applies the patches of the journal. Does not repair checksums.
     pub fn apply_to_journal(patches: &[Patch], image: &mut Image) {
         for patch in patches.iter().filter(|patch| patch.is_of_journal()) {
             if patch.place == Place::JournalLen && patch.at == NO_JOURNAL {
@@ -257,7 +267,7 @@ impl Patch {
         }
     }
 
-    /// Applies those that are about the reflection file, if there is one.
+    /// Applies the patches of the reflection file, if there is one.
     pub fn apply_to_reflection(patches: &[Patch], image: &mut Image) {
         let Some(reflection) = &mut image.reflection else { return };
         for patch in patches.iter().filter(|patch| !patch.is_of_home() && !patch.is_of_journal()) {
@@ -319,7 +329,7 @@ impl Patch {
                     }
                     continue;
                 }
-                // Of the home file, or of the journal.
+                // The place belongs to the home file or to the journal.
                 _ => continue,
             };
             patch.put(reflection, to);
@@ -327,24 +337,24 @@ impl Patch {
         reflection.trim();
     }
 
-    /// A page near one of the places where something ends. The length word may say anything, but an entry has
-    /// no room for more than a little past the longest file.
+    /// Returns a page near one of the places where something ends. The length word may have any
+    /// value, but a record cannot name a page far past the longest file.
     fn page_near(&self, input: &mut Input<'_>, reflection: &Contents) -> u64 {
         let end = (reflection.word(layout::LENGTH_WORD) / P).min(MAX_PAGES);
         let base = input.pick(&[0, end, self.page(), ORIGINS[1], MAX_PAGES - 4, end / 64 * 64]);
         (base + u64::from(input.byte() % 8)).saturating_sub(u64::from(input.byte() % 4))
     }
 
-    /// Entries of a ring, one number after the other. Each has bytes: three for its page, one each for its
-    /// slices and sides, and one for what is unusual about it:
+    /// Writes flip records to a ring, with consecutive numbers. Each takes bytes of the patch:
+    /// three for its page, one each for its slices and sides, and one for its deviations:
     ///
     /// ```text
-    /// bits 0-1  0, 1: it vouches; 2: it is void; 3: it is of no kind
-    /// bit 2     the slots do not hold what it says
-    /// bit 3     its sides are not those of its slices alone
+    /// bits 0-1  0, 1: a valid record; 2: an invalidated one; 3: one of no kind
+    /// bit 2     the slots do not hold the bytes of its checksum
+    /// bit 3     its sides name more than its slices
     /// bit 4     it lies in the place of the next one
-    /// bit 5     it says more than there is to say
-    /// bits 6-7  so many turns of the ring later
+    /// bit 5     it claims more than possible
+    /// bits 6-7  number of turns of the ring that it is ahead
     /// ```
     fn put_ring(&self, home: &Contents, reflection: &mut Contents) {
         let mut input = Input(&self.bytes);
@@ -382,7 +392,7 @@ impl Patch {
             words.iter().for_each(|word| said.extend_from_slice(&word.to_le_bytes()));
         };
         let mut count = 0;
-        // What a lane holds, or a little more.
+        // As many as a lane holds, or slightly more.
         while !input.is_empty() && count < 90 {
             let page = self.page_near(&mut input, reflection);
             let (which, mask) = (input.byte(), pattern(input.byte()));
@@ -428,7 +438,8 @@ impl Patch {
         reflection.write(&bytes, Part::Undo.at(lane as usize));
     }
 
-    /// A record of pages near where something ends. `len` is what the length word says.
+    /// Writes a journal record of pages near the places where something ends. `len` is the value of
+    /// the length word.
     fn put_record(&self, journal: &mut Contents, len: u64) {
         let mut input = Input(&self.bytes);
         let (block, number) = (self.at % 64, 1 + (self.at >> 8) % 16);
@@ -446,7 +457,7 @@ impl Patch {
                 n => u64::from(n),
             };
             let (valid, mask, fill) = (pattern(input.byte()), pattern(input.byte()), input.byte());
-            // A base has words only, and so have pages in a row.
+            // A full record has words only, and so does a change of several pages.
             let mask = if flags & 1 == 1 || row > 1 { 0 } else { mask };
             changes.extend([page | (row - 1) << 40, valid, mask]);
             slices.extend(filling(u64::from(fill), mask.count_ones() as usize * 64));
@@ -461,9 +472,9 @@ impl Patch {
         journal.write(&bytes, block * P);
     }
 
-    /// One of the journal's two headers, by bytes: bit 0 of the first says that it is another pair's, bits 1
-    /// and 2 that its fields are counted from 0 and from the last number, and not from the session's; then what
-    /// is added to them.
+    /// Writes one of the journal's two headers, from bytes. Bit 0 of the first byte selects another
+    /// pair's uuid. Bits 1 and 2 select the base of its fields: 0, the last number, or the session.
+    /// The next bytes are added to the fields.
     fn put_header(&self, journal: &mut Contents, (uuid, session): &([u8; 16], u64)) {
         let mut input = Input(&self.bytes);
         let flags = input.byte();
@@ -489,12 +500,12 @@ impl Patch {
         }
     }
 
-    /// The length that is meant.
+    /// Returns the length that the patch sets.
     fn len(&self) -> u64 {
         self.page() * P + self.at % (REACH + 1)
     }
 
-    /// Where `at` begins in the home file.
+    /// Returns the page of the home file at which `at` begins.
     fn page(&self) -> u64 {
         ORIGINS[self.origin]
     }
@@ -509,7 +520,7 @@ impl Patch {
     }
 }
 
-/// Bits of a word, by a byte: none, all, one, or some.
+/// Returns a pattern of 64 bits, by a byte: none, all, one, or some.
 fn pattern(byte: u8) -> u64 {
     match byte {
         0 => 0,
@@ -519,12 +530,12 @@ fn pattern(byte: u8) -> u64 {
     }
 }
 
-/// Writes patches: for seeds.
+/// A writer of patches, for seeds.
 #[derive(Default, Debug)]
 pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    /// Bytes. Long ones are several patches.
+    /// Writes literal bytes, as several patches if they are long.
     pub fn literal(&mut self, place: Place, at: u64, bytes: &[u8]) {
         for (n, piece) in bytes.chunks(255).enumerate() {
             self.head(place, 0, at + n as u64 * 255);
@@ -533,7 +544,7 @@ impl Writer {
         }
     }
 
-    /// Bytes that follow from a seed.
+    /// Writes bytes that follow from a seed.
     pub fn filled(&mut self, place: Place, at: u64, len: u64, seed: u8) {
         let mut done = 0;
         while done < len {
@@ -545,7 +556,7 @@ impl Writer {
         }
     }
 
-    /// A place that is a number and no bytes.
+    /// Writes a patch that is a number without bytes.
     pub fn number(&mut self, place: Place, at: u64) {
         self.head(place, 0, at);
         self.0.push(0);

@@ -1,7 +1,8 @@
-//! Which durable point does an image go back to? The journal and the durable words of `docs/format.md`,
-//! read a second time.
+//! The durable point that an image goes back to: a second reading of the journal and the durable
+//! words of `docs/format.md`.
 //!
-//! Shares no code with `src/format/journal.rs` nor `src/recovery/durable.rs`. Part of [`super::reading`].
+//! Shares no code with `src/format/journal.rs` nor with `src/recovery/durable.rs`. Part of
+//! [`super::reading`].
 
 use super::image::{Contents, Image};
 use super::sums::{self, BLOCK, CHANGE, RECORD_HEADER, small, word};
@@ -9,36 +10,37 @@ use atomic_mmap::testing::{PAGE, PageIndex, SLICE, layout};
 use std::ops::Range;
 
 const P: u64 = PAGE as u64;
-/// The longest journal: what lies behind that says nothing.
+/// Maximum length of a journal. Bytes past that have no meaning.
 const LONGEST: u64 = 1 << 30;
 
-/// What a record says of some pages in a row.
+/// The change that a record makes to some consecutive pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which ones.
+    /// The pages.
     pub pages: Range<u64>,
-    /// The durable word of each.
+    /// The durable word of each page.
     pub valid: u64,
-    /// The slices that the record holds.
+    /// The slices with bytes in the record.
     pub slices: u64,
 }
 
-/// A record.
+/// A journal record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Its number in the session.
     pub number: u64,
-    /// Whether no earlier record counts.
+    /// `true` for a full record: no earlier record counts.
     pub is_base: bool,
-    /// The length that the home file has.
+    /// Length of the home file.
     pub len: u64,
-    /// What it says of pages.
+    /// The changes of pages.
     pub changes: Vec<Change>,
     /// The bytes of the slices.
     pub slices: Vec<u8>,
 }
 
-/// The record in the block at `at`, and the bytes of its blocks. `None`: none, or a torn one.
+/// Returns the record in the block at `at`, and the length of its blocks. Returns `None` if there
+/// is no record or a torn one.
 pub fn record(journal: &Contents, at: u64, seed: u32) -> Option<(Record, u64)> {
     let len = sums::record_len(journal, at)?;
     if small(&journal.bytes(at, 16), 8) != sums::of_record(seed, journal, at, len) {
@@ -75,18 +77,18 @@ pub fn record(journal: &Contents, at: u64, seed: u32) -> Option<(Record, u64)> {
     is_right.then_some((record, len.next_multiple_of(BLOCK)))
 }
 
-/// What the head of a journal says.
+/// The header of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whose journal it is.
+    /// The uuid of the journal's pair.
     pub uuid: [u8; 16],
-    /// The first session whose records are whole.
+    /// The first session with complete records.
     pub from: u64,
-    /// The last one that may have written records.
+    /// The last session that may have written records.
     pub to: u64,
 }
 
-/// The whole headers in a journal's first two blocks, and which block each is in.
+/// Returns the intact headers in the first two blocks of a journal, with their blocks.
 pub fn headers(journal: &Contents) -> Vec<(u64, Header)> {
     let whole = |block: &u64| {
         let bytes = journal.bytes(block * BLOCK, sums::HEADER_LEN);
@@ -102,20 +104,20 @@ pub fn headers(journal: &Contents) -> Vec<(u64, Header)> {
     (0..2).filter(whole).map(said).collect()
 }
 
-/// The header that counts.
+/// Returns the header that counts.
 pub fn header(journal: &Contents) -> Option<Header> {
-    // The last of two that are equal.
+    // If two headers are equal, the last one counts.
     let headers = headers(journal).into_iter().map(|(_, header)| header);
     headers.max_by_key(|header| (header.to, header.from))
 }
 
-/// Whether a floor is whole: its checksum is right, and what is to be zero is.
+/// Returns `true` if a floor is intact: its checksum is right, and its unused bytes are zero.
 pub fn is_whole_floor(uuid: &[u8; 16], bytes: &[u8]) -> bool {
     small(bytes, 16) == sums::of_floor(uuid, bytes) && small(bytes, 20) == 0
 }
 
-/// The number that the newest record of a session has at least, as the reflection file says. 0: it
-/// does not say.
+/// Returns the lowest possible number of the newest record of a session, according to the
+/// reflection file. Returns 0 if the reflection file does not say.
 pub fn floor(reflection: &Contents, uuid: &[u8; 16], session: u64) -> u64 {
     let mut floor = 0;
     for at in sums::FLOORS {
@@ -127,26 +129,26 @@ pub fn floor(reflection: &Contents, uuid: &[u8; 16], session: u64) -> u64 {
     floor
 }
 
-/// Whether the journal's head says that it holds all records of this session of the pair.
+/// Returns `true` if the header says that the journal has all records of this session of the pair.
 pub fn vouches(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
     header(journal).is_some_and(|h| h.uuid == *uuid && h.from <= session && session <= h.to)
 }
 
-/// What the journal of a session says: the newest record, and those before it that count.
+/// The journal of a session: the newest record, and the earlier records that count.
 pub struct Points {
     run: Vec<Record>,
     base_len: u64,
 }
 
 impl Points {
-    /// Reads the journal; `base_len` is what the superblock says of the session's beginning.
+    /// Reads the journal. `base_len` is the length at the session's beginning, from the superblock.
     pub fn read(journal: &Contents, uuid: &[u8], session: u64, base_len: u64) -> Points {
         let seed = sums::journal_seed(uuid, session);
         let mut found: Vec<Record> = Vec::new();
         let mut at = 0;
         let mut cut = journal.clone();
         cut.len = cut.len.min(LONGEST);
-        // Holes say nothing.
+        // Skip holes.
         while let Some((&page, _)) = cut.pages.range(at / BLOCK..cut.len.div_ceil(BLOCK)).next() {
             at = page * BLOCK;
             at += match record(&cut, at, seed) {
@@ -173,30 +175,31 @@ impl Points {
         Points { run, base_len }
     }
 
-    /// The records that count, oldest first.
+    /// Returns the records that count, oldest first.
     pub fn run(&self) -> &[Record] {
         &self.run
     }
 
-    /// Whether the journal ends before the floor of its session: it was copied before records that
-    /// were durable.
+    /// Returns `true` if the journal ends before the floor of its session. Such a journal was
+    /// copied before its last records became durable.
     pub fn end_before(&self, floor: u64) -> bool {
         self.run.last().map_or(0, |record| record.number) < floor
     }
 
-    /// How long the file is at the newest point.
+    /// Returns the length of the file at the newest durable point.
     pub fn file_len(&self) -> u64 {
         self.run.last().map_or(self.base_len, |record| record.len)
     }
 
-    /// Number of pages within `len` bytes that the records name: what replaying them costs.
+    /// Returns the number of pages within `len` bytes that the records name, which is the cost of a
+    /// replay.
     pub fn pages(&self, len: u64) -> u64 {
         let pages = len.div_ceil(P);
         let changes = self.run.iter().flat_map(|record| &record.changes);
         changes.map(|change| change.pages.end.min(pages).saturating_sub(change.pages.start)).sum()
     }
 
-    /// Where the slices of a page are valid at the newest point.
+    /// Returns the valid slots of a page at the newest durable point.
     fn valid(&self, reflection: &Contents, page: u64) -> u64 {
         let changes = self.run.iter().rev().flat_map(|record| &record.changes);
         match changes.into_iter().find(|change| change.pages.contains(&page)) {
@@ -205,12 +208,12 @@ impl Points {
         }
     }
 
-    /// The bytes of the newest point.
+    /// Returns the bytes of the newest durable point.
     pub fn bytes(&self, image: &Image) -> Contents {
         let len = self.file_len();
         let mut home = image.home.clone();
         let mut reflection = image.reflection.clone().expect("a pair has one");
-        // What the files lack is zero.
+        // Missing parts of the files are zero.
         reflection.len = reflection.len.max(layout::reflection_len(len));
         for record in &self.run {
             let mut slices = record.slices.chunks_exact(SLICE);
@@ -242,7 +245,7 @@ impl Points {
     }
 }
 
-/// The pages of which either file has bytes, in either slot.
+/// Returns the pages for which either file has bytes, in either slot.
 fn pages_with_bytes(home: &Contents, reflection: &Contents) -> Vec<u64> {
     let mut pages: Vec<u64> = home.pages.keys().copied().collect();
     for n in reflection.pages.keys() {

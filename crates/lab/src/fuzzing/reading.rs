@@ -1,9 +1,9 @@
-//! What should opening make of an image? `docs/format.md` and `docs/recovery.md`, read a second time.
+//! The expected result of an open: a second reading of `docs/format.md` and `docs/recovery.md`.
 //!
-//! Shares no code with `src/recovery/` nor with the decoders of `src/format/`: the two must come to the
-//! same conclusion about every image, or one of them is wrong. What is gone back to after a restart of the
-//! machine is [`super::points`]' part. Where the documents leave an order open
-//! (the lanes of entries that contradict each other, which no crash leaves) it is that of the code.
+//! Shares no code with `src/recovery/` nor with the decoders of `src/format/`. Both must come to
+//! the same conclusion about every image, or one of them is wrong. [`super::points`] reads the
+//! durable point that a restart goes back to. The documents leave one order open: that of lanes
+//! with contradicting records, which no crash leaves. There the order is that of the code.
 
 use super::ground::{Around, Cache, Stat};
 use super::image::{Contents, Image};
@@ -14,37 +14,37 @@ use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
 use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
 
 const P: u64 = PAGE as u64;
-/// Least session number that is not believed: `docs/format.md`.
+/// Lowest session number that is invalid: `docs/format.md`.
 const NO_SESSION: u64 = 1 << 63;
 
-/// How the file is opened.
+/// The parameters of an open.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// What the caller wishes.
+    /// The wish of the caller.
     pub wish: OnMismatch,
-    /// The medium that is forced.
+    /// The forced medium.
     pub medium: Option<Medium>,
-    /// The reservation that is asked for.
+    /// The requested reservation.
     pub max_len: Option<u64>,
-    /// When what has returned is durable, from this opening on.
+    /// The durability from this open on.
     pub durability: Durability,
 }
 
-/// What should come of it.
+/// The expected result of an open.
 #[derive(Clone)]
 pub enum Outcome {
-    /// Refused.
+    /// The open is refused.
     Refused(Mismatch),
-    /// The journal that would be written to is another pair's, or none at all.
+    /// The journal to write to belongs to another pair, or is no journal.
     JournalOfAnother,
-    /// Longer than the reservation, or than any file.
+    /// The file is longer than the reservation, or than any file.
     TooLong,
-    /// Opened; these are the bytes. Companions of these names may be written to and removed. All others
-    /// stay as they are.
+    /// The file opens with these bytes. The open may write to and remove the companions with these
+    /// names. All others stay unchanged.
     Opened(Contents, Vec<String>),
 }
 
-/// What a superblock says.
+/// A decoded superblock.
 pub(super) struct Superblock {
     state: u32,
     pub uuid: [u8; 16],
@@ -53,9 +53,9 @@ pub(super) struct Superblock {
     own: Identity,
     closed_len: u64,
     mtime: Moment,
-    /// Of the home file when it was closed.
+    /// The checksum of the home file at the close.
     closed_sum: Option<u32>,
-    /// There was a mark before it was written.
+    /// The home file had a mark before the superblock was written.
     is_marked: bool,
     cache: Cache,
     name: Vec<u8>,
@@ -64,23 +64,23 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Whether the session kept durable points.
+    /// Returns `true` if the session kept durable points.
     fn has_points(&self) -> bool {
         self.state == 1 && (1..=2).contains(&self.durable)
     }
 
-    /// Whether the session ended so that only the last durable point counts.
+    /// Returns `true` if the session ended so that only the last durable point counts.
     fn is_undone(&self, is_believed: bool) -> bool {
         self.has_points() && (self.durable == 2 || !is_believed)
     }
 
-    /// Whether it was being made, or a spatial close did not end.
+    /// Returns `true` if the pair was being created, or if a spatial close did not end.
     fn is_unfinished(&self) -> bool {
         self.state == 3 || self.durable == 3
     }
 }
 
-/// What one copy of it is.
+/// The state of one copy of the superblock.
 #[allow(clippy::large_enum_variant, reason = "few are made, and none is kept")]
 pub(super) enum Copy {
     Valid(Superblock),
@@ -146,7 +146,7 @@ pub(super) fn copy(bytes: &[u8]) -> Copy {
 fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
     let is_time = |born: Moment| born.nanos != u32::MAX;
     match (a, b) {
-        // A generation says nothing of a time.
+        // A generation number and a time cannot be compared.
         (Some(a), Some(b)) if is_time(a) == is_time(b) => a == b,
         _ => true,
     }
@@ -156,10 +156,10 @@ fn same_file(a: &Identity, b: &Identity) -> bool {
     a.inode == b.inode && same_birth(a.born, b.born)
 }
 
-/// The clock may be set by so many nanoseconds and tell of no restart.
+/// Maximum change of the clock in nanoseconds that does not indicate a restart.
 const CLOCK_SLACK: u64 = 2_000_000_000;
 
-/// Whether a page cache that was known by `was` is the one of now.
+/// Returns `true` if the page cache `was` is still the current one.
 fn is_same_cache(was: &Cache, now: &Cache) -> bool {
     let is_known = was.boot != [0; 16] && was.volume != 0;
     let is_said = was.boot == now.boot && was.volume == now.volume;
@@ -168,11 +168,11 @@ fn is_same_cache(was: &Cache, now: &Cache) -> bool {
     is_known && is_said && was.uptime <= now.uptime && !started_anew
 }
 
-/// What should come of opening the home file of `image`, which is `stat`. What lies beside it is in
-/// `around`.
+/// Returns the expected result of opening the home file of `image`. `stat` describes the home file,
+/// and `around` its surroundings.
 pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcome {
     let (chosen, judged) = Folder { image, stat, around, how }.judge();
-    // What is this home file's, and is written to or removed.
+    // The companions of this home file, which the open may write to or remove.
     let mut gone = Vec::new();
     let mut pair = Image { home: image.home.clone(), ..Image::default() };
     let mut uuid = None;
@@ -226,7 +226,8 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         },
         Judged::Kept { recover, len, high_water, uuid, session } => {
             let mut pair = Pair { image: pair, len };
-            // Before the length is looked at: whose log cannot have been written has none.
+            // Checked before the length: a log that cannot have been written makes the pair
+            // corrupt.
             let lanes = match recover {
                 true => match entries(pair.reflection(), &uuid, session) {
                     None if how.wish == OnMismatch::Discard => return plain(),
@@ -244,15 +245,15 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
     }
 }
 
-/// Whose a journal is.
+/// The owner of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
-    /// There is none, or one that was being made.
+    /// There is no journal, or an unfinished one.
     Nobodys,
     Ours,
-    /// Another pair's, by a whole header.
+    /// A pair with another uuid, by an intact header.
     Anothers,
-    /// It has bytes, and no whole header.
+    /// The file has bytes, but no intact header.
     Unknown,
 }
 
@@ -272,7 +273,7 @@ fn whose(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whose {
 }
 
 impl How {
-    /// Whether the session that begins keeps durable points.
+    /// Returns `true` if the session that begins keeps durable points.
     fn keeps(&self, around: &Around) -> bool {
         let is_page_cache = match self.medium {
             Some(medium) => medium == Medium::PageCache,
@@ -282,12 +283,13 @@ impl How {
     }
 }
 
-/// The name of the journal beside a reflection file.
+/// Returns the name of the journal of a reflection file.
 pub fn journal_of(name: &str) -> String {
     format!("{name}.journal")
 }
 
-/// The first two names that the companion of a home file may have. Those after them end with a number.
+/// Returns the first two possible names of a home file's companion. Further names end with a
+/// number.
 pub fn names_of(home: &Identity) -> [String; 2] {
     let usual = format!(".atomic-mmap.{:x}", home.inode);
     let Moment { seconds, nanos } = home.born.unwrap_or_default();
@@ -306,8 +308,8 @@ impl Around {
     }
 }
 
-/// How many pages of a home file of this length the journal's records name, whoever's they are: what it
-/// costs to believe them.
+/// Returns the number of pages that the journal's records name, for a home file of this length.
+/// This is the cost of a replay, whatever pair the records belong to.
 pub fn cost(image: &Image, home_len: u64) -> u64 {
     let (Some(reflection), Some(journal)) = (&image.reflection, &image.journal) else { return 0 };
     let Some((uuid, session)) = sums::session_of(reflection) else { return 0 };
@@ -315,17 +317,18 @@ pub fn cost(image: &Image, home_len: u64) -> u64 {
     points.pages(points.file_len().max(home_len).min(layout::MAX_LEN))
 }
 
-/// The bytes of an image that a crash has just left, whoever its home file is. `None`: refused.
+/// Returns the bytes of an image right after a process crash, for any home file. Returns `None` if
+/// the open is refused.
 pub fn of_this_boot(image: &Image) -> Option<Contents> {
     after(image, true)
 }
 
-/// The same after a restart of the machine.
+/// Returns the bytes of an image after a restart of the machine, or `None` if the open is refused.
 pub fn of_another_boot(image: &Image) -> Option<Contents> {
     after(image, false)
 }
 
-/// Whether the session had not ended, and only its last durable point counts after a restart.
+/// Returns `true` if the session did not end, and a restart leaves only its last durable point.
 pub fn goes_back_after_restart(image: &Image) -> bool {
     let Some(reflection) = &image.reflection else { return false };
     let Some((_, session)) = sums::session_of(reflection) else { return false };
@@ -371,7 +374,7 @@ fn fits(len: u64, how: &How) -> bool {
 
 enum Judged {
     Refused(Mismatch),
-    /// The home file's bytes are as they are.
+    /// The home file's bytes count as they are.
     Plain,
     /// Only the last durable point counts.
     GoBack(Points),
@@ -384,19 +387,19 @@ enum Judged {
     },
 }
 
-/// The reflection file that is this home file's.
+/// The reflection file that belongs to this home file.
 struct Chosen {
     name: String,
     superblock: Superblock,
 }
 
-/// What a reflection file that may be this home file's is.
+/// The relation of a candidate reflection file to this home file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Is {
     Ours,
-    /// With its home file, from a backup: no page cache has stores to it.
+    /// The pair comes from a backup, so no page cache has stores to it.
     Restored,
-    /// Ours, and the mark of which it tells is gone.
+    /// The file belongs to this home file, but the mark that it names is gone.
     Unmarked {
         is_copy: bool,
     },
@@ -405,7 +408,7 @@ enum Is {
     Anothers,
 }
 
-/// What was found where no reflection file is this home file's.
+/// The best finding if no reflection file belongs to this home file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     Nothing,
@@ -415,7 +418,7 @@ enum Found {
     Bad(Mismatch),
 }
 
-/// Everything that is looked at.
+/// The inputs of the judgement.
 struct Folder<'a> {
     image: &'a Image,
     stat: &'a Stat,
@@ -423,13 +426,13 @@ struct Folder<'a> {
     how: &'a How,
 }
 
-/// The mark: whose uuid, and which file's.
+/// The mark: the uuid of the pair, and the file that it was written for.
 struct Mark {
     uuid: [u8; 16],
     file: Identity,
-    /// The file after which the companions are named, and which name of that.
+    /// The file that the companions are named after, and the number of the name.
     named_after: (Identity, u32),
-    /// The sessions that a superblock beside it may have.
+    /// The session numbers that the superblock next to it may have.
     sessions: Option<[u64; 3]>,
 }
 
@@ -461,7 +464,7 @@ impl Folder<'_> {
         found.expect("a file of the folder").1
     }
 
-    /// The newest whole superblock of a file. `Err`: what it is instead.
+    /// Returns the newest intact superblock of a file. The error says what the file is instead.
     fn superblock(reflection: &Contents) -> Result<Superblock, Found> {
         let superblock = |n: usize| {
             let at = layout::SUPERBLOCKS[n];
@@ -490,7 +493,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Whose the reflection file of this name is.
+    /// Returns the relation of the reflection file with this name to the home file.
     fn whose(&self, name: &str, superblock: &Superblock, mark: Option<&Mark>) -> Is {
         let is = &self.stat.identity;
         let names_home = same_file(&superblock.identity, is);
@@ -498,13 +501,13 @@ impl Folder<'_> {
         let is_copy = own.inode != 0 && !same_file(own, &self.identity(name));
         let is_open_copy = is_copy && superblock.state == 1;
         let Some(mark) = mark else {
-            // A number alone says little where files have marks and this one has none.
+            // An inode number alone proves little if files have marks and this one has none.
             let is_by_number = superblock.identity.born.is_none() || is.born.is_none();
             let lacks_mark = is_by_number && self.around.has_marks;
             return match names_home {
                 true if superblock.is_unfinished() && lacks_mark => Is::Anothers,
                 true if superblock.is_unfinished() => Is::Ours,
-                // The mark came first: without one this file has no pair.
+                // The mark is older than the superblock, so a file without a mark has no pair.
                 true if superblock.is_marked && is_by_number => Is::Anothers,
                 true if superblock.is_marked => Is::Unmarked { is_copy },
                 true if lacks_mark || is_open_copy => Is::Contested,
@@ -528,7 +531,7 @@ impl Folder<'_> {
         }
     }
 
-    /// What a copy of a companion is: of the file that it names, if that lies beside.
+    /// Returns the relation of a copied companion: its own home file may lie in the same folder.
     fn unless_beside(&self, superblock: &Superblock) -> Is {
         match self.lies_here(superblock) {
             true => Is::Anothers,
@@ -536,7 +539,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Whether the home file that a superblock names lies in the folder, under any name.
+    /// Returns `true` if the home file that a superblock names lies in the folder, under any name.
     fn lies_here(&self, superblock: &Superblock) -> bool {
         let home = &superblock.identity;
         let no_time = home.born.is_some_and(|born| born.nanos == u32::MAX);
@@ -544,7 +547,8 @@ impl Folder<'_> {
         files.any(|(_, is)| is.inode == home.inode && (no_time || same_birth(is.born, home.born)))
     }
 
-    /// Whether the superblock names a home file of this name, and is whole.
+    /// Returns `true` if the superblock is that of a finished pair and names a home file of this
+    /// name.
     fn is_of_name(&self, superblock: &Superblock) -> bool {
         let name = self.around.home_name.as_bytes();
         let is_named = match superblock.name.strip_suffix(name) {
@@ -557,7 +561,7 @@ impl Folder<'_> {
     fn judge(&self) -> (Option<Chosen>, Judged) {
         let mark = self.mark();
         let has_bytes = self.stat.len > 0 || mark.is_some();
-        // Where files have marks, one without has no pair.
+        // If files have marks, a file without one has no pair.
         let may_have_pair = mark.is_some() || has_bytes && !self.around.has_marks;
         let mut names = names_of(&self.stat.identity).to_vec();
         if let Some(Mark { named_after: (file, index), .. }) = &mark {
@@ -613,7 +617,7 @@ impl Folder<'_> {
         (None, judged)
     }
 
-    /// Looks for a reflection file that names a file of this name, under any number.
+    /// Looks for a reflection file under another number that names a home file of this name.
     fn search(&self, known: &[String]) -> Option<Searched> {
         let is_companion = |name: &str| {
             let rest = name.strip_prefix(".atomic-mmap.").unwrap_or_default();
@@ -633,7 +637,7 @@ impl Folder<'_> {
                 is @ (Is::Restored | Is::Ours | Is::Unmarked { .. }) => {
                     return Some(Searched::Found(name.clone(), superblock, is));
                 }
-                // A file that was renamed is no business of ours.
+                // A renamed file in the folder does not concern this one.
                 Is::Anothers if !self.lies_here(&superblock) => return Some(Searched::Earlier),
                 _ => {}
             }
@@ -641,13 +645,14 @@ impl Folder<'_> {
         None
     }
 
-    /// What becomes of the pair.
+    /// Judges the pair.
     fn judge_pair(&self, name: &str, found: Superblock, is: Is) -> (Option<Chosen>, Judged) {
         let is_bare = is == Is::Restored && self.mark().is_none();
         let is_restored = matches!(is, Is::Restored | Is::Unmarked { is_copy: true });
         let mut judged = self.judge_state(name, &found, is_restored, self.how.wish);
         if is_bare {
-            // The name alone connects the two, and the length says that it is another file's.
+            // Only the name connects the two files, and the length says that the companion belongs
+            // to another file.
             let refused = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
             let is_by_length = match refused {
                 Judged::Refused(Mismatch::HomeTruncated) => true,
@@ -672,7 +677,7 @@ impl Folder<'_> {
         (Some(Chosen { name: name.to_owned(), superblock: found }), judged)
     }
 
-    /// The sum over the home file, or over some of its pages.
+    /// Returns the checksum of the home file, or of some of its pages.
     fn sum_of_home(&self) -> u32 {
         let (home, len) = (&self.image.home, self.stat.len);
         let sum = crc32c::crc32c(&len.to_le_bytes());
@@ -700,7 +705,7 @@ impl Folder<'_> {
             OnMismatch::Discard => Judged::Plain,
             _ => Judged::Refused(why),
         };
-        // Emptied, or being made.
+        // Empty, or unfinished.
         if found.is_unfinished() {
             return Judged::Plain;
         }
@@ -716,7 +721,8 @@ impl Folder<'_> {
         let len = reflection.word(layout::LENGTH_WORD);
         let high_water = reflection.word(layout::HIGH_WATER_WORD);
         let is_undone = found.is_undone(is_believed);
-        // What only the working state needs is not looked at where it does not count.
+        // Data that only the working state needs is not checked if the working state does not
+        // count.
         if !is_undone {
             if len > layout::MAX_LEN || high_water > layout::MAX_LEN {
                 return unless_discarded(Mismatch::Corrupt);
@@ -748,7 +754,7 @@ impl Folder<'_> {
             return unless_discarded(Mismatch::HomeTruncated);
         }
         let is_closed = found.state == 2;
-        // A file that was restored without attributes has a time of its own.
+        // A file that was restored without attributes has a new modification time.
         let has_time = !is_restored || self.mark().is_some();
         let is_changed = match is_closed {
             true => {
@@ -786,20 +792,20 @@ impl Folder<'_> {
     }
 }
 
-/// What looking for companions under other numbers has found.
+/// The result of the search for companions under other numbers.
 #[allow(clippy::large_enum_variant, reason = "one is made, and none is kept")]
 enum Searched {
     Found(String, Superblock, Is),
-    /// That of a file in whose place this one is.
+    /// The companion of an earlier file, which this file has replaced.
     Earlier,
 }
 
-/// A word's place, the bits that an operation flips, and what they were.
+/// The place of a word, the bits that an operation flips, and their old values.
 pub(super) type Flipped = (u64, u64, u64);
-/// A page, the slices that follow, and where they lie in the reflection file.
+/// A page, a mask of the slices that follow, and their place in the reflection file.
 pub(super) type Logged = (u64, u64, u64);
 
-/// A page in place.
+/// A page that is written in place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Placed {
     pub page: u64,
@@ -809,7 +815,7 @@ pub(super) struct Placed {
     pub slices: Vec<u8>,
 }
 
-/// What an entry of a ring says.
+/// A decoded flip record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Vouch {
     pub number: u64,
@@ -821,14 +827,14 @@ pub(super) struct Vouch {
 }
 
 struct Lane {
-    /// In the order of their places.
+    /// The flip records, in the order of their places.
     ring: Vec<Vouch>,
     words: Vec<Flipped>,
     logged: Vec<Logged>,
     placed: Vec<Placed>,
 }
 
-/// What the lanes say. `None`: more was spilled than fits the log area.
+/// Decodes all lanes. Returns `None` if they spilled more than the log area can hold.
 fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<Lane>> {
     let mut spilled = 0u64;
     let lane = |n: usize| {
@@ -879,7 +885,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
     (0..layout::LANE_COUNT).map(lane).collect()
 }
 
-/// What an undo entry says.
+/// A decoded undo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Undo {
     Words { sequence: u64, words: Vec<Flipped> },
@@ -887,7 +893,7 @@ pub(super) enum Undo {
     Spilled { sequence: u64, what: Spilled, offset: u64, len: u64, sum: u32 },
 }
 
-/// What lies in the log area.
+/// The kind of data in the log area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spilled {
     Words,
@@ -895,7 +901,7 @@ pub(super) enum Spilled {
     InPlace,
 }
 
-/// The bytes at an undo entry's place. `None`: no entry, or a torn one.
+/// Decodes an undo record. Returns `None` if there is none or a torn one.
 pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
     let len = sums::undo_len(bytes)?;
     if small(bytes, 8) != sums::of_entry(seed, &bytes[..len]) {
@@ -926,7 +932,7 @@ pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
     is_one.then_some(Undo::Spilled { sequence, what, offset, len, sum })
 }
 
-/// The bytes at a place of a ring. `None`: no entry, or a torn one.
+/// Decodes a flip record. Returns `None` if there is none or a torn one.
 pub(super) fn vouch(bytes: &[u8], place: usize, seed: u32, session: u64) -> Option<Vouch> {
     let (header, page) = (word(bytes, 0), u64::from(small(bytes, 12)));
     let (number, kind) = (header >> 24, header >> 16 & 0xFF);
@@ -1004,7 +1010,7 @@ pub(super) fn placed_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<
     Some(pages)
 }
 
-/// Whether the sequence number `a` came before `b`: 40 bits, modulo.
+/// Returns `true` if the sequence number `a` came before `b`: 40 bits, modulo.
 fn is_before(a: u64, b: u64) -> bool {
     let ahead = b.wrapping_sub(a) & ((1 << 40) - 1);
     ahead != 0 && ahead < 1 << 39
@@ -1078,7 +1084,7 @@ impl Pair {
         }
     }
 
-    /// Moves the slices that a ring vouches for.
+    /// Moves the slices that the flip records of a ring cover.
     fn go_by_ring(&mut self, ring: &[Vouch]) {
         let mut newest = None;
         for entry in ring {
@@ -1088,7 +1094,7 @@ impl Pair {
             };
         }
         let Some(last) = newest else { return };
-        // The words before this one were durable when the newest entry was begun.
+        // The words before this number were durable before the newest record was written.
         let needed_from = last.wrapping_sub(last % 8 + 1) & ((1 << 40) - 1);
         let mut counting: Vec<&Vouch> = Vec::new();
         for entry in ring.iter().filter(|entry| !entry.is_void) {
@@ -1101,8 +1107,8 @@ impl Pair {
             if is_voided {
                 continue;
             }
-            // Down to where it is not before the one below it: numbers that nobody wrote, and that contradict
-            // each other, end in the order that this gives.
+            // Insert the record by its number. Contradictory numbers, which no engine wrote, end in
+            // the order that this gives.
             counting.push(entry);
             let mut n = counting.len() - 1;
             while n > 0 && is_before(counting[n].number, counting[n - 1].number) {
@@ -1126,7 +1132,7 @@ impl Pair {
         }
     }
 
-    /// What the two say together.
+    /// Returns the bytes that both files together define.
     fn bytes(&self) -> Contents {
         let mut bytes = self.image.home.clone();
         bytes.set_len(self.len);
@@ -1137,7 +1143,7 @@ impl Pair {
             let first = superchunk << 18;
             let words = (0..512u64).filter(|word| word_of(page, *word) != 0);
             match at {
-                // A page of slice words: those of 512 pages.
+                // A page of slice words, for 512 pages.
                 ..0x20_0000 => pages.extend(words.map(|word| first + at / 8 + word)),
                 0x60_0000..0x60_8000 => {
                     let regions = words.map(|word| first / 64 + (at - 0x60_0000) / 8 + word);
@@ -1156,7 +1162,7 @@ impl Pair {
                 bytes.write(&slot, at);
             }
         }
-        // What a slot holds past the end is not in the file.
+        // Bytes of a slot past the end are not part of the file.
         bytes.zero(self.len, self.len.next_multiple_of(P));
         bytes
     }

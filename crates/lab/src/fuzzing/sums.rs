@@ -1,7 +1,7 @@
-//! Which checksums would be right? Those of `docs/format.md`, computed a second time.
+//! The checksums of `docs/format.md`, computed a second time.
 //!
-//! Shares no code with `src/format/`, so that a mistake there is not repeated here. Offsets of fields
-//! are those of the document's tables.
+//! Shares no code with `src/format/`, so that a mistake there is not repeated here. The offsets of
+//! fields are those of the document's tables.
 
 use super::image::{Contents, Image};
 use atomic_mmap::testing::{PAGE, SLICE, layout};
@@ -11,51 +11,51 @@ const P: u64 = PAGE as u64;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_LEN: usize = 512;
 const SUM_AT: usize = 508;
-/// Bytes of an entry of the ring that its checksum covers, but for itself and the kind.
+/// Bytes of a flip record that its checksum covers, except for the checksum itself and the kind.
 pub const VOUCH_SAYS: usize = 40;
-/// Kinds of entries of the ring.
+/// Kind of a valid flip record.
 pub const KIND_VOUCHES: u64 = 1;
-/// It is void.
+/// Kind of an invalidated flip record.
 pub const KIND_VOID: u64 = 2;
-/// Bytes before an undo entry's records, and of one record.
+/// Bytes of the header of an undo record.
 pub const UNDO_HEADER: usize = 16;
-/// Bytes of one record.
+/// Bytes of one entry of an undo record.
 pub const RECORD: usize = 24;
-/// Kinds of undo entries.
+/// Kind of an undo record with words.
 pub const KIND_UNDO: u64 = 1;
-/// Spilled undo.
+/// Kind of an undo record with spilled words.
 pub const KIND_SPILLED_UNDO: u64 = 2;
-/// Spilled redo.
+/// Kind of an undo record with spilled redo data.
 pub const KIND_SPILLED_REDO: u64 = 3;
-/// Pages in place.
+/// Kind of an undo record with pages in place.
 pub const KIND_IN_PLACE: u64 = 4;
-/// Spilled pages in place.
+/// Kind of an undo record with spilled pages in place.
 pub const KIND_SPILLED_IN_PLACE: u64 = 5;
-/// A record of the journal begins at a multiple of this.
+/// Bytes of a journal block. A record begins at a multiple of this.
 pub const BLOCK: u64 = 4096;
-/// Bytes before a record's changes, and of one change.
+/// Bytes of the header of a journal record.
 pub const RECORD_HEADER: u64 = 64;
-/// Bytes of one change.
+/// Bytes of one change in a journal record.
 pub const CHANGE: u64 = 24;
-/// Bytes of a journal's header. There are two, in its first two blocks.
+/// Bytes of a journal header. The first two blocks contain one each.
 pub const HEADER_LEN: usize = 64;
 
-/// The number of 8 bytes at `at`.
+/// Returns the number of 8 bytes at `at`.
 pub fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]))
 }
 
-/// The number of 4 bytes at `at`.
+/// Returns the number of 4 bytes at `at`.
 pub fn small(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]))
 }
 
-/// The checksum that a superblock should have.
+/// Returns the checksum that a superblock should have.
 pub fn of_superblock(bytes: &[u8]) -> u32 {
     crc32c::crc32c(&bytes[..SUM_AT])
 }
 
-/// The one that it has.
+/// Returns the checksum that a superblock has.
 pub fn in_superblock(bytes: &[u8]) -> u32 {
     small(bytes, SUM_AT)
 }
@@ -63,19 +63,19 @@ pub fn in_superblock(bytes: &[u8]) -> u32 {
 /// A part of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// The ring, and which entry of it.
+    /// A flip record, by its place in the ring.
     Ring(usize),
-    /// The undo entry, and what it spills.
+    /// The undo record, with its spilled data.
     Undo,
 }
 
 impl Part {
-    /// All parts of a lane, in the order in which they lie there.
+    /// Returns all parts of a lane, in the order of their places.
     pub fn all() -> impl Iterator<Item = Part> {
         (0..layout::RING).map(Part::Ring).chain([Part::Undo])
     }
 
-    /// Where it begins in the reflection file.
+    /// Returns the offset of the part in the reflection file.
     pub fn at(self, lane: usize) -> u64 {
         let in_lane = match self {
             Part::Ring(place) => place * layout::VOUCH,
@@ -84,7 +84,7 @@ impl Part {
         layout::LANES + (lane * layout::LANE + in_lane) as u64
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the part.
     pub fn bytes(self, reflection: &Contents, lane: usize) -> Vec<u8> {
         let len = match self {
             Part::Ring(_) => layout::VOUCH,
@@ -93,9 +93,9 @@ impl Part {
         reflection.bytes(self.at(lane), len)
     }
 
-    /// The checksum that an entry of these bytes should have. `None`: no entry, or one that does not fit its
-    /// place. Whether it can say what it says is not looked at: with a right checksum that is for the
-    /// decoder to notice.
+    /// Returns the checksum that a record of these bytes should have, or `None` for no record or
+    /// one that does not fit. Does not check that the content is possible: with a right checksum,
+    /// the decoder must notice that.
     pub fn sum(self, seed: u32, bytes: &[u8]) -> Option<u32> {
         match self {
             Part::Ring(_) => (word(bytes, 0) != 0).then(|| of_vouch(seed, bytes)),
@@ -104,26 +104,27 @@ impl Part {
     }
 }
 
-/// What the checksum of an entry begins with.
+/// Returns the seed of the checksum of a record.
 pub fn seed(uuid: &[u8], session: u64, lane: usize, part: Part) -> u32 {
     let sum = crc32c::crc32c(uuid);
     let sum = crc32c::crc32c_append(sum, &session.to_le_bytes());
     crc32c::crc32c_append(sum, &[lane as u8, (lane >> 8) as u8, u8::from(part == Part::Undo)])
 }
 
-/// What the header of an entry of a ring says of its session.
+/// Returns the session tag in the header of a flip record.
 pub fn tag(session: u64) -> u16 {
     session as u16
 }
 
-/// The checksum that an entry of the ring should have: the same for one that became void.
+/// Returns the checksum that a flip record should have. Invalidating the record does not change it.
 pub fn of_vouch(seed: u32, bytes: &[u8]) -> u32 {
     let mut said: [u8; VOUCH_SAYS] = std::array::from_fn(|n| bytes[n]);
     said[2] = 0;
     of_entry(seed, &said)
 }
 
-/// The checksum of slices of a page, each in the slot that `sides` names: 1 = the reflection slot.
+/// Returns the checksum of slices of a page, each in the slot that `sides` names: 1 = the
+/// reflection slot.
 pub fn of_slices(
     home: &Contents,
     reflection: &Contents,
@@ -144,8 +145,8 @@ pub fn of_slices(
     sum
 }
 
-/// How many bytes of an undo entry's place its checksum covers, by its header. `None`: no entry, or one that
-/// does not fit its place.
+/// Returns the number of bytes that the checksum of an undo record covers, from its header. Returns
+/// `None` for no record or one that does not fit.
 pub fn undo_len(bytes: &[u8]) -> Option<usize> {
     let count = (word(bytes, 0) & 0xFFFF) as usize;
     let unit = if word(bytes, 0) >> 16 & 0xFF == KIND_IN_PLACE { 8 } else { RECORD };
@@ -153,13 +154,13 @@ pub fn undo_len(bytes: &[u8]) -> Option<usize> {
     (count > 0 && len <= layout::UNDO_ENTRY_LEN).then_some(len)
 }
 
-/// The checksum of an entry's bytes, those of the checksum itself being zero.
+/// Returns the checksum of a record's bytes, with zeroes in place of the checksum itself.
 pub fn of_entry(seed: u32, bytes: &[u8]) -> u32 {
     let sum = crc32c::crc32c_append(seed, &bytes[..8]);
     crc32c::crc32c_append(crc32c::crc32c_append(sum, &[0; 4]), &bytes[12..])
 }
 
-/// The checksum of what an undo entry has spilled.
+/// Returns the checksum of the data that an undo record has spilled.
 pub fn of_spill(seed: u32, sequence: u64, log: &Contents, offset: u64, len: u64) -> u32 {
     let mut sum = crc32c::crc32c_append(seed, &sequence.to_le_bytes());
     let (mut at, end) = (layout::LOG_AREA + offset, layout::LOG_AREA + offset + len);
@@ -173,7 +174,7 @@ pub fn of_spill(seed: u32, sequence: u64, log: &Contents, offset: u64, len: u64)
     sum
 }
 
-/// Puts right the checksums of both superblocks: those that have the magic.
+/// Repairs the checksums of the superblocks that have the magic number.
 pub fn repair_superblocks(reflection: &mut Contents) {
     for at in layout::SUPERBLOCKS {
         let bytes = reflection.bytes(at, SUPERBLOCK_LEN);
@@ -183,7 +184,7 @@ pub fn repair_superblocks(reflection: &mut Contents) {
     }
 }
 
-/// The entries whose checksums are right, by lane and part.
+/// Returns the records with right checksums, by lane and part.
 pub fn whole_entries(reflection: &Contents, uuid: &[u8], session: u64) -> BTreeSet<(usize, Part)> {
     let is_whole = |lane: usize, part: Part| {
         let bytes = part.bytes(reflection, lane);
@@ -195,10 +196,11 @@ pub fn whole_entries(reflection: &Contents, uuid: &[u8], session: u64) -> BTreeS
         .collect()
 }
 
-/// Most bytes of a spill whose checksum is put right: the sum of a long hole takes long.
+/// Maximum length of spilled data that is repaired, because the sum of a long hole takes time.
 const SPILL_REPAIRED: u64 = 32 << 20;
 
-/// Puts right the checksums of entries that `which` names by lane and part, and of what they spill.
+/// Repairs the checksums of the records that `which` selects by lane and part, and of their spilled
+/// data.
 pub fn repair_entries(
     reflection: &mut Contents,
     uuid: &[u8],
@@ -223,7 +225,7 @@ pub fn repair_entries(
     }
 }
 
-/// Puts right the checksum of what the undo entry at `at` spills.
+/// Repairs the checksum of the data that the undo record at `at` has spilled.
 fn repair_spill(reflection: &mut Contents, seed: u32, at: u64, bytes: &mut [u8]) {
     let header = word(bytes, 0);
     let spills = [KIND_SPILLED_UNDO, KIND_SPILLED_REDO, KIND_SPILLED_IN_PLACE];
@@ -236,14 +238,14 @@ fn repair_spill(reflection: &mut Contents, seed: u32, at: u64, bytes: &mut [u8])
     }
 }
 
-/// The checksum of the slices that an entry of the ring names by its bytes.
+/// Returns the checksum of the slices that the bytes of a flip record name.
 pub fn of_named_slices(home: &Contents, reflection: &Contents, entry: &[u8]) -> u32 {
     let page = u64::from(small(entry, 12));
     of_slices(home, reflection, page, word(entry, 16), word(entry, 24))
 }
 
-/// Puts right what entries of rings that `which` names by lane and place say of their slices' bytes. The
-/// entries' own checksums are wrong then.
+/// Updates the slice checksums in the flip records that `which` selects by lane and place. The
+/// records' own checksums are wrong afterwards.
 pub fn repair_slices(image: &mut Image, which: impl Fn(usize, usize) -> bool) {
     let Image { home, reflection: Some(reflection), .. } = image else { return };
     for lane in 0..layout::LANE_COUNT {
@@ -257,14 +259,14 @@ pub fn repair_slices(image: &mut Image, which: impl Fn(usize, usize) -> bool) {
     }
 }
 
-/// What the checksums of a session's records begin with.
+/// Returns the seed of the checksums of a session's journal records.
 pub fn journal_seed(uuid: &[u8], session: u64) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(b"journal"), uuid);
     crc32c::crc32c_append(sum, &session.to_le_bytes())
 }
 
-/// How long a record at `at` says that it is, padding left out. `None`: there is none, or it does not
-/// fit the journal.
+/// Returns the length that a journal record at `at` claims, without padding. Returns `None` if
+/// there is no record, or if it does not fit the journal.
 pub fn record_len(journal: &Contents, at: u64) -> Option<u64> {
     if at + RECORD_HEADER > journal.len || journal.bytes(at, 8) != b"AtomJrnl" {
         return None;
@@ -274,16 +276,17 @@ pub fn record_len(journal: &Contents, at: u64) -> Option<u64> {
     (len <= journal.len - at).then_some(len)
 }
 
-/// The checksum that a record of so many bytes should have.
+/// Returns the checksum that a journal record of this length should have.
 pub fn of_record(seed: u32, journal: &Contents, at: u64, len: u64) -> u32 {
     let bytes = journal.bytes(at, len as usize);
     of_entry(seed, &bytes)
 }
 
-/// Most bytes of a record whose checksum is put right: all blocks may claim to be one.
+/// Maximum length of a journal record that is repaired, because every block may claim to be a
+/// record.
 const RECORD_REPAIRED: u64 = 512 << 10;
 
-/// Puts right the checksums of records that `which` names by their block.
+/// Repairs the checksums of the journal records that `which` selects by their block.
 pub fn repair_records(
     journal: &mut Contents,
     uuid: &[u8],
@@ -301,7 +304,7 @@ pub fn repair_records(
     }
 }
 
-/// Puts right the checksums of both headers of a journal: those that have the magic.
+/// Repairs the checksums of the journal headers that have the magic number.
 pub fn repair_headers(journal: &mut Contents) {
     for at in [0, BLOCK] {
         let bytes = journal.bytes(at, HEADER_LEN);
@@ -311,7 +314,7 @@ pub fn repair_headers(journal: &mut Contents) {
     }
 }
 
-/// Writes a whole header into one of a journal's first two blocks.
+/// Writes an intact header into one of a journal's first two blocks.
 pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64, to: u64) {
     let mut bytes = b"AtomJrnH\0\0\0\0\0\0\0\0".to_vec();
     bytes.extend(uuid);
@@ -321,18 +324,18 @@ pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64
     journal.write(&bytes, block * BLOCK);
 }
 
-/// Where the two places of the journal's floor are in the reflection file.
+/// Offsets of the two places of the journal's floor in the reflection file.
 pub const FLOORS: [u64; 2] = [8192 + 64, 8192 + 128];
 /// Bytes of a floor.
 pub const FLOOR_LEN: usize = 24;
 
-/// The checksum that a floor of these bytes should have.
+/// Returns the checksum that a floor of these bytes should have.
 pub fn of_floor(uuid: &[u8], bytes: &[u8]) -> u32 {
     crc32c::crc32c(&[uuid, &bytes[..16]].concat())
 }
 
-/// Puts right the checksums of the floors that `which` names by their place, but for those that
-/// hold nothing.
+/// Repairs the checksums of the floors that `which` selects by their place, except for empty
+/// floors.
 pub fn repair_floors(reflection: &mut Contents, uuid: &[u8], which: impl Fn(usize) -> bool) {
     for (_, at) in FLOORS.into_iter().enumerate().filter(|(place, _)| which(*place)) {
         let bytes = reflection.bytes(at, FLOOR_LEN);
@@ -342,7 +345,8 @@ pub fn repair_floors(reflection: &mut Contents, uuid: &[u8], which: impl Fn(usiz
     }
 }
 
-/// The uuid and the session number of the superblock that counts, as far as magic and checksum say.
+/// Returns the uuid and the session number of the newest superblock, by magic number and checksum
+/// alone.
 pub fn session_of(reflection: &Contents) -> Option<([u8; 16], u64)> {
     layout::SUPERBLOCKS
         .map(|at| reflection.bytes(at, SUPERBLOCK_LEN))
@@ -351,7 +355,7 @@ pub fn session_of(reflection: &Contents) -> Option<([u8; 16], u64)> {
             bytes.starts_with(b"AtomMmap") && in_superblock(bytes) == of_superblock(bytes)
         })
         .map(|bytes| (std::array::from_fn(|n| bytes[32 + n]), word(&bytes, 16)))
-        // The first of two that are equal.
+        // If two are equal, the first one counts.
         .rev()
         .max_by_key(|(_, session)| *session)
 }

@@ -1,9 +1,9 @@
-//! Which images does a crash leave? A few, made by killing recorded runs at many places.
+//! Images that crashes leave, made by cutting off recorded runs at many places.
 //!
-//! Each run does what a list below says, on a file of its own; the trace is played up to some event, as
-//! if the process had died there. The images are the same in every process but for the identity of the
-//! home file, which is made that of the file that they are put into: the pair's name and with it the
-//! checksums of what is in the lanes and in the journal are made those of [`UUID`].
+//! Each run does the steps of a list below, on its own file. The trace is replayed up to some
+//! event, as if the process had crashed there. The images are the same in every process, except for
+//! the identity of the home file. A target sets that to the file that it uses. All pairs get the
+//! uuid [`UUID`], with matching checksums in the lanes and in the journal.
 
 use super::ground;
 use super::image::{Contents, Image, Player};
@@ -17,24 +17,24 @@ use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium,
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// What a run does.
+/// A step of a run.
 enum Do {
-    /// Writes so many bytes at a place.
+    /// Writes this number of bytes at an offset.
     Write(u64, usize),
-    /// So many small writes, one after the other, to a few slices of three pages: the ring comes round, and
-    /// newer entries name the slots of older ones.
+    /// Does this number of small writes, one after the other, to a few slices of three pages. The
+    /// ring wraps around, and newer records name the slots of older ones.
     InTurn(u64),
-    /// The same as `Write` at several places, as one.
+    /// Writes at several offsets in one transaction.
     Together(&'static [(u64, usize)]),
-    /// So many bytes on each of so many pages, as one.
+    /// Writes this number of bytes on each of this number of pages, in one transaction.
     OnPages(u64, usize),
-    /// Brings a range home.
+    /// Deploys a range.
     Deploy(u64, u64),
     /// Changes the length.
     SetLen(u64),
-    /// Views a range for good: until the run ends.
+    /// Takes a view of a range until the end of the run.
     View(u64, u64),
-    /// Closes fast, and opens again.
+    /// Closes fast, and reopens.
     Reopen,
     /// Closes for good.
     Close,
@@ -44,20 +44,20 @@ enum Do {
 
 use Do::{Close, Deploy, InTurn, OnPages, Reopen, SetLen, Sync, Together, View, Write};
 
-/// On what, and when is it durable?
+/// The medium and the durability of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// At once: by entries that vouch for a flip, by flips, by undo entries, by logged data.
+    /// Durable at once: by logged flips, by flips, by undo records and by redo data.
     Dax,
-    /// At the last durable point, after a restart of the machine.
+    /// Durable at the last durable point, after a restart of the machine.
     PageCache,
-    /// The same after a death.
+    /// Durable at the last durable point, after any crash.
     AllOrNothing,
 }
 
 use Mode::{AllOrNothing, Dax, PageCache};
 
-/// A run: the length to begin with, on what, and what is done.
+/// A run: the initial length, the mode and the steps.
 type Script = (u64, Mode, &'static [Do]);
 
 const SCRIPTS: [Script; 14] = [
@@ -114,7 +114,7 @@ const SCRIPTS: [Script; 14] = [
     ),
     (30_000, Dax, &[Write(0, 20_000), Reopen, Write(8192, 8192), Close]),
     (30_000, Dax, &[InTurn(50), Deploy(0, 4096), InTurn(20), Write(5000, 900), InTurn(5)]),
-    // Where durable points are kept.
+    // Runs with durable points.
     (
         20_000,
         PageCache,
@@ -174,39 +174,39 @@ const SCRIPTS: [Script; 14] = [
         ],
     ),
 ];
-/// Images of each run.
+/// Number of images of each run.
 const KILLS: usize = 12;
 /// Number of images.
 pub const COUNT: usize = SCRIPTS.len() * KILLS;
 
-/// The image of this number, modulo the number of images.
+/// Returns the image of this number, modulo the number of images.
 pub fn image(n: usize) -> Image {
     made()[n % COUNT].image.clone()
 }
 
-/// An image, and what may be in it.
+/// An image, and its possible contents.
 pub struct Template {
-    /// What the crash left.
+    /// The files that the crash left.
     pub image: Image,
-    /// The bytes before and after the operation in which the process died. Empty: while the pair was
-    /// being opened for the first time.
+    /// The bytes before and after the operation in which the process crashed. Empty if that was the
+    /// first open of the pair.
     pub states: Vec<Contents>,
-    /// The bytes that a restart of the machine may go back to: those of the last durable point, and of one
-    /// that was being made. Empty: none are kept, or as above.
+    /// The bytes that a restart of the machine may go back to: those of the last durable point, and
+    /// of one in progress. Empty without durable points, or if `states` is empty.
     pub points: Vec<Contents>,
 }
 
-/// All of them. The last of each run is one at its end.
+/// Returns all templates. The last template of each run is one of its end.
 pub fn made() -> &'static [Template] {
     static MADE: OnceLock<Vec<Template>> = OnceLock::new();
     MADE.get_or_init(|| {
-        // A thread of its own: its lanes are then the same in every process, whatever this one did.
+        // A thread of its own has the same lanes in every process, whatever other threads did.
         let make = || SCRIPTS.iter().enumerate().flat_map(|(n, script)| run(n, script)).collect();
         std::thread::scope(|scope| scope.spawn(make).join().expect("no panic"))
     })
 }
 
-/// What there was after a step: events, bytes, and the bytes at the last durable point.
+/// The state after a step: number of events, bytes, and bytes at the last durable point.
 type After = (usize, Contents, Contents);
 
 fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
@@ -284,8 +284,8 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
         (events, states)
     });
     let total = states.last().expect("some").0;
-    // Mostly in the middle of operations, and at least one at the end; and where there are records, one
-    // right after the last: it counts, and the durable words do not say so yet.
+    // Mostly in the middle of operations, and at least one at the end. Runs with journal records
+    // have one right after the last record: it counts, but the durable words do not contain it yet.
     let opened = states[0].0;
     let mut at: BTreeSet<usize> = BTreeSet::from([total]);
     let is_record =
@@ -297,7 +297,7 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
     while at.len() < KILLS {
         let far: u32 = next.by_ref().take(4).fold(0, |sum, byte| sum << 8 | u32::from(byte));
         let from = if at.len() == certain { opened / 2 } else { opened };
-        // Where numbers run out or fall on each other: the next one that is free.
+        // If the numbers run out or coincide, take the next free one.
         let mut place = from + far as usize % (total - from);
         while !at.insert(place) {
             place = (place + 1) % total;
@@ -342,7 +342,7 @@ fn together(file: &AtomicMappedFile, bytes: &mut Contents, parts: &[(u64, usize)
     tx.commit().expect("to commit");
 }
 
-/// Gives the pair the name [`UUID`]. Entries and records that were whole stay whole, and torn ones torn.
+/// Gives the pair the uuid [`UUID`]. Intact records stay intact, and torn records stay torn.
 pub fn rename(image: &mut Image) {
     let Some(reflection) = &mut image.reflection else { return };
     let Some((uuid, session)) = sums::session_of(reflection) else { return };

@@ -1,49 +1,48 @@
-//! Is there an order of the operations that explains what each has read?
+//! A checker of linearizability: it looks for an order of the operations that explains every read.
 //!
-//! Owns: the checker of linearizability (Wing and Gong's search, just in time as Lowe does it). It
-//! goes through calls and returns by time and keeps every *configuration* that explains all that has
-//! returned so far: which of the operations that are under way have happened, and what the cells hold.
-//! An operation is made to happen no earlier than a return forces it to, so that a history of any
-//! length costs what its threads do at once, and configurations that are alike are one. May import
-//! `history`.
+//! Owns: the checker. It is Wing and Gong's search in Lowe's just-in-time form. The checker goes
+//! through calls and returns in time order. It keeps every *configuration* that explains all
+//! returns so far. A configuration says which operations in progress have happened, and what the
+//! cells hold. The checker lets an operation happen only when a return requires it. So the cost of
+//! a history depends on its concurrency and not on its length. It merges equal configurations. May
+//! import `history`.
 //!
-//! An operation that only reads happens as soon as it can: it changes nothing, so nothing is lost by
-//! that, and most choices go away.
+//! An operation that only reads happens as soon as possible. A read changes nothing, so this loses
+//! no explanation, and it removes most choices.
 
 use super::history::{Cell, History, Moment, Operation, TORN, Value};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Operations that may be under way at once.
+/// Maximum number of operations in progress at the same time.
 const AT_ONCE: usize = 64;
 
-/// More configurations than this at one return: the history has too many operations under way to be
-/// decided.
+/// Maximum number of configurations at one return. A history with more has too many operations in
+/// progress to be decided.
 const CONFIGURATIONS: usize = 1 << 20;
 
-/// What has happened so far, in one explanation.
+/// The state of one explanation so far.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Configuration {
-    /// Which of the operations that are under way have happened: bit = place.
+    /// The operations in progress that have happened, one bit for each place.
     happened: u64,
     cells: Box<[Value]>,
 }
 
-/// How a configuration came about: the one before, and the operation that happened.
+/// The index of the previous step of a configuration.
 type Origin = Option<usize>;
 
 struct Search<'a> {
     history: &'a History,
     /// The operation in each place.
     under_way: [Option<usize>; AT_ONCE],
-    /// Configurations, and the last step of the way to each.
+    /// The configurations, each with its last step.
     alive: HashMap<Configuration, Origin>,
-    /// Operation and the step before it.
+    /// The steps: an operation and the previous step.
     steps: Vec<(usize, Origin)>,
 }
 
-/// Checks a history. The error tells which return cannot be explained, and all that is needed to see
-/// why.
+/// Checks a history. The error names the return that has no explanation, and shows why.
 ///
 /// # Errors
 /// If no order explains the history.
@@ -52,25 +51,26 @@ pub fn check(history: &History) -> Result<(), String> {
     Err(describe(&shortened(history, first), history))
 }
 
-/// Whether some order explains the history.
+/// Returns `true` if some order explains the history.
 pub fn is_linearizable(history: &History) -> bool {
     search(history).is_ok()
 }
 
-/// The operation whose return cannot be explained, and the explanations of what came before.
+/// An operation with a return that has no explanation, and the explanations of the history before
+/// it.
 struct Stuck {
     operation: usize,
     before: Vec<Explanation>,
 }
 
-/// An order of operations, and what the cells hold after it.
+/// An order of operations, and the content of the cells after it.
 struct Explanation {
     order: Vec<usize>,
     cells: Box<[Value]>,
 }
 
 fn search(history: &History) -> Result<(), Stuck> {
-    // Returns and calls by time; no two are at one moment.
+    // Returns and calls in time order. No two of them are at the same moment.
     let mut events: Vec<(Moment, bool, usize)> = Vec::new();
     for (n, operation) in history.operations.iter().enumerate() {
         events.push((operation.call, false, n));
@@ -138,7 +138,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Makes every operation happen that only reads and finds what it has read.
+    /// Lets every operation happen that only reads and that finds the values that it has read.
     fn let_reads_happen(&mut self, configuration: &mut Configuration, origin: &mut Origin) {
         for place in 0..AT_ONCE {
             let Some(n) = self.under_way[place] else { continue };
@@ -173,7 +173,7 @@ fn finds(operation: &Operation, cells: &[Value]) -> bool {
     operation.reads.iter().all(|&(cell, value)| cells[cell] == value)
 }
 
-/// What the cells hold after the operation, if it finds what it has read.
+/// Returns the content of the cells after the operation, or `None` if it would read other values.
 fn apply(operation: &Operation, cells: &[Value]) -> Option<Box<[Value]>> {
     finds(operation, cells).then(|| {
         let mut cells: Box<[Value]> = cells.into();
@@ -184,9 +184,9 @@ fn apply(operation: &Operation, cells: &[Value]) -> Option<Box<[Value]>> {
     })
 }
 
-/// A part of the history that cannot be explained either: what was called after the failing return is
-/// gone, and so is every operation that only reads and without which it fails as well. (An
-/// operation that writes is never left out: without it, somebody would read what nobody wrote.)
+/// Returns a shorter history that has no explanation either. It lacks all calls after the failing
+/// return, and the read-only operations that are not needed for the failure. It keeps all
+/// operations that write, because otherwise some reads would return values without a write.
 fn shortened(history: &History, stuck: Stuck) -> (History, Stuck) {
     let end = history.operations[stuck.operation].ret.unwrap_or(Moment::MAX);
     let mut short = history.clone();
@@ -208,7 +208,7 @@ fn shortened(history: &History, stuck: Stuck) -> (History, Stuck) {
     (short, stuck)
 }
 
-/// Operations that are shown of those before the one that fails.
+/// Maximum number of operations that are shown before the failing one.
 const SHOWN: usize = 16;
 
 fn describe((short, stuck): &(History, Stuck), whole: &History) -> String {
@@ -262,7 +262,7 @@ fn describe((short, stuck): &(History, Stuck), whole: &History) -> String {
 mod tests {
     use super::*;
 
-    /// Tries every order: for short histories, the definition itself.
+    /// Tries every order, for short histories: the definition itself.
     fn by_definition(history: &History) -> bool {
         fn go(history: &History, done: u32, cells: &[Value]) -> bool {
             let all = &history.operations;
@@ -272,7 +272,7 @@ mod tests {
                 return true;
             }
             left.any(|n| {
-                // Nobody who is left has returned before this one was called.
+                // No remaining operation returned before this one was called.
                 let may_be_next = (0..all.len())
                     .filter(|&m| is_left(m))
                     .all(|m| all[m].ret.is_none_or(|ret| ret > all[n].call));
@@ -283,7 +283,7 @@ mod tests {
         go(history, 0, &history.initial)
     }
 
-    /// A short random history: some can be explained, some cannot.
+    /// Returns a short random history. Some of them have an explanation, some do not.
     fn random_history(rng: &mut fastrand::Rng) -> History {
         let mut history = History::of_zeroes(2);
         let mut moments: Vec<Moment> = (1..=16).collect();
@@ -327,7 +327,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(2);
         let mut history = History::of_zeroes(4);
         let mut cells = [0; 4];
-        // Four operations at a time are under way, and happen in some order among them.
+        // Four operations are in progress at a time, and happen in some order.
         for round in 0..250 {
             let base = round * 8;
             for thread in 0..4 {

@@ -1,54 +1,54 @@
-//! What was done by whom, and what came of it? Histories, and their text form.
+//! Histories: the operations of several threads, their results and their text form.
 //!
-//! Owns: the words for what several threads did to a few cells, and when. May import nothing from
-//! the lab.
+//! Owns: the types for the operations of several threads on a few cells, with their times. May
+//! import nothing from the lab.
 //!
-//! An operation is what it read and what it wrote, and both happened at one moment between its call
-//! and its return: a read writes nothing, a write reads nothing, a transaction may do both, and one
-//! that was rolled back is what it had read. An operation that never returned (its thread was
-//! killed, or the run ended) happened once at any time after its call, or not at all.
+//! An operation consists of its reads and its writes, which happen at one moment between its call
+//! and its return. A read has no writes, and a write has no reads. A transaction may have both, and
+//! a transaction that was rolled back has only reads. An operation may never return, because its
+//! thread was killed or the run ended. Then it happened at any time after its call, or not at all.
 
 use std::fmt;
 
-/// A place in the file that operations read or write as a whole. They are numbered from 0 on.
+/// A place in the file that operations read or write as a whole. Cells are numbered from 0.
 pub type Cell = usize;
 
-/// What a cell holds. Before the first operation every cell holds what the history begins with.
+/// The content of a cell. Each history has an initial value for every cell.
 pub type Value = u64;
 
-/// What a cell was found to hold if its bytes were not of one value: nobody writes this.
+/// The value of a cell with mixed bytes. No operation writes it.
 pub const TORN: Value = Value::MAX;
 
-/// A moment. No two calls or returns of one history have the same.
+/// A moment. All calls and returns of a history have different moments.
 pub type Moment = u64;
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Whose.
+    /// The thread of the operation.
     pub thread: usize,
-    /// What it is, for messages.
+    /// The kind of the operation, for messages.
     pub what: &'static str,
-    /// When it was called.
+    /// The moment of its call.
     pub call: Moment,
-    /// When it had returned. None: never.
+    /// The moment of its return. None: it never returned.
     pub ret: Option<Moment>,
-    /// Which cells it found to hold what.
+    /// The cells that it read, and the values that it found.
     pub reads: Vec<(Cell, Value)>,
-    /// What it wrote where.
+    /// The cells that it wrote, and the new values.
     pub writes: Vec<(Cell, Value)>,
 }
 
-/// What several threads did to the cells.
+/// The operations of several threads on the cells.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct History {
-    /// What the cells held before.
+    /// The initial values of the cells.
     pub initial: Vec<Value>,
-    /// In no order: each tells when it was.
+    /// The operations in any order: each has its times.
     pub operations: Vec<Operation>,
 }
 
-/// Cells have letters, as far as they go.
+/// Returns the name of a cell: a letter as long as there are letters.
 fn cell_name(cell: Cell) -> String {
     const LETTERS: &[u8] = b"xyzuvwabcdefgh";
     LETTERS.get(cell).map_or_else(|| format!("c{cell}"), |&letter| char::from(letter).to_string())
@@ -74,7 +74,7 @@ fn write_cells(f: &mut fmt::Formatter<'_>, cells: &[(Cell, Value)]) -> fmt::Resu
 }
 
 impl fmt::Display for Operation {
-    /// `A 3-7 r x=1 w y=2`, as [`History::parse`] reads it, and what it was.
+    /// Formats an operation as `A 3-7 r x=1 w y=2` and its kind, as [`History::parse`] reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}-", thread_name(self.thread), self.call)?;
         match self.ret {
@@ -97,16 +97,16 @@ impl fmt::Display for Operation {
 }
 
 impl History {
-    /// A history of `cells` zeroes.
+    /// Returns a history of `cells` zeroes.
     pub fn of_zeroes(cells: usize) -> History {
         History { initial: vec![0; cells], operations: Vec::new() }
     }
 
-    /// From one line an operation: thread, call and return (`?` for never), then `r` and what was
-    /// read, `w` and what was written, and a remark after `#`.
+    /// Parses one operation from each line: thread, call and return (`?` for never). Then `r` and
+    /// the reads, `w` and the writes, and a remark after `#`.
     ///
     /// # Panics
-    /// On what is not like that: it is written by hand.
+    /// If the text has another form, because these texts are written by hand.
     pub fn parse(text: &str) -> History {
         let mut history = History::default();
         for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {

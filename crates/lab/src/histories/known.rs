@@ -1,11 +1,11 @@
-//! Does the checker see what it is for? Histories that must be rejected, and ones that must not.
+//! Known histories that test the checker: some that it must reject, and some that it must accept.
 //!
-//! Each bad one is what a bug of this crate would look like to its callers; each good one looks
+//! Each bad history shows what callers would see from a bug of this crate. Each good one looks
 //! wrong at first sight. May import `history`.
 
 use super::history::History;
 
-/// Histories that no order explains.
+/// Returns histories that no order explains.
 pub fn bad() -> Vec<(&'static str, History)> {
     [
         ("a stale read", "A 1-2 w x=1\nB 3-4 r x=0"),
@@ -70,7 +70,7 @@ pub fn bad() -> Vec<(&'static str, History)> {
     .into()
 }
 
-/// Histories that some order explains.
+/// Returns histories that some order explains.
 pub fn good() -> Vec<(&'static str, History)> {
     [
         (

@@ -1,16 +1,16 @@
-//! Is what threads see of the real crate explained by some order of their operations?
+//! The part `histories`: some order of the operations explains what threads see of the real crate.
 //!
-//! Owns: the part `histories`. Threads read, write, exchange, run transactions, take views and bring
-//! pages home, over ranges that overlap; what each found is written down with the moments of call
-//! and return, and the checker looks for an order. It is known to look: histories that no order
-//! explains are rejected ([`known`]).
+//! Owns: the part `histories`. Threads read, write, exchange, run transactions, take views and
+//! deploy pages, on overlapping ranges. The part records the result of each operation with the
+//! moments of its call and its return. The checker then looks for an order. Known bad histories
+//! test the checker: it must reject them ([`known`]).
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | [`history`] | what was done by whom, and what came of it? |
-//! | [`check`] | is there an order that explains it? |
-//! | [`known`] | does the checker see what it is for? |
-//! | [`record`] | what do threads do to a file, and how is it written down? |
+//! | [`history`] | histories of operations |
+//! | [`check`] | the search for an order that explains a history |
+//! | [`known`] | known good and bad histories |
+//! | [`record`] | the operations of the threads, and their recording |
 
 pub mod check;
 pub mod history;
@@ -26,12 +26,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 4;
-/// Operations of a thread in one history.
+/// Number of operations of a thread in one history.
 const OPERATIONS: usize = 60;
-/// How long it goes on: quick, and long.
+/// Time of a quick run. The next constant is that of a long run.
 const QUICK: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(1800);
-/// After so many violations there is nothing more to learn from further ones.
+/// Number of violations after which the part ends.
 const ENOUGH: usize = 3;
 
 /// Runs the part.
@@ -47,7 +47,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// Runs it for a short while. The first violation, if there is one: for those who planted a bug.
+/// Runs the part for a short time. Returns the first violation, to test planted bugs.
 pub fn quick_check(settings: &Settings, time: Duration) -> Option<String> {
     let mut violations = Vec::new();
     record_for(settings, time, &mut violations, |_| ());
@@ -76,7 +76,7 @@ struct Counts {
     operations: u64,
 }
 
-/// A file, and how it is used.
+/// The parameters of a file and of its use.
 #[derive(Clone, Copy)]
 struct Setting {
     medium: Medium,
@@ -90,7 +90,7 @@ const SETTINGS: [Setting; 4] = [
     Setting { medium: Medium::Ram, policy: DeployPolicy::Manual },
 ];
 
-/// Histories that are recorded on one file before the next one is made.
+/// Number of histories that are recorded on one file.
 const HISTORIES_A_FILE: u64 = 100;
 
 fn record_for(
@@ -116,7 +116,7 @@ fn record_for(
                 let Setting { medium, policy } = setting;
                 format!("seed {}, {medium:?}, {policy:?}: {text}", settings.seed)
             })),
-            // A build without the instructions for it has no `Dax`.
+            // A build without the necessary instructions has no `Dax`.
             Err(Error::UnsupportedMedium { .. }) => {}
             Err(error) => violations.push(format!("{:?}: {error}", setting.medium)),
         }
@@ -125,7 +125,7 @@ fn record_for(
     counts
 }
 
-/// Records histories of one file. The first one that no order explains.
+/// Records histories of one file. Returns the first one that no order explains.
 fn record_file(
     setting: Setting,
     path: &Path,
@@ -153,7 +153,7 @@ fn record_file(
         if let Err(message) = check::check(&history) {
             return Ok(Some(message));
         }
-        // What everything ended with, the next one begins with.
+        // The next history begins with the final values of this one.
         initial = history.initial;
         if let Some(last) = history.operations.last() {
             last.reads.iter().for_each(|&(cell, value)| initial[cell] = value);
@@ -178,7 +178,7 @@ fn record_once(
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let first_value = *next_value;
-                // As many as a thread can use up at most.
+                // The maximum number of values that a thread can use.
                 *next_value += (OPERATIONS * 3 * CELL_COUNT) as u64;
                 let mut rng = rng.fork();
                 scope.spawn(move || recorder.work(thread, mix, first_value, &mut rng))

@@ -1,13 +1,13 @@
-//! What do threads do to a file, and how is it written down?
+//! The operations of threads on a file, and their recording.
 //!
-//! Owns: the cells of a file, the operations that one thread does to them, and their stamps. It
-//! runs on any threads, those of the system or of a scheduler: nothing here starts one or waits.
-//! May import `history`.
+//! Owns: the cells of a file, the operations of one thread on them, and their stamps. The code runs
+//! on any threads, those of the system or of a scheduler: it starts no thread and never waits. May
+//! import `history`.
 //!
-//! A stamp is taken right before the call and right after the return, so that an operation's moment
-//! lies between them. Taking one is a locked instruction: what a thread's own stores do that have not
-//! arrived when its next operation begins is not seen here (`tests/regressions.rs` has a loop without
-//! stamps for that).
+//! The recorder takes a stamp right before the call and right after the return, so the operation
+//! happens between them. Taking a stamp is a locked instruction. So a test here cannot see a store
+//! of a thread that is still on its way when the thread's next operation begins.
+//! `tests/regressions.rs` has a loop without stamps for that.
 
 use super::history::{Cell, Moment, Operation, TORN, Value};
 use atomic_mmap::{AtomicMappedFile, Error, Transaction, View};
@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
 
-/// Where the cells are, in order, and how many bytes each has: two in one slice, one over half a
-/// slice boundary, one over two pages, one of a whole page, two of two whole pages each (their words
-/// are bits of one region word), one over two regions. A range from one cell to another covers those
-/// in between, so that ranges overlap in all ways, and the long ones take the locks of regions.
+/// The offsets and lengths of the cells, in order. There are two in one slice, one across half a
+/// slice boundary, one across two pages, and one of a whole page. Two have two whole pages each,
+/// with words that are bits of one region word. One crosses two regions. A range from one cell to
+/// another covers the cells in between. So ranges overlap in all ways, and long ones take the locks
+/// of regions.
 const CELLS: [(u64, usize); 11] = [
     (8, 8),
     (16, 8),
@@ -35,28 +36,28 @@ const CELLS: [(u64, usize); 11] = [
     (REGION + 3 * PAGE, 8),
 ];
 
-/// How long a file has to be.
+/// Minimum length of a file.
 pub const FILE_LEN: u64 = 2 * REGION;
 
 /// Number of cells.
 pub const CELL_COUNT: usize = CELLS.len();
 
-/// Between the cells is this.
+/// The byte between the cells.
 const FILLER: u8 = 0xEE;
 
-/// What a thread chooses among.
+/// The choice of operations of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// The first and the last cell that are used: the fewer, the more threads meet.
+    /// The first and the last used cell. With fewer cells, threads meet more often.
     pub cells: (Cell, Cell),
-    /// Only reads, writes, and bringing pages home: a reader of a slot meets who brings it home and
-    /// then who writes over it.
+    /// Only reads, writes and deployments. A reader of a slot then meets a thread that deploys the
+    /// slot, and another one that overwrites it.
     pub mostly_deploys: bool,
-    /// Operations a thread does.
+    /// Number of operations of a thread.
     pub operations: usize,
 }
 
-/// Writes down what happens to one file.
+/// A recorder of the operations on one file.
 #[derive(Debug)]
 pub struct Recorder {
     file: AtomicMappedFile,
@@ -67,7 +68,7 @@ fn range_of(from: Cell, to: Cell) -> Range<u64> {
     CELLS[from].0..CELLS[to].0 + CELLS[to].1 as u64
 }
 
-/// A cell's bytes hold its value again and again.
+/// Fills the bytes of a cell with repetitions of its value.
 fn fill(bytes: &mut [u8], value: Value) {
     bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
 }
@@ -78,14 +79,14 @@ fn value_of(bytes: &[u8]) -> Value {
     if words.all(|word| word == first) { first } else { TORN }
 }
 
-/// What the cells from `from` to `to` hold, in the bytes of their range.
+/// Returns the values of the cells from `from` to `to` in the bytes of their range.
 fn values(bytes: &[u8], from: Cell, to: Cell) -> Vec<(Cell, Value)> {
     let base = CELLS[from].0;
     let at = |cell: Cell| (CELLS[cell].0 - base) as usize;
     (from..=to).map(|c| (c, value_of(&bytes[at(c)..at(c) + CELLS[c].1]))).collect()
 }
 
-/// Bytes in which the cells from the first to the last of `written` hold these values.
+/// Returns bytes in which the cells from the first to the last of `written` have these values.
 fn bytes_of(written: &[(Cell, Value)]) -> Vec<u8> {
     let (from, to) = (written[0].0, written[written.len() - 1].0);
     let range = range_of(from, to);
@@ -97,10 +98,10 @@ fn bytes_of(written: &[(Cell, Value)]) -> Vec<u8> {
     bytes
 }
 
-/// What became of an attempt at a transaction.
+/// The result of an attempt at a transaction.
 enum Attempt {
     Committed,
-    /// And when it had read for the last time.
+    /// Rolled back, with the moment after the last read.
     TakenBack(Moment),
 }
 
@@ -113,17 +114,17 @@ struct Taken<'a> {
 }
 
 impl Recorder {
-    /// Of a file of at least [`FILE_LEN`] bytes, all of them zero.
+    /// Creates the recorder of a file. The file has at least [`FILE_LEN`] bytes, all of them zero.
     pub fn new(file: AtomicMappedFile) -> Recorder {
         Recorder { file, clock: AtomicU64::new(1) }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &AtomicMappedFile {
         &self.file
     }
 
-    /// Gives the file back.
+    /// Returns the file and ends the recording.
     pub fn into_file(self) -> AtomicMappedFile {
         self.file
     }
@@ -132,11 +133,11 @@ impl Recorder {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Does what one thread does. Its values are `first_value` and those after it, one for each cell
-    /// that is written: no other thread may use them.
+    /// Runs the operations of one thread. The thread writes the values from `first_value` on, one
+    /// for each cell. No other thread may use them.
     ///
     /// # Errors
-    /// Whatever the file says, but for conflicts, which are part of it.
+    /// All errors of the file, except for conflicts, which are part of the test.
     pub fn work(
         &self,
         thread: usize,
@@ -162,20 +163,20 @@ impl Recorder {
         Ok(worker.done)
     }
 
-    /// Writes all cells, before anybody begins: the first operation of a history.
+    /// Writes all cells before any other thread begins: the first operation of a history.
     ///
     /// # Errors
-    /// Whatever the file says.
+    /// All errors of the file.
     pub fn write_all(&self, thread: usize, first_value: Value) -> Result<Operation, Error> {
         let mut worker = Worker::on_all_cells(self, thread, first_value);
         worker.write(0, CELL_COUNT - 1)?;
         Ok(worker.done.remove(0))
     }
 
-    /// Reads all cells, when everybody is done: the last operation of a history.
+    /// Reads all cells after all threads have ended: the last operation of a history.
     ///
     /// # Errors
-    /// Whatever the file says.
+    /// All errors of the file.
     pub fn read_all(&self, thread: usize) -> Result<Operation, Error> {
         let mut worker = Worker::on_all_cells(self, thread, 0);
         worker.read(0, CELL_COUNT - 1)?;
@@ -197,7 +198,7 @@ impl<'a> Worker<'a> {
         Worker { recorder, thread, mix, next_value, done: Vec::new() }
     }
 
-    /// Some cells next to each other: mostly few.
+    /// Returns some adjacent cells, mostly few.
     fn cells(&self, rng: &mut fastrand::Rng) -> (Cell, Cell) {
         let (first, last) = self.mix.cells;
         let from = rng.usize(first..=last);
@@ -205,7 +206,7 @@ impl<'a> Worker<'a> {
         (from, (from + more).min(last))
     }
 
-    /// One of those that are a `u64`.
+    /// Returns a cell that is a `u64`.
     fn word(&self, rng: &mut fastrand::Rng) -> Option<Cell> {
         let (first, last) = self.mix.cells;
         let words: Vec<Cell> = (first..=last).filter(|&c| CELLS[c].1 == 8).collect();
@@ -221,7 +222,7 @@ impl<'a> Worker<'a> {
             .collect()
     }
 
-    /// An operation that begins now.
+    /// Returns an operation that begins now.
     fn begin(&self, what: &'static str) -> Operation {
         Operation {
             thread: self.thread,
@@ -233,7 +234,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// It has returned just now.
+    /// Ends an operation that has just returned.
     fn end(&mut self, mut operation: Operation) {
         operation.ret = Some(self.recorder.stamp());
         self.done.push(operation);
@@ -325,7 +326,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reads some ranges and writes some, and commits, or does not.
+    /// Reads some ranges and writes some, and commits or rolls back.
     fn transaction(&mut self, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let looks: Vec<(Cell, Cell)> = (0..rng.usize(0..3)).map(|_| self.cells(rng)).collect();
         let stores: Vec<(Cell, Cell)> = (0..rng.usize(0..3)).map(|_| self.cells(rng)).collect();
@@ -340,7 +341,7 @@ impl<'a> Worker<'a> {
                 operation.writes = last_of_each_cell(&writes);
                 self.end(operation);
             }
-            // What it has read is still one state, of a moment before it heard of the conflict.
+            // The values read are still one state, from a moment before the conflict was reported.
             Attempt::TakenBack(last_read) if !reads.is_empty() => {
                 operation.what = "transaction, taken back";
                 operation.reads = reads;
@@ -386,7 +387,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes a view: one state, of a moment of this call, whenever it is read.
+    /// Takes a view: one state from a moment of this call, at any time of the read.
     fn view(&self, from: Cell, to: Cell, left: usize) -> Result<Taken<'a>, Error> {
         let mut operation = self.begin("view");
         let view = self.recorder.file.view(range_of(from, to))?;
@@ -402,7 +403,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What a transaction leaves in each cell that it wrote.
+/// Returns the last value that a transaction wrote to each cell.
 fn last_of_each_cell(writes: &[Vec<(Cell, Value)>]) -> Vec<(Cell, Value)> {
     let mut last: Vec<(Cell, Value)> = Vec::new();
     for &(cell, value) in writes.iter().flatten() {

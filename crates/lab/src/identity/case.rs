@@ -1,4 +1,4 @@
-//! What can have become of the files of a pair? One choice for each of them, and for the machine.
+//! The cases: one fate for each file of a pair, and one for the machine.
 
 use super::{ANOTHER, Ended, OURS, THEIRS};
 use crate::machine::world::{Loss, World};
@@ -10,55 +10,55 @@ use std::path::{Path, PathBuf};
 /// The home file that is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Home {
-    /// The pair's.
+    /// The pair's home file.
     Same,
-    /// The pair's, under another name.
+    /// The pair's home file, under another name.
     Renamed,
-    /// A copy of it in its place: it was restored.
+    /// A copy of it in its place, as after a restore.
     Copied,
-    /// A copy of it beside it.
+    /// A copy of it in the same folder.
     Beside,
-    /// Another file that got its name and its number.
+    /// Another file with its name and its inode number.
     Reused,
-    /// The pair's, and a mount of its own lies over it: a name beside it is another file system's.
+    /// The pair's home file as a mount point: files in the same folder are on another file system.
     MountedAlone,
 }
 
-/// What the attribute says.
+/// The content of the attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// What it said, copied along with the file.
+    /// The old content, copied along with the file.
     Kept,
     None,
-    /// The same pair, and another file.
+    /// The mark names this pair, but another file.
     OfAnotherFile,
     OfAnotherPair,
 }
 
-/// What is in the reflection file's place.
+/// The file in the reflection file's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Companion {
     Same,
-    /// A copy of it: it was restored.
+    /// A copy of the reflection file, as after a restore.
     Copied,
-    /// A copy of another pair's.
+    /// A copy of another pair's reflection file.
     Theirs,
     OfAnotherUser,
-    /// A symbolic link to another pair's.
+    /// A symbolic link to another pair's reflection file.
     Link,
-    /// It has a further name.
+    /// The reflection file, with a second name.
     HardLink,
     MountedAlone,
     Gone,
 }
 
-/// What is in the journal's place.
+/// The file in the journal's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Journal {
     Same,
-    /// As it was when the session before was closed.
+    /// The journal at the close of the previous session.
     Older,
-    /// A copy of another pair's.
+    /// A copy of another pair's journal.
     Theirs,
     OfAnotherUser,
     Gone,
@@ -67,11 +67,11 @@ pub enum Journal {
 /// One case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The pair was closed, and its process did not die.
+    /// The pair was closed, instead of a process crash.
     pub is_closed: bool,
-    /// The file system keeps when a file was made.
+    /// The file system keeps birth times.
     pub keeps_births: bool,
-    /// How what was not synced is lost, if it is.
+    /// The way in which unsynced data is lost, if it is.
     pub loss: Option<Loss>,
     pub home: Home,
     pub mark: Mark,
@@ -98,15 +98,15 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Whether a name is all that connects the two files, and the promise is that it does: those that are
-    /// restored without attributes are found by it. A new file of the name looks the same.
+    /// Returns `true` if only a name connects the two files. The crate promises to connect files by
+    /// name, for restores without attributes. A new file with this name looks the same.
     fn is_by_name_alone(&self) -> bool {
         let is_unmarked = matches!(self.mark, Mark::Kept | Mark::None);
         self.home == Home::Reused && is_unmarked && self.companion == Companion::Copied
     }
 }
 
-/// All cases that can be told apart.
+/// Returns all distinguishable cases.
 pub fn all() -> Vec<Case> {
     let losses = [
         None,
@@ -159,7 +159,7 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
-    /// Has it all become so. The name of the home file that is opened.
+    /// Applies the case to the machine. Returns the name of the home file that is opened.
     pub(super) fn apply(&self, world: &mut World, ended: &Ended) -> PathBuf {
         self.apply_to_companion(world, ended);
         self.apply_to_journal(world, ended);
@@ -252,7 +252,7 @@ impl Case {
     }
 }
 
-/// Another file with the same bytes and attributes.
+/// Replaces a file by another file with the same bytes and attributes.
 fn replace_by_copy(world: &mut World, name: &Path) {
     let aside = Path::new("/d/aside");
     world.copy(name, aside, true);

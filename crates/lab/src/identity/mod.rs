@@ -1,21 +1,22 @@
-//! Whose is what lies there? Every combination of what can have become of the files of a pair.
+//! The part `identity`: ownership of files, for every combination of changes to the files of a
+//! pair.
 //!
-//! A pair is made and used on a simulated machine, beside another pair, and its process ends. Then files
-//! are copied, replaced, linked and given away, the machine is restarted or its disk mounted anew, and
-//! the real code opens the home file. What comes of it is judged by what a caller was promised, and by no
-//! second reading of the rules:
+//! A process makes and uses a pair on a simulated machine, next to another pair, and ends. Then the
+//! part copies, replaces, links or gives away files, and restarts the machine or mounts its disk
+//! anew. The real code opens the home file. The part judges the result by the promises to the
+//! caller, and not by a second reading of the rules:
 //!
-//! - the file holds what it held at the end or at the last durable point, whichever may be asked for, and
-//!   never a mixture of two files or two times;
-//! - what the home file says without its companion is believed only where nothing tells that there was
-//!   one, or where the caller wishes it;
-//! - a pair of which nothing is missing opens;
-//! - what is another's, or may be, holds afterwards what it held before;
-//! - whoever is refused finds everything as it was.
+//! - The file holds the content at its end or at its last durable point, as the case allows. It
+//!   never holds a mixture of two files or two times.
+//! - The home file counts without its companion in two cases only: there is no sign of a companion,
+//!   or the caller wishes it.
+//! - A complete pair opens.
+//! - A file that may belong to another pair stays unchanged.
+//! - A refused open changes nothing.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `case` | what can have become of the files? |
+//! | `case` | the cases |
 
 mod case;
 
@@ -34,16 +35,16 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The pair that is asked about, and another one.
+/// The pair under test. The next constant is another pair.
 const OURS: &str = "/d/a.dat";
 const THEIRS: &str = "/d/b.dat";
-/// Lengths of the home files: of several pages, the last one cut.
+/// Lengths of the home files: several pages, the last one partial.
 const LEN: usize = 60_000;
 const OTHER_LEN: usize = 41_000;
-/// The user for whom files are opened, and another one.
+/// The user that opens files. The next constant is another user.
 const USER: u32 = 1000;
 const ANOTHER: u32 = 2000;
-/// Violations after which no more are looked for, where a bug was planted.
+/// Number of violations after which a run with a planted bug ends.
 const ENOUGH: usize = 5;
 
 fn options() -> Options {
@@ -55,22 +56,22 @@ fn options() -> Options {
         .close_on_drop(CloseMode::Fast)
 }
 
-/// Both pairs when the process had ended.
+/// Both pairs at the end of the process.
 struct Ended {
     world: Arc<World>,
-    /// Where the companions of ours lie.
+    /// Paths of the companions of the pair under test.
     reflection: PathBuf,
     journal: PathBuf,
     their_reflection: PathBuf,
     their_journal: PathBuf,
-    /// The journal at the end of the session before.
+    /// The journal at the end of the previous session.
     older: Held,
-    /// What the file held at its end, and at its last durable point.
+    /// The content of the file at its end. The next field is its content at its last durable point.
     latest: Vec<u8>,
     point: Vec<u8>,
 }
 
-/// Writes some bytes here and there: parts of slices, slices, and pages.
+/// Writes some bytes in several places: parts of slices, slices and pages.
 fn write(file: &AtomicMappedFile, bytes: &mut [u8], fill: u8) -> Result<()> {
     let places = [(100, 700), (4096, 64), (9000, 4096), (20_480, 8192), (59_900, 100)];
     for (n, (at, len)) in places.into_iter().enumerate() {
@@ -90,7 +91,8 @@ fn companions_of(world: &World, home: &Path) -> (PathBuf, PathBuf) {
     (reflection, journal)
 }
 
-/// Makes both pairs. Ours had a session that was closed, and one that was closed or not.
+/// Makes both pairs. The pair under test had a session that was closed, and another one that was
+/// closed or not.
 fn ended(is_closed: bool, keeps_births: bool, device: u64) -> Result<Ended> {
     let mut world = World::with_page_cache(device);
     (world.user, world.keeps_births) = (USER, keeps_births);
@@ -133,7 +135,7 @@ fn ended(is_closed: bool, keeps_births: bool, device: u64) -> Result<Ended> {
     Ok(Ended { world, reflection, journal, their_reflection, their_journal, older, latest, point })
 }
 
-/// Everything that is in the folder.
+/// Returns all files in the folder.
 fn everything(world: &mut World) -> BTreeMap<PathBuf, Held> {
     let names: Vec<PathBuf> = world.names().map(Path::to_owned).collect();
     names.into_iter().filter_map(|name| Some((name.clone(), world.held(&name)?))).collect()
@@ -144,18 +146,18 @@ fn contents(world: &mut World, path: &Path) -> Vec<u8> {
     world.contents(path, 0, len).unwrap_or_default()
 }
 
-/// What a case may end in.
+/// The allowed results of a case.
 struct Allowed {
     contents: Vec<Vec<u8>>,
-    /// What the file holds may be asked for.
+    /// The open must succeed.
     must_open: bool,
-    /// Files that may be written to and removed.
+    /// Files that the open may write to and remove.
     gone: Vec<PathBuf>,
 }
 
 fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
     let is_home_ours = matches!(case.home, Home::Same | Home::Renamed);
-    // Both were copied: a pair that was restored.
+    // Both files are copies: a restored pair.
     let is_restored = case.home == Home::Copied && case.companion == Companion::Copied;
     let mut contents = Vec::new();
     if is_home_ours || is_restored {
@@ -166,24 +168,26 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         });
     }
     if is_home_ours && case.companion == Companion::Copied && case.wish == OnMismatch::Trust {
-        // No page cache has stores to a copy: going back to the durable point is always allowed.
+        // No page cache has stores to a copy, so going back to the durable point is always allowed.
         contents.push(ended.point.clone());
     }
     let is_unmarked =
         case.mark == Mark::None || case.home == Home::Reused && case.mark == Mark::Kept;
     let tells_nothing = match case.home {
-        // Nothing in its place.
+        // The place is empty, or holds a file of another pair.
         Home::Same | Home::Renamed => match case.companion {
             Companion::Gone | Companion::Theirs => true,
-            // By the number alone it may be a removed file's, whose number this one was given.
+            // Without birth times, the companion may be that of a removed file with the same inode
+            // number.
             Companion::Same | Companion::Copied => !case.keeps_births,
-            // A file without a mark does not need what another user has, or what has a further name.
+            // A file without a mark does not need a companion of another user or with a second
+            // name.
             Companion::OfAnotherUser | Companion::HardLink => true,
             Companion::Link | Companion::MountedAlone => false,
         },
-        // A file of its own.
+        // A file that is no part of the pair.
         Home::Reused | Home::Beside | Home::MountedAlone => true,
-        // What lies under another number is not ours for sure.
+        // A companion under another inode number may belong to another file.
         Home::Copied => matches!(
             case.companion,
             Companion::Gone
@@ -195,7 +199,7 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         ),
     };
     if case.home == Home::MountedAlone {
-        // Refused, whatever is wished.
+        // Every wish is refused.
         return Allowed { contents, must_open: false, gone: Vec::new() };
     }
     if case.wish == OnMismatch::Discard || is_unmarked && tells_nothing {
@@ -205,14 +209,14 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         || case.is_closed && matches!(case.journal, Journal::Older | Journal::Gone);
     let is_told = match case.mark {
         Mark::Kept => true,
-        // By its birth, if the caller knows that only the mark is gone.
+        // By the birth time, if the caller knows that only the mark is gone.
         Mark::None => case.keeps_births && case.wish == OnMismatch::Trust,
         Mark::OfAnotherFile => is_home_ours,
         Mark::OfAnotherPair => false,
     };
     let is_whole = is_home_ours && case.companion == Companion::Same || is_restored;
     let must_open = is_whole && is_told && is_journal_right;
-    // Discarded, or used and closed for good.
+    // The companion may be discarded, or used and closed for good.
     let is_certain = is_home_ours && case.companion == Companion::Same
         || is_home_ours && case.companion == Companion::Copied && (case.is_closed || is_unmarked)
         || is_restored;
@@ -226,7 +230,7 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
     Allowed { contents, must_open, gone }
 }
 
-/// Opens the home file, goes on, and closes it for good. What must not be.
+/// Opens the home file, uses it, and closes it for good. Returns the violation.
 fn run_case(case: &Case, ended: &Ended, seed: u64) -> Option<String> {
     let mut world = match case.loss {
         None => ended.world.after_kill(),
@@ -293,7 +297,7 @@ fn run_case(case: &Case, ended: &Ended, seed: u64) -> Option<String> {
     }
 }
 
-/// What was changed that must not be. `home` is written to, and `gone` may be, or be removed.
+/// Returns the forbidden changes. The open may write to `home`, and write to or remove `gone`.
 fn changed(
     machine: &Simulation,
     before: &BTreeMap<PathBuf, Held>,
@@ -323,7 +327,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let _quiet = crate::quiet::Quiet::new();
     let mut outcome = Outcome::of("identity");
     let cases = case::all();
-    // By what was found. One bug makes thousands: the first case of each kind is told.
+    // Violations by their text. One bug causes thousands, so the part reports the first case of
+    // each text.
     let (next, violations) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
@@ -368,7 +373,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
 mod tests {
     use super::*;
 
-    /// One case in so many: a build for tests is slow.
+    /// One case out of this number is run, because a test build is slow.
     const EVERY: usize = 23;
 
     #[test]

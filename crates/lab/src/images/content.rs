@@ -1,4 +1,4 @@
-//! What must the file hold? A plain model of its bytes.
+//! A plain model of the expected content of the file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 
-/// The whole file, as a reader sees it. Pages that are not there are zero. Cheap to clone.
+/// The whole file as a reader sees it. Missing pages are zero. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     pages: BTreeMap<u64, Arc<[u8; PAGE as usize]>>,
 }
 
-/// What an operation changes.
+/// The change that an operation makes.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Nothing that a reader could see.
+    /// No visible change.
     Nothing,
-    /// Bytes, at several places.
+    /// Bytes at several offsets.
     Bytes(Vec<(u64, Vec<u8>)>),
     /// The length; new bytes are zero.
     Len(u64),
 }
 
 impl Content {
-    /// Zeroes.
+    /// Returns zeroes.
     pub fn new(len: u64) -> Content {
         Content { len, pages: BTreeMap::new() }
     }
@@ -53,7 +53,7 @@ impl Content {
         self.len = len;
     }
 
-    /// The file after the operation.
+    /// Returns the content after the operation.
     pub fn after(&self, effect: &Effect) -> Content {
         let mut next = self.clone();
         match effect {
@@ -64,7 +64,7 @@ impl Content {
         next
     }
 
-    /// The bytes of a range, as far as the file reaches.
+    /// Returns the bytes of a range, as far as the file reaches.
     pub fn range(&self, range: &Range<u64>) -> Vec<u8> {
         let end = range.end.min(self.len);
         let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
@@ -82,23 +82,23 @@ impl Content {
     }
 }
 
-/// What was found in the ranges that were looked at.
+/// The bytes that were found in the ranges under test.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// The file's length.
+    /// Length of the file.
     pub len: u64,
     /// The bytes of each range.
     pub parts: Vec<Vec<u8>>,
 }
 
 impl Found {
-    /// Whether it is what `content` says.
+    /// Returns `true` if the bytes equal those of `content`.
     pub fn is(&self, content: &Content, ranges: &[Range<u64>]) -> bool {
         self.len == content.len
             && self.parts.iter().zip(ranges).all(|(part, range)| *part == content.range(range))
     }
 
-    /// Where it differs.
+    /// Describes the difference.
     pub fn difference(&self, content: &Content, ranges: &[Range<u64>]) -> String {
         if self.len != content.len {
             return format!("length {} instead of {}", self.len, content.len);

@@ -1,11 +1,11 @@
-//! What does recovery make of every image that a loss of power can leave?
+//! The recovery of every image that a power loss can leave.
 //!
-//! Owns: [`Explorer`]. From one state of the machine all images are recovered by the real code, lazily:
-//! a word of which several values are possible is chosen only when recovery, or the reading of the
-//! file afterwards, loads it; recovery is then run again for the next value. What no one loads cannot
-//! matter, so the images that differ in it only are one. Behind a page cache every other state is lost because
-//! its disk goes and is mounted anew, and not the machine. Recovery's own stores go through the same
-//! machine: the power may go again while it runs, and again.
+//! Owns: [`Explorer`]. The real code recovers all images of one state of the machine, lazily. A
+//! word with several possible values gets one when recovery or the later read of the file loads it.
+//! Then recovery runs again for the next value. Words that are never loaded cannot matter, so
+//! images that differ only in them count as one. Behind a page cache, every second state is lost by
+//! a removal and a new mount of the disk, instead of a restart. The stores of recovery also go to
+//! the simulated machine. So the power may fail during recovery, and again during the next one.
 
 use super::content::{Content, Found};
 use super::kinds::{self, HOME, Moment};
@@ -19,29 +19,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Recoveries of one state, after which choices are drawn at random.
+/// Number of recoveries of one state, after which choices are random.
 const ALL: u64 = 256;
-/// So many are then drawn.
+/// Number of random choices after that.
 const AT_RANDOM: u64 = 32;
-/// The power goes again in the recoveries of so many images of one state of an operation, and of so
-/// many of one state of a recovery: one sequence is not to take the time of a thousand others.
+/// Number of images of an operation's state for which the power fails again during recovery. The
+/// next constant is that of a recovery's state. Without these limits, one sequence would take the
+/// time of a thousand others.
 const CRASH_IN: u64 = 24;
 const CRASH_IN_RECOVERY: u64 = 4;
-/// On every so many recovered images life goes on: operations, a spatial close, a look at the file.
+/// A recovered image out of this number is used further: operations, a spatial close and a check.
 const GO_ON_EVERY: u64 = 64;
 
-/// Goes through images and counts.
+/// Explores images and counts.
 #[derive(Default)]
 pub struct Explorer {
-    /// Images that were recovered and compared.
+    /// Number of images that were recovered and compared.
     pub recoveries: u64,
-    /// States of which not all images were tried.
+    /// Number of states for which not all images were tried.
     pub sampled: u64,
-    /// States from which a loss of power was tried.
+    /// Number of states in which a power loss was tried.
     pub states: u64,
-    /// Loads that found several possible values.
+    /// Number of loads that found several possible values.
     pub branches: u64,
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
@@ -55,9 +56,10 @@ impl Explorer {
         }
     }
 
-    /// The process dies at the moment, and nothing is lost. What the next one reads after opening is a durable point:
-    /// no loss of power takes it back. While it opens, the power may go, and it may die as well, `deaths` times in all;
-    /// `before` is allowed after a loss of power then.
+    /// Crashes the process at the moment, without any loss. The next open makes a durable point of
+    /// the content that it finds, and no later power loss undoes it. During that open, the power
+    /// may fail, and the process may crash again, `deaths` times in total. After a power loss
+    /// during the open, `before` is allowed.
     fn die(
         &mut self,
         world: &World,
@@ -81,7 +83,7 @@ impl Explorer {
                 Some(content) => {
                     let (one, states) = ([content.clone()], watched.len());
                     for (n, world) in watched.iter().enumerate() {
-                        // Opening is over, and the file was read.
+                        // The open has ended, and the file was read.
                         let is_open = n + 1 == states;
                         let allowed = if is_open { &one[..] } else { &before[..] };
                         let name = format!("{name}, the process died, state {n} of opening");
@@ -115,7 +117,7 @@ impl Explorer {
         name: &str,
     ) {
         self.states += 1;
-        // What is lost is the same, and what tells of it is another thing.
+        // A remount loses the same data as a restart, but the crate detects it in another way.
         let is_remount = world.is_page_cache() && self.states.is_multiple_of(2);
         let loss = if is_remount { Loss::Remount } else { Loss::Restart };
         let mut next = Some(Trail::default());
@@ -149,7 +151,7 @@ impl Explorer {
                     Some(content) => {
                         let names = watched.len();
                         for (n, world) in watched.iter().enumerate() {
-                            // Once recovery is done and the file was read, what was read stays.
+                            // Once recovery has ended and the file was read, its content stays.
                             let one = [content.clone()];
                             let allowed = if n + 1 == names { &one[..] } else { allowed };
                             let name = format!("{name}, recovery {:?} state {n}", trail.choices());
@@ -179,7 +181,7 @@ impl Explorer {
         }
     }
 
-    /// The outcomes of all images of a moment, found lazily.
+    /// Returns the outcomes of all images of a moment, found lazily.
     pub fn lazy_outcomes(moment: &Moment, ranges: &[Range<u64>]) -> Result<HashSet<Found>, String> {
         let mut outcomes = HashSet::new();
         let mut next = Some(Trail::default());
@@ -192,8 +194,9 @@ impl Explorer {
         Ok(outcomes)
     }
 
-    /// The same by brute force: every combination of the values of every word, chosen before
-    /// recovery begins. `None` if there are more than `most`; also the number of images.
+    /// Returns the outcomes by brute force: for every combination of the values of all words,
+    /// chosen before recovery begins. Also returns the number of images. Returns `None` if there
+    /// are more than `most`.
     pub fn brute_outcomes(
         moment: &Moment,
         ranges: &[Range<u64>],
@@ -219,7 +222,8 @@ impl Explorer {
     }
 }
 
-/// Opens the file of a machine after a crash, and reads it. Where `goes_on` says so, life goes on.
+/// Opens the file of a machine after a crash and reads it. If `goes_on` returns the file, uses it
+/// further.
 fn recovered(
     machine: &Arc<Simulation>,
     ranges: &[Range<u64>],
@@ -232,7 +236,7 @@ fn recovered(
         for range in ranges {
             let end = range.end.min(found.len);
             let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
-            // Only words of valid slots are loaded, and those are chosen.
+            // A read loads only the words of valid slots, so only they get values.
             if !bytes.is_empty() {
                 result = result.and_then(|()| file.read_at(&mut bytes, range.start));
             }
@@ -245,7 +249,7 @@ fn recovered(
         if goes_on(&found).is_some() {
             go_on(machine, file)?;
         } else {
-            // The process dies: nothing is closed.
+            // The process crashes, so nothing is closed.
             machine.kill();
         }
         Ok(found)
@@ -261,7 +265,7 @@ fn recovered(
     result
 }
 
-/// More operations on a recovered file, and its end.
+/// Runs more operations on a recovered file, and closes it.
 fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Result<(), String> {
     let text = |e: atomic_mmap::Error| format!("after recovery: {e}");
     let mut expected = vec![0; file.len() as usize];

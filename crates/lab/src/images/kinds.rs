@@ -1,8 +1,8 @@
-//! Which kinds of operation are there, and how is one run on the simulated machine?
+//! The kinds of operation, and their execution on the simulated machine.
 //!
-//! Owns: [`Kind`], the places that the kinds touch (chosen so that any two of them meet: the pages
-//! on both sides of a region's border), and [`Player`], which runs a sequence of them and hands over the
-//! states from which a loss of power is to be tried, each with what the file may hold then.
+//! Owns: [`Kind`] and [`Player`]. The places of the kinds overlap for any two kinds: they are the
+//! pages on both sides of a region's border. [`Player`] runs a sequence of kinds. It returns the
+//! states for power losses, each with the allowed contents of the file.
 
 use super::content::{Content, Effect};
 use crate::machine::Simulation;
@@ -17,10 +17,10 @@ use std::thread::JoinHandle;
 
 /// The home file's name.
 pub const HOME: &str = "/dax/state.dat";
-/// Its length at the beginning: two regions and some pages, and part of one.
+/// The initial length: two regions, some pages and a part of one.
 pub const LEN: u64 = 158 * PAGE + 100;
 const MAX_LEN: u64 = 2 << 20;
-/// The last page of the first region.
+/// Offset of the last page of the first region.
 const LAST: u64 = 63 * PAGE;
 const FIRST_SPILLED: u64 = 66;
 const SPILLED: u64 = 88;
@@ -28,60 +28,60 @@ const SPILLED: u64 = 88;
 /// One kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// A vouched flip of a slice.
+    /// A logged flip of a slice.
     Vouched,
-    /// The same by another thread, in the same slice.
+    /// A logged flip by another thread, in the same slice.
     VouchedByAnother,
-    /// A vouched flip in another page, of another region.
+    /// A logged flip in another page, of another region.
     VouchedElsewhere,
-    /// A vouched flip of three slices.
+    /// A logged flip of three slices.
     VouchedOverSlices,
-    /// A vouched flip of a whole page.
+    /// A logged flip of a whole page.
     VouchedPage,
-    /// A flip of slices within a page, the first and last covered in part.
+    /// A flip of slices within a page, with the first and the last covered in part.
     Flip,
     /// Two whole pages: two bits of a region word.
     Pages,
-    /// Over two pages of a region: an undo entry of two slice words.
+    /// Across two pages of a region: an undo record of two slice words.
     OverPages,
-    /// Over two regions, unaligned: an undo entry of slice and region words.
+    /// Across two regions, unaligned: an undo record of slice and region words.
     OverRegions,
-    /// Whole pages of two regions: an undo entry of two region words.
+    /// Whole pages of two regions: an undo record of two region words.
     RegionWords,
     /// A transaction that reads and writes two pages.
     Transaction,
-    /// More words than a lane holds: a spilled undo entry.
+    /// More words than a lane has room for: a spilled undo record.
     Spilled,
-    /// Writes under a view: the second logs its data, the third flips back.
+    /// Writes under a view: the second one logs its data, the third one flips back.
     UnderView,
-    /// The same, but the second logs one slice of those of the first. Not among `KINDS`.
+    /// Writes under a view: the second one logs one of the slices of the first. Not in `KINDS`.
     UnderViewInPart,
-    /// Pages are written in pieces, read, written, and put together by that. Not among `KINDS`.
+    /// Writes that fragment pages, a read, and a write that defragments them. Not in `KINDS`.
     Together,
     /// Deployment of some pages.
     Deploy,
-    /// Deployment of everything, and the reflection pages are given back.
+    /// Deployment of everything, which punches the reflection pages.
     Punch,
-    /// The file gets longer.
+    /// The file grows.
     Grow,
-    /// The file gets shorter: within the last page of the first region.
+    /// The file shrinks, to within the last page of the first region.
     Shrink,
-    /// Fast close and opened again.
+    /// A fast close and a reopen.
     Fast,
-    /// Spatial close and opened again.
+    /// A spatial close and a reopen.
     Spatial,
-    /// The process dies and the file is opened again.
+    /// A process crash and a reopen.
     Reopen,
-    /// A durable point. On page cache only, where it is one.
+    /// A sync. Only on page cache, where it makes a durable point.
     Sync,
-    /// The process dies when the record of one is in the page cache, and the file is opened again.
+    /// A process crash when a durable point's record is in the page cache, and a reopen.
     DieInSync,
-    /// The process dies when the journal's header is in the page cache, the file is opened again, and a
-    /// durable point is made.
+    /// A process crash when the journal's header is in the page cache, a reopen, and a durable
+    /// point.
     DieInHeader,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 20] = [
     Kind::Vouched,
     Kind::VouchedByAnother,
@@ -105,7 +105,7 @@ pub const KINDS: [Kind; 20] = [
     Kind::Reopen,
 ];
 
-/// The kinds that say something new on page cache.
+/// The kinds that differ on page cache.
 pub const ON_PAGE_CACHE: [Kind; 17] = [
     Kind::Sync,
     Kind::DieInSync,
@@ -126,20 +126,20 @@ pub const ON_PAGE_CACHE: [Kind; 17] = [
     Kind::Reopen,
 ];
 
-/// Writes that a journal takes, and that do not make a durable point by themselves.
+/// Writes that fit into the journal and that make no durable point themselves.
 pub const SMALL: [Kind; 4] = [Kind::Vouched, Kind::Flip, Kind::OverPages, Kind::Transaction];
 
-/// A state of the machine, and what the file may hold if the power goes there.
+/// A state of the machine, and the allowed contents of the file after a power loss there.
 pub struct Moment {
     /// The machine.
     pub world: Arc<World>,
-    /// Any of these.
+    /// The allowed contents.
     pub allowed: Vec<Arc<Content>>,
-    /// Any of these if only the process dies there. Empty: not asked.
+    /// The allowed contents after a process crash there. Empty: not tested.
     pub after_death: Vec<Arc<Content>>,
 }
 
-/// A second thread, which runs what it is given, one thing after the other.
+/// A second thread, which runs the work that it receives, in order.
 pub struct Second {
     work: Option<Sender<Box<dyn FnOnce() + Send>>>,
     done: Receiver<()>,
@@ -153,14 +153,14 @@ impl Default for Second {
 }
 
 impl Second {
-    /// Starts it.
+    /// Starts the thread.
     pub fn new() -> Second {
         let (work, get) = channel::<Box<dyn FnOnce() + Send>>();
         let (say, done) = channel();
         let thread = std::thread::spawn(move || {
             be_thread(1);
             while let Ok(work) = get.recv() {
-                // A panic of the code under test is seen by the caller: nothing was said.
+                // The caller notices a panic of the code under test, because no answer arrives.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
                 if say.send(()).is_err() {
                     break;
@@ -186,12 +186,12 @@ impl Drop for Second {
     }
 }
 
-/// How the file is opened after a crash: what is read to be looked at stays where it is.
+/// Opens the file after a crash. A read then deploys nothing.
 pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
     open_to(machine, DeployPolicy::Manual)
 }
 
-/// The same, with pages coming home as `policy` says.
+/// Opens the file with this policy for deployment.
 pub fn open_to(machine: &Arc<Simulation>, policy: DeployPolicy) -> Result<AtomicMappedFile> {
     let is_page_cache = machine.world().is_page_cache();
     AtomicMappedFile::options()
@@ -203,7 +203,7 @@ pub fn open_to(machine: &Arc<Simulation>, policy: DeployPolicy) -> Result<Atomic
         .open_simulated(machine.clone(), HOME)
 }
 
-/// Bytes that name the operation that wrote them.
+/// Returns bytes that name the operation that wrote them.
 fn fill(id: u64, len: u64) -> Vec<u8> {
     (0..len).map(|n| ((id + 1) * 37 + n * 11 + n / 64 * 5) as u8 | 1).collect()
 }
@@ -214,21 +214,21 @@ pub struct Player<'a> {
     second: &'a Second,
     file: Option<AtomicMappedFile>,
     now: Arc<Content>,
-    /// At the last durable point.
+    /// The content at the last durable point.
     durable: Arc<Content>,
     moments: Option<Vec<Moment>>,
     next_id: u64,
-    /// What the operations so far have touched.
+    /// The ranges of the operations so far.
     pub ranges: Vec<Range<u64>>,
 }
 
 impl<'a> Player<'a> {
-    /// A machine with a plain home file of some bytes, opened.
+    /// Creates a machine with a plain home file of some bytes, and opens the file.
     pub fn new(model: Model, device: u64, second: &'a Second) -> Result<Player<'a>> {
         Player::on(World::new(model, device), second)
     }
 
-    /// The same on this machine.
+    /// Opens a new plain home file on this machine.
     pub fn on(mut world: World, second: &'a Second) -> Result<Player<'a>> {
         let first = vec![(62 * PAGE, fill(200, 4 * PAGE)), (LEN - 50, fill(201, 50))];
         world.make(Path::new(HOME), LEN, &first);
@@ -249,7 +249,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// From now on moments are collected.
+    /// Starts to collect moments.
     pub fn watch(&mut self) {
         self.machine.world().watch();
         self.moments = Some(Vec::new());
@@ -260,19 +260,19 @@ impl<'a> Player<'a> {
         self.machine.world().leave_out(Some(step));
     }
 
-    /// The collected moments. The process is dead afterwards.
+    /// Returns the collected moments. The process is dead afterwards.
     pub fn finish(mut self) -> Vec<Moment> {
         self.machine.kill();
         drop(self.file.take());
         self.moments.take().unwrap_or_default()
     }
 
-    /// The simulated machine.
+    /// Returns the simulated machine.
     pub fn machine(&self) -> &Arc<Simulation> {
         &self.machine
     }
 
-    /// What the file holds now.
+    /// Returns the current content of the file.
     pub fn content(&self) -> &Arc<Content> {
         &self.now
     }
@@ -281,7 +281,7 @@ impl<'a> Player<'a> {
         self.now.len
     }
 
-    /// One operation with its effect: before it has returned the effect is there or not.
+    /// Does one operation. Until it has returned, its effect may be present or absent.
     fn step(
         &mut self,
         effect: Effect,
@@ -290,7 +290,7 @@ impl<'a> Player<'a> {
         self.step_with(effect, false, act)
     }
 
-    /// The same of an operation that makes a durable point, or does not.
+    /// Does one operation that may make a durable point.
     fn step_with(
         &mut self,
         effect: Effect,
@@ -336,7 +336,7 @@ impl<'a> Player<'a> {
     }
 
     fn write(&mut self, at: u64, len: u64) -> Result<()> {
-        // What lies past the end after a shrink cannot be written to.
+        // After a shrink, a write must not reach past the end.
         let len = len.min(self.len().saturating_sub(at));
         if len == 0 {
             return Ok(());
@@ -380,7 +380,7 @@ impl<'a> Player<'a> {
     }
 
     fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
-        // Opening makes a durable point of what the death of the process has left.
+        // The open makes a durable point of the state that a process crash has left.
         self.step_with(Effect::Nothing, true, |me, _| {
             match close {
                 Some(mode) => me.file.take().expect("an open file").close(mode)?,
@@ -391,7 +391,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// The process dies; what it has stored is there for the next one.
+    /// Crashes the process. The next process finds everything that it stored.
     fn die(&mut self) {
         let world = self.machine.world().after_kill();
         self.machine.kill();
@@ -403,7 +403,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The record counts, since it is whole: but nobody knows before the next process has said so.
+    /// Crashes the process in a sync. The record counts because it is intact, but that is certain
+    /// only after the next open.
     fn die_in(&mut self, what: Written) -> Result<()> {
         self.step_with(Effect::Nothing, true, |me, _| {
             me.machine.world().die_in(what);
@@ -416,7 +417,7 @@ impl<'a> Player<'a> {
                     me.file().sync()?;
                 }
             } else {
-                // There was nothing to be synced, or nothing of the kind was written.
+                // There was nothing to sync, or the sync wrote nothing of this kind.
                 me.machine.world().live();
             }
             Ok(())
@@ -480,7 +481,7 @@ impl<'a> Player<'a> {
                 Ok(())
             }
             Kind::Together => {
-                // Whole pages of one region, by its word, and of two, by an undo entry.
+                // Whole pages of one region, by its word, and of two regions, by an undo record.
                 for pages in [2, 4] {
                     let slices = (0..12).map(|n| (62 + n / 4) * PAGE + 640 + n % 4 * 128);
                     self.transaction(slices.map(|at| (at + pages * 32, 8)).collect(), false)?;
@@ -513,7 +514,8 @@ impl<'a> Player<'a> {
                 if len >= self.len() {
                     return Ok(());
                 }
-                // What is cut off belongs to the last durable point: it makes one of its own.
+                // The truncated bytes belong to the last durable point, so a shrink makes a new
+                // one.
                 self.step_with(Effect::Len(len), true, |me, _| me.file().set_len(len))
             }
             Kind::DieInSync => self.die_in(Written::Record),
@@ -526,7 +528,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Whether the home file of a machine without processes is plain and complete, and alone.
+/// Checks on a machine without processes that the home file is plain and complete, and alone.
 pub fn is_plain(machine: &Arc<Simulation>, expected: &[u8]) -> std::result::Result<(), String> {
     let mut world = machine.world();
     let names: Vec<_> = world.names().map(Path::to_owned).collect();

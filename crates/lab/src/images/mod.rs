@@ -1,20 +1,22 @@
-//! What can be left on persistent memory, and is all of it recovered? The model checker.
+//! The part `images`: a model checker. Recovery succeeds from every image that a power loss can
+//! leave.
 //!
-//! The real code runs a sequence of operations on a simulated machine; at every moment at which the
-//! set of possible images is at its largest the power goes, all images are recovered by the real
-//! code, and what each holds is compared with what it may hold: everything that had returned, and
-//! the operation in flight whole or not at all.
+//! The real code runs a sequence of operations on a simulated machine. The power fails at every
+//! moment at which the set of possible images is largest. The real code recovers all images. The
+//! part compares the content of each with the allowed ones. All operations that have returned must
+//! be present. The operation in progress must be present as a whole or not at all.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `content` | what must the file hold? |
-//! | `kinds` | which kinds of operation are there, and how is one run? |
-//! | `explore` | what does recovery make of every image that a loss of power can leave? |
-//! | `planted` | does the checker notice when a step is left out? |
+//! | `content` | a model of the file's content |
+//! | `kinds` | the kinds of operation, and their execution |
+//! | `explore` | the recovery of every image |
+//! | `planted` | planted faults of the machine |
 //!
-//! This file chooses the sequences: all of up to three operations, and random ones of fifty. Of the former
-//! only the last operation's moments are tried, because the beginning is a shorter sequence: so every
-//! recovery is another one. Of the random ones all moments are.
+//! This file chooses the sequences: all sequences of up to three operations, and random ones of
+//! fifty. The moments of a short sequence are those of its last operation, because its beginning is
+//! a shorter sequence. So no recovery is repeated. The moments of a random sequence are those of
+//! all its operations.
 
 pub mod content;
 pub mod explore;
@@ -34,19 +36,20 @@ use std::time::{Duration, Instant};
 
 /// Both persistency models.
 pub const MODELS: [Model; 2] = [Model::Chunk, Model::Px86];
-/// Recoveries at least: quick, and long.
+/// Minimum number of recoveries in a quick run. The next constant is that of a long run.
 const QUICK: u64 = 10_100_000;
 const LONGER: u64 = 101_000_000;
-/// In the quick run, one in so many sequences of two operations is tried with two crashes in recovery,
-/// the others with one.
+/// In the quick run, one sequence of two operations out of this number has two crashes in recovery.
+/// The others have one.
 const DEEP_DOUBLES: usize = 6;
-/// Of three operations, one in so many with one, the others with none.
+/// One sequence of three operations out of this number has one crash in recovery. The others have
+/// none.
 const DEEP_TRIPLES: usize = 6;
-/// Operations in a random sequence.
+/// Number of operations in a random sequence.
 const LONG: usize = 50;
-/// So many of them are mixed with all other sequences where a budget cuts off some.
+/// Number of random sequences that are mixed with the others if a time budget limits the run.
 const LONG_IN_A_BUDGET: usize = 600;
-/// Images up to which brute force is compared with lazy exploration.
+/// Maximum number of images for a comparison of brute force and lazy exploration.
 const BRUTE: u64 = 1 << 12;
 
 /// One sequence to be checked.
@@ -54,26 +57,26 @@ const BRUTE: u64 = 1 << 12;
 struct Job {
     model: Model,
     kinds: Vec<Kind>,
-    /// Crashes in recovery.
+    /// Number of crashes in recovery.
     depth: u32,
     moments: Which,
-    /// On a disk behind a page cache.
+    /// The file lies on a disk behind a page cache.
     is_page_cache: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Which {
-    /// Those of the last operation.
+    /// The moments of the last operation.
     OfTheLast,
     All,
 }
 
-/// All sequences of `len` operations.
+/// Returns all sequences of `len` operations.
 fn all(len: usize) -> impl Iterator<Item = Vec<Kind>> {
     all_of(&KINDS, len)
 }
 
-/// All sequences of `len` operations of these kinds.
+/// Returns all sequences of `len` operations of these kinds.
 fn all_of(of: &[Kind], len: usize) -> impl Iterator<Item = Vec<Kind>> {
     let count = of.len().pow(len as u32);
     (0..count).map(move |mut n| {
@@ -86,7 +89,7 @@ fn all_of(of: &[Kind], len: usize) -> impl Iterator<Item = Vec<Kind>> {
     })
 }
 
-/// All sequences of `len` operations on a disk behind a page cache: durable points.
+/// Returns all sequences of `len` operations on a disk behind a page cache, with durable points.
 fn on_disk(len: usize, depth: u32) -> impl Iterator<Item = Job> {
     all_of(&kinds::ON_PAGE_CACHE, len).map(move |kinds| Job {
         model: Model::Chunk,
@@ -97,8 +100,8 @@ fn on_disk(len: usize, depth: u32) -> impl Iterator<Item = Job> {
     })
 }
 
-/// Records go once round the journal, over one that tells of pages that no later one tells of: only a
-/// checkpoint allows that.
+/// Returns a sequence in which records wrap around the journal. They overwrite a record of pages
+/// that no later record names, which only a checkpoint permits.
 fn round_the_journal(depth: u32) -> Job {
     let small = [Kind::Flip, Kind::Sync].into_iter().cycle().take(40);
     Job {
@@ -110,9 +113,11 @@ fn round_the_journal(depth: u32) -> Job {
     }
 }
 
-/// What the last page holds past the end is zeroed in the page cache and nowhere else; then the file grows over it.
-/// (btrfs does that. A loss of power brought back what had been cut off: `lab/power` came upon it once.) In one
-/// session, and in two.
+/// Returns sequences in which a shrunk file grows over its old end, in one session and in two.
+///
+/// The file system zeroes the rest of the last page in the page cache only. Then the file grows
+/// over it. btrfs does that, and a power loss restored truncated bytes. `lab/power` found this
+/// once.
 fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
     use Kind::{Fast, Grow, Reopen, Shrink, Spatial, Sync};
     let sequences = [
@@ -130,13 +135,14 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
     })
 }
 
-/// What needs a rule each, and is tried first.
+/// Returns sequences that each need a special rule. They are tried first.
 ///
-/// - Entries of a ring over those of the session before, of the same numbers, which are void.
-/// - A slice that went there and back by vouched flips, and is logged, because a view pins it, beside one that
-///   was written under the view: entries that are void, and data that goes over their slots.
-/// - The same, where one slice of three is logged, and the power goes in recovery: the void header of the newest
-///   entry must be durable before what is logged.
+/// - Flip records over those of the previous session with the same numbers, which are invalidated.
+/// - A slice that logged flips moved there and back. A view pins it, so the next write logs its
+///   data, together with a slice written under the view. Its flip records are invalidated, and the
+///   data overwrites their slots.
+/// - Three slices of this kind, with one of them logged, and a power loss in recovery. The
+///   invalidated header of the newest flip record must be durable before the logged data.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
     use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
     let sequences = [
@@ -154,8 +160,8 @@ fn chosen(depth: u32) -> impl Iterator<Item = Job> {
     sequences.into_iter().flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), model)))
 }
 
-/// Pages that are put together by who writes all of them, and what comes before and after that. (The images of a spilled
-/// entry are many.)
+/// Returns sequences in which a write of whole pages defragments them, with each kind before or
+/// after. Leaves out spilled undo records, because they have many images.
 fn together(depth: u32) -> impl Iterator<Item = Job> {
     let kinds = KINDS.into_iter().filter(|kind| *kind != Kind::Spilled);
     let sequences = kinds.flat_map(|kind| [vec![kind, Kind::Together], vec![Kind::Together, kind]]);
@@ -170,13 +176,13 @@ fn together(depth: u32) -> impl Iterator<Item = Job> {
     })
 }
 
-/// The piece of the part that is about durable points, for who looks for one planted bug.
+/// Runs the piece of the part with durable points, to look for one planted bug.
 pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
     let _quiet = crate::quiet::Quiet::new();
     let mut outcome = Outcome::of("disk");
     let until = settings.seconds.map(|n| Instant::now() + Duration::from_secs(n));
     let random = |numbers: std::ops::Range<usize>| {
-        // Of their last operations only: all of their moments would take all the time.
+        // Only the last operation, because all moments would take too much time.
         let last = |job| Job { depth: 0, moments: Which::OfTheLast, ..job };
         numbers.map(move |n| last(long(settings, 3 * n + 2)))
     };
@@ -193,7 +199,7 @@ pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// The sequences, and how many of the first ones are run whatever time it is.
+/// Returns the sequences, and the number of the first ones that run regardless of the time.
 fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     let mut jobs = Vec::new();
     let mut rng = settings.rng("images");
@@ -211,7 +217,7 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     };
     jobs.extend(chosen(1));
     if settings.seconds.is_some() && !settings.quick {
-        // Broad before deep, and of every kind early.
+        // Short sequences before long ones, with every kind early.
         of_all(1, 1, &mut jobs);
         jobs.extend(together(0));
         let short = jobs.len();
@@ -225,8 +231,8 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     }
     let mut needed = 0;
     if settings.seconds.is_some() {
-        // Every sequence of up to two operations in any case. The budget cuts off what comes after:
-        // all that the quick run has, in an order that the seed draws.
+        // Every sequence of up to two operations always runs. The time budget limits the rest of
+        // the quick run, in an order that the seed determines.
         jobs.extend(on_disk(1, 1).chain(on_disk(2, 0)));
         jobs.push(round_the_journal(0));
         jobs.extend(grown_over_what_was_cut_off(0));
@@ -244,10 +250,10 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     let double = jobs.len();
     of_all(3, 1, &mut jobs);
     if settings.quick {
-        // Each sequence in any case; a part of them as deep as in the long run.
+        // Each sequence runs, but only some of them with the depth of the long run.
         let mut shallower = |jobs: &mut [Job], one_in: usize| {
             for job in jobs {
-                // The images of a spilled entry are many, and each recovery reads all of it.
+                // A spilled undo record has many images, and each recovery reads all of it.
                 let is_slow = job.kinds.contains(&Kind::Spilled);
                 job.depth -= u32::from(is_slow || rng.usize(0..one_in) != 0);
             }
@@ -262,8 +268,9 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     (jobs, needed)
 }
 
-/// The nth random sequence. Every third is on page cache, where many are durable points. Half of those
-/// make them by the journal alone, so that it goes round and only checkpoints make room.
+/// Returns the nth random sequence. Every third one is on page cache and contains many durable
+/// points. Half of those have only small writes, so that the journal wraps around and checkpoints
+/// must make room.
 fn long(settings: &Settings, n: usize) -> Job {
     let mut rng = settings.rng(&format!("images {n}"));
     if n % 3 == 2 {
@@ -286,7 +293,7 @@ fn long(settings: &Settings, n: usize) -> Job {
     Job { model: MODELS[n % 2], kinds, depth: 1, moments: Which::All, is_page_cache: false }
 }
 
-/// Counts over all workers.
+/// The counts of all workers.
 #[derive(Default)]
 struct Totals {
     recoveries: AtomicU64,
@@ -311,7 +318,7 @@ impl Totals {
     }
 }
 
-/// Runs the sequence. The moments to be tried, and the ranges to be read.
+/// Runs the sequence. Returns the moments for power losses, and the ranges to read.
 fn play(job: &Job, device: u64, second: &Second) -> Result<(Vec<Moment>, Vec<Range<u64>>), String> {
     let text = |e: atomic_mmap::Error| format!("an operation failed: {e}");
     let world = match job.is_page_cache {
@@ -319,7 +326,7 @@ fn play(job: &Job, device: u64, second: &Second) -> Result<(Vec<Moment>, Vec<Ran
         false => World::new(job.model, device),
     };
     let mut player = Player::on(world, second).map_err(text)?;
-    // From there on, to the end: who watches anew forgets what was seen.
+    // From this operation to the end, because a new call of `watch` drops earlier states.
     let watched_from = match job.moments {
         Which::OfTheLast => job.kinds.len() - 1,
         Which::All => 0,
@@ -359,11 +366,11 @@ fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, total
     totals.sequences.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The violation of a sequence from which no operation can be left out.
+/// Returns the violation of the shortest sequence: none of its operations can be left out.
 fn shortest(job: &Job, device: u64, second: &Second) -> Option<String> {
     let tried = |kinds: Vec<Kind>| {
         let mut explorer = Explorer::default();
-        // Wherever it was seen first: what comes after it is left out, too.
+        // Leaves out operations after the violation, too.
         let job = Job { kinds, moments: Which::All, ..job.clone() };
         let (moments, ranges) = play(&job, device, second).ok()?;
         for (n, moment) in moments.iter().enumerate() {
@@ -401,10 +408,10 @@ impl Totals {
     }
 }
 
-/// Runs jobs on all processors, until they are done, time is up or a violation was found. The first
-/// `needed` ones are run however long that takes.
+/// Runs jobs on all processors until they are done, time is up or a violation was found. The first
+/// `needed` jobs always run.
 ///
-/// After the jobs come random sequences, as long as there are fewer recoveries than `wanted`.
+/// After the jobs, runs random sequences while there are fewer recoveries than `wanted`.
 fn check_all(
     settings: &Settings,
     jobs: &[Job],
@@ -447,20 +454,20 @@ fn check_all(
     totals
 }
 
-/// Machines that exist at the same time have different device numbers, in one process: one for each
-/// thread that makes machines.
+/// Returns a new device number. Machines that exist at the same time in a process need different
+/// ones.
 pub(crate) fn new_device() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Compares lazy exploration with brute force, where brute force ends. Moments that were compared, and
-/// images.
+/// Compares lazy exploration with brute force if brute force is short enough. Returns the number of
+/// compared moments and of images.
 fn compare_with_brute_force(violations: &mut Vec<String>, progress: &Progress) -> (u64, u64) {
     let second = Second::new();
     let (mut compared, mut images) = (0, 0);
     for model in MODELS {
-        // Of two operations every fifth sequence: brute force is slow.
+        // Every fifth sequence of two operations, because brute force is slow.
         for kinds in all(1).chain(all(2).step_by(5)) {
             let name = format!("{model:?} {kinds:?}");
             let job =
@@ -497,9 +504,11 @@ fn compare_with_brute_force(violations: &mut Vec<String>, progress: &Progress) -
     (compared, images)
 }
 
-/// The part. `settings.seconds` of the quick run are a budget: all sequences of up to two operations,
-/// and of what the quick run has besides as much as there is time for. Otherwise the run looks for a
-/// bug that is planted in the engine: sequences for so long, and nothing that is planted in the lab.
+/// Runs the part.
+///
+/// In a quick run, `settings.seconds` is a time budget. All sequences of up to two operations run,
+/// and the others as time permits. Otherwise `settings.seconds` means a search for a bug that is
+/// planted in the engine: sequences for this time, without the planted faults of the lab.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let _quiet = crate::quiet::Quiet::new();
     let mut outcome = Outcome::of("images");
@@ -524,7 +533,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
 mod tests {
     use super::*;
 
-    /// Durable points, in every sequence of one and two operations, and of three with a sync.
+    /// Runs durable points in every sequence of one and two operations, and of three with a sync.
     #[test]
     fn a_loss_of_power_goes_back_to_the_last_sync() {
         let quiet = crate::quiet::Quiet::new();
@@ -549,7 +558,8 @@ mod tests {
         assert!(totals.recoveries.into_inner() > 5_000);
     }
 
-    /// The checker on every sequence of one operation, with crashes in recovery, and of two without.
+    /// Runs every sequence of one operation with crashes in recovery, and of two operations
+    /// without.
     #[test]
     fn short_sequences_recover_from_every_image() {
         let quiet = crate::quiet::Quiet::new();
@@ -563,7 +573,8 @@ mod tests {
                     moments: Which::OfTheLast,
                     is_page_cache: false,
                 };
-                // A spilled entry's images are many, and its recovery is slow without optimization.
+                // A spilled undo record has many images, and its recovery is slow without
+                // optimization.
                 jobs.extend(all(len).filter(|k| !k.contains(&Kind::Spilled)).map(one));
             }
         }

@@ -1,7 +1,6 @@
-//! Does the checker notice when a step is left out? Faults of the machine, each with a sequence of
-//! operations that needs the step.
+//! Planted faults of the machine, each with a sequence of operations that needs the omitted step.
 //!
-//! Here the machine leaves steps out; the lab's part `mutants` plants bugs in the engine itself.
+//! Here the machine leaves steps out. The part `mutants` plants bugs in the engine itself.
 
 use super::MODELS;
 use super::explore::Explorer;
@@ -19,15 +18,15 @@ const REGION_WORDS: LeftOut =
     LeftOut::Streams(layout::SUPERCHUNKS, layout::SUPERCHUNKS + layout::SUPERCHUNK_META);
 const SLOTS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS + layout::SUPERCHUNK_META, u64::MAX);
 
-/// The ring comes round, and goes over the entry of the first.
+/// The ring wraps around and overwrites the first flip record.
 const ROUND: [Kind; 34] = {
     let mut kinds = [Kind::Vouched; 34];
     kinds[0] = Kind::VouchedElsewhere;
     kinds
 };
 
-/// What is left out, and the sequence in whose last operation (or, where it says so, in all of whose
-/// operations) that is.
+/// The omitted step, and a sequence. If the flag is `true`, all operations of the sequence lack the
+/// step, otherwise only the last one.
 const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
     use Kind::*;
     &[
@@ -54,7 +53,7 @@ const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
     ]
 };
 
-/// Plants each fault and counts those that are noticed, in at least one of the models.
+/// Plants each fault, and counts the ones that are noticed in at least one of the models.
 pub fn run(outcome: &mut Outcome) {
     let second = Second::new();
     for (name, fault, kinds, from_the_start) in FAULTS {

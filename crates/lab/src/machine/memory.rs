@@ -1,16 +1,16 @@
-//! What may the medium hold of what was stored? The two persistency models.
+//! The contents of a simulated medium under the two persistency models.
 //!
-//! Owns: the bytes of one file: what is durable, what was stored and is not durable yet, and, after
-//! a crash, which values a word may have. Everything is counted in cache lines of eight words.
+//! Owns: the bytes of one file. These are the durable bytes, the stores that are not durable yet,
+//! and, after a crash, the possible values of each word. The unit is a cache line of eight words.
 //!
-//! - [`Model::Chunk`]: each aligned word that was stored since its line was last flushed and
-//!   drained may hold any of the values that it had since, independently of all others.
-//! - [`Model::Px86`]: the stores through the cache to one line reach the medium in their order: what
-//!   is there is a prefix of them (of a bulk copy any part of its words). Lines are not ordered. A
-//!   streamed word reaches it at any time until the drain, as under `Chunk`.
+//! - [`Model::Chunk`]: consider each aligned word with stores since the last flush and drain of its
+//!   line. It may hold any of the values that it had since then, independently of all other words.
+//! - [`Model::Px86`]: the cached stores to one line reach the medium in order, so a prefix of them
+//!   is present. Any subset of the words of a bulk copy may be present. Lines have no order. A
+//!   streamed word arrives at any time until the drain, as under `Chunk`.
 //!
-//! After a crash a word's values are kept as *groups* of alternatives, and one is chosen only when
-//! somebody loads the word.
+//! After a crash, the values of a word are kept as *groups* of alternatives. A load of the word
+//! chooses one of them.
 
 use super::trail::Trail;
 use atomic_mmap::testing::machine::FileNumber;
@@ -24,26 +24,27 @@ use std::sync::Arc;
 pub const LINE: u64 = 64;
 /// Bytes in a page.
 pub const PAGE: u64 = 4096;
-/// Most alternatives of one line that are kept: more are thinned out, the first and last stay.
+/// Maximum number of alternatives of one line. If there are more, the module drops some, but keeps
+/// the first and the last.
 const MOST: usize = 512;
 
-/// What the medium may hold.
+/// The persistency model of the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Model {
-    /// Words, independently.
+    /// Words are independent.
     Chunk,
-    /// Lines, by prefixes of their stores.
+    /// The stores to a line arrive in order.
     Px86,
 }
 
-/// Who stores, and whose drains count for it.
+/// A thread that stores. Its drains settle its own stores and flushes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Thread(pub u64);
 
 type Words = [u64; 8];
 type PageWords = [u64; 512];
 
-/// Stores of one call to one line.
+/// The stores of one call to one line.
 #[derive(Clone, Debug)]
 struct Stored {
     seq: u64,
@@ -54,18 +55,18 @@ struct Stored {
     words: Words,
 }
 
-/// Words of a line of which the medium holds one of several combinations.
+/// Words of a line for which the medium holds one of several combinations.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub mask: u8,
-    /// At least two that differ in a word of the mask, the oldest first.
+    /// At least two combinations that differ in a word of the mask, the oldest first.
     pub values: Vec<Words>,
 }
 
-/// What is not settled about one line.
+/// The unsettled state of one line.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Line {
-    /// As a rule there is one.
+    /// Mostly a single store.
     stores: SmallVec<[Stored; 1]>,
     pub groups: Vec<Group>,
 }
@@ -74,13 +75,13 @@ fn bits(mask: u8) -> impl Iterator<Item = usize> {
     (0..8).filter(move |n| mask >> n & 1 == 1)
 }
 
-/// What a thread's next drain will settle.
+/// A store or flush that the next drain of a thread settles.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
     pub(super) file: FileNumber,
     line: u64,
     seq: u64,
-    /// By a flush of the line; otherwise one store past the cache.
+    /// `true` for a flush of the line, `false` for one store past the cache.
     flushed: bool,
 }
 
@@ -93,7 +94,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Zeroes.
+    /// Creates a file of zeroes.
     pub fn new(file: FileNumber) -> Memory {
         Memory { file, durable: BTreeMap::new(), lines: BTreeMap::new() }
     }
@@ -102,7 +103,7 @@ impl Memory {
         self.durable.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE / 8) as usize])
     }
 
-    /// The words of `mask` of a line are durable from now on.
+    /// Makes the words of `mask` of a line durable.
     fn set_durable(&mut self, line: u64, mask: u8, words: &Words) {
         if mask == 0 {
             return;
@@ -118,7 +119,7 @@ impl Memory {
         bits(mask).for_each(|word| durable[word] = words[word]);
     }
 
-    /// The word that a load at `at` finds.
+    /// Returns the word that a load at `at` finds.
     pub fn load(&mut self, at: u64, trail: &mut Trail) -> u64 {
         let (number, word) = (at / LINE, (at % LINE / 8) as usize);
         let Some(line) = self.lines.get(&number) else { return self.durable_word(at) };
@@ -146,7 +147,7 @@ impl Memory {
         chosen
     }
 
-    /// Leaves out alternatives of a group; settles what is then the same in all of them.
+    /// Drops alternatives of a group, and settles the words that are then equal in all of them.
     fn narrow(&mut self, number: u64, group: usize, keep: impl Fn(&Words) -> bool) {
         let line = Arc::make_mut(self.lines.get_mut(&number).expect("the group's line"));
         line.groups[group].values.retain(keep);
@@ -167,7 +168,8 @@ impl Memory {
         self.set_durable(number, settled, &first);
     }
 
-    /// The undetermined groups of the lines of a range: (line, index in the line).
+    /// Returns the undetermined groups of the lines of a range, with their line and their index in
+    /// the line.
     pub(super) fn groups(&self, start: u64, end: u64) -> Vec<(u64, usize, &Group)> {
         self.lines
             .range(start / LINE..end.div_ceil(LINE))
@@ -177,9 +179,9 @@ impl Memory {
             .collect()
     }
 
-    /// Settles groups, named by line and index (as `groups` gave them), to these alternatives.
+    /// Settles groups to these alternatives. `chosen` contains line and index, as from `groups`.
     pub(super) fn settle_groups(&mut self, chosen: &[(u64, usize, usize)]) {
-        // From the last to the first: settling one removes it from its line's list.
+        // From the last to the first, because settling a group removes it from its line's list.
         for (number, group, alternative) in chosen.iter().rev() {
             let values = self.lines[number].groups[*group].values[*alternative];
             let mask = self.lines[number].groups[*group].mask;
@@ -188,7 +190,8 @@ impl Memory {
         }
     }
 
-    /// Whether a store of the range is not durable, or the medium's bytes there are not known.
+    /// Returns `true` if a store in the range is not durable, or if the medium's bytes there are
+    /// undetermined.
     pub fn is_open(&self, start: u64, end: u64) -> bool {
         self.lines.range(start / LINE..end.div_ceil(LINE)).next().is_some()
     }
@@ -206,7 +209,7 @@ impl Memory {
     }
 
     fn read_in_page(&mut self, to: &mut [u8], at: u64, trail: &mut Trail) {
-        // Nearly everything is durable; what is not is looked up word by word.
+        // Nearly all bytes are durable. The others are loaded word by word.
         match self.durable.get(&(at / PAGE)) {
             None => to.fill(0),
             Some(page) => copy_words(page, to, (at % PAGE) as usize),
@@ -232,7 +235,8 @@ impl Memory {
         }
     }
 
-    /// Stores bytes. Appends what the thread's next drain settles by itself.
+    /// Stores bytes. Appends to `pending` the stores that the thread's next drain settles without a
+    /// flush.
     #[allow(clippy::too_many_arguments, reason = "a store has that many properties")]
     pub fn store(
         &mut self,
@@ -273,7 +277,7 @@ impl Memory {
         }
     }
 
-    /// Starts the write-back of what was stored to the lines of a range.
+    /// Starts the write-back of the lines of a range.
     pub fn flush(&mut self, start: u64, end: u64, seq: u64, pending: &mut Vec<Pending>) {
         for (line, content) in self.lines.range(start / LINE..end.div_ceil(LINE)) {
             if !content.stores.is_empty() {
@@ -282,7 +286,7 @@ impl Memory {
         }
     }
 
-    /// What a drain of `thread` makes durable.
+    /// Makes durable what a drain of `thread` settles.
     pub fn settle(&mut self, pending: Pending, thread: Thread) {
         let Some(line) = self.lines.get_mut(&pending.line) else { return };
         if line.stores.is_empty() {
@@ -315,7 +319,7 @@ impl Memory {
         self.set_durable(pending.line, settled, &values);
     }
 
-    /// The bytes are zero from now on, on the medium as well. Returns what was there.
+    /// Zeroes bytes, on the medium as well. Returns the old bytes.
     pub fn zero(&mut self, start: u64, end: u64) -> Memory {
         let mut before = Memory::new(self.file);
         let (first, last) = (start / PAGE, end.div_ceil(PAGE));
@@ -358,7 +362,7 @@ impl Memory {
         before
     }
 
-    /// Takes `zero` back: the pages that it touched are as they were.
+    /// Undoes `zero`: restores the pages that it changed.
     pub fn put_back(&mut self, start: u64, end: u64, before: &Memory) {
         let (first, last) = (start / PAGE, end.div_ceil(PAGE));
         let pages: Vec<u64> = self.durable.range(first..last).map(|(n, _)| *n).collect();
@@ -370,7 +374,7 @@ impl Memory {
         self.lines.extend(before.lines.iter().map(|(n, line)| (*n, line.clone())));
     }
 
-    /// The power goes: what was not durable becomes alternatives.
+    /// Loses the power: stores that are not durable become alternatives.
     pub fn crash(&mut self, model: Model) {
         let open: Vec<u64> = self
             .lines
@@ -398,7 +402,7 @@ impl Memory {
         }
     }
 
-    /// Number of words of which the medium's value is not known.
+    /// Returns the number of words with an undetermined value.
     pub fn undetermined(&self) -> usize {
         self.lines
             .values()
@@ -407,7 +411,7 @@ impl Memory {
             .sum()
     }
 
-    /// All groups of the file.
+    /// Returns all groups of the file.
     pub(super) fn all_groups(&self) -> Vec<(u64, usize, usize)> {
         let all = self.lines.iter().flat_map(|(number, line)| {
             line.groups.iter().enumerate().map(|(n, group)| (*number, n, group.values.len()))
@@ -427,7 +431,7 @@ fn zero_bytes(words: &mut [u64], from: u64, to: u64) {
     }
 }
 
-/// The words of `mask`, each for itself.
+/// Returns the groups of the words of `mask`, each word alone.
 fn after_crash(line: &Line, base: &Words, mask: u8) -> Vec<Group> {
     let mut groups = Vec::new();
     for word in bits(mask) {
@@ -457,7 +461,7 @@ fn after_crash(line: &Line, base: &Words, mask: u8) -> Vec<Group> {
     groups
 }
 
-/// The words of `mask`, by prefixes of the stores through the cache.
+/// Returns the group of the words of `mask`, by prefixes of the cached stores.
 fn prefixes(line: &Line, base: &Words, mask: u8) -> Option<Group> {
     let stores: Vec<&Stored> = line.stores.iter().filter(|store| store.mask & mask != 0).collect();
     let old: Vec<&Group> = line.groups.iter().filter(|group| group.mask & mask != 0).collect();
@@ -508,7 +512,7 @@ fn prefixes(line: &Line, base: &Words, mask: u8) -> Option<Group> {
             (n - 1) % step == 0 || n - 1 == last
         });
     }
-    // Words that are the same in all are no question.
+    // Words that are equal in all combinations need no choice.
     let first = distinct[0];
     let open = bits(mask).filter(|word| distinct.iter().any(|words| words[*word] != first[*word]));
     let mask = open.fold(0, |mask, word| mask | 1 << word);
@@ -522,7 +526,7 @@ mod tests {
 
     const ME: Thread = Thread(1);
 
-    /// All pairs of values that two words can have after a crash.
+    /// Returns all pairs of values that two words can have after a crash.
     fn outcomes(memory: &Memory, model: Model, words: [u64; 2]) -> BTreeSet<[u64; 2]> {
         let mut crashed = memory.clone();
         crashed.crash(model);

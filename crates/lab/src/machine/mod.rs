@@ -1,18 +1,20 @@
-//! What does a machine remember after a loss of power? A simulated machine whose memory forgets.
+//! The simulated machine, with memory that loses unflushed stores when the power fails.
 //!
-//! The real code of `atomic-mmap` runs on it, through the platform's face for simulated machines:
-//! no file is made and no memory is mapped, so that opening a pair of files takes microseconds.
+//! The real code of `atomic-mmap` runs on it, through the platform's interface for simulated
+//! machines. It creates no real file and maps no memory, so opening a pair of files takes
+//! microseconds.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `memory` | what may the medium hold of what was stored? |
-//! | `world` | what does the operating system know, and what of it is durable? |
-//! | `others` | what do others do to files, and what becomes of the machine? |
-//! | `units` | which undetermined bytes does recovery tell apart? |
-//! | `stops` | how is a thread held in the middle of an operation? |
-//! | `trail` | which of several possible values does a load find this time? |
+//! | `memory` | the medium, and the two persistency models |
+//! | `world` | the operating system: files, names and their durability |
+//! | `others` | changes of files by other processes |
+//! | `units` | the equivalence classes of undetermined superblocks and log records |
+//! | `stops` | places at which a thread is held in the middle of an operation |
+//! | `trail` | the choices between possible values |
 //!
-//! This file is the door: [`Simulation`] implements [`Machine`] over a [`World`] behind a mutex.
+//! This file is the entrance: [`Simulation`] implements [`Machine`] with a [`World`] behind a
+//! mutex.
 
 pub mod memory;
 pub mod others;
@@ -29,26 +31,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stops::{Access, Stops};
 use world::{World, this_thread};
 
-/// A machine that can be shared, as a file's platform shares it.
+/// A machine that several owners share, like the platform of a file.
 pub struct Simulation {
-    /// Where threads are held.
+    /// The places at which threads are held.
     pub stops: Stops,
     world: Mutex<World>,
 }
 
 impl Simulation {
-    /// A machine in this state.
+    /// Creates a machine in this state.
     pub fn new(world: World) -> Arc<Simulation> {
         Arc::new(Simulation { stops: Stops::default(), world: Mutex::new(world) })
     }
 
-    /// The state. Nothing else happens on the machine meanwhile.
+    /// Locks the state. Nothing else happens on the machine meanwhile.
     pub fn world(&self) -> MutexGuard<'_, World> {
-        // A panic of the code under test inside a call is a finding; the state stays readable.
+        // A panic of the code under test inside a call is a finding. The state stays readable.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process is gone: from now on nothing that is done has any effect.
+    /// Ends the process: no later call has an effect.
     pub fn kill(&self) {
         self.world().kill();
     }

@@ -1,18 +1,18 @@
-//! What do others do to files? Copies, links, owners, numbers that are given again.
+//! Changes of files by other processes: copies, links, owners and reused inode numbers.
 //!
-//! All of it is durable at once: what is asked is not how others make something durable, but what the
-//! engine makes of it. No process of ours has any of the files open meanwhile.
+//! All of them are durable at once, because the tests are about the engine's reaction and not about
+//! the other processes. Meanwhile, no process under test has any of the files open.
 
 use super::world::World;
 use atomic_mmap::testing::machine::FileNumber;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a file holds, and what is kept beside that.
+/// The content and the metadata of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
     len: u64,
-    /// What has storage, by where it begins.
+    /// The bytes with storage, by their offsets.
     pieces: BTreeMap<u64, Vec<u8>>,
     attributes: BTreeMap<String, Vec<u8>>,
     number: u64,
@@ -24,7 +24,7 @@ impl World {
         *self.names.get(path).unwrap_or_else(|| panic!("{} is there", path.display()))
     }
 
-    /// Everything that the file of this name holds. `None`: nothing of this name.
+    /// Returns the content and metadata of the file of this name, or `None` if there is none.
     pub fn held(&mut self, path: &Path) -> Option<Held> {
         let file = *self.names.get(path)?;
         let inode = self.inode(file);
@@ -40,8 +40,8 @@ impl World {
         Some(Held { len, pieces, attributes, number, owner })
     }
 
-    /// Copies a file over another one, or to a new one: another file with the same bytes, and the same
-    /// attributes if `keeps` says so. What was under the name is gone.
+    /// Copies a file over another one, or to a new name. The result is another file with the same
+    /// bytes, and with the same attributes if `keeps` is `true`. The old file of that name is gone.
     pub fn copy(&mut self, from: &Path, to: &Path, keeps: bool) {
         let held = self.held(from).expect("a file to be copied");
         self.take_away(to);
@@ -54,13 +54,13 @@ impl World {
         }
     }
 
-    /// Makes a new file that holds this.
+    /// Creates a new file with this content and metadata.
     pub fn put(&mut self, path: &Path, held: &Held) {
         let pieces: Vec<_> = held.pieces.clone().into_iter().collect();
         self.make(path, held.len, &pieces);
     }
 
-    /// Removes a name, if there is one. The file's number may be given again.
+    /// Removes a name if it exists. The inode number may be reused.
     pub fn take_away(&mut self, path: &Path) {
         if self.names.remove(path).is_some() {
             self.symlinks.remove(path);
@@ -68,7 +68,7 @@ impl World {
         self.journal.clear();
     }
 
-    /// Gives a file another name, and removes what was there.
+    /// Renames a file, and removes the old file of the new name.
     pub fn move_to(&mut self, from: &Path, to: &Path) {
         let file = self.number_of(from);
         self.take_away(from);
@@ -76,14 +76,14 @@ impl World {
         self.names.insert(to.to_owned(), file);
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn link_symbolically(&mut self, target: &Path, link: &Path) {
         let file = self.number_of(target);
         self.names.insert(link.to_owned(), file);
         self.symlinks.insert(link.to_owned());
     }
 
-    /// Gives a file a further name.
+    /// Gives a file a second name.
     pub fn link(&mut self, target: &Path, name: &Path) {
         let file = self.number_of(target);
         self.names.insert(name.to_owned(), file);
@@ -96,24 +96,24 @@ impl World {
         self.inode(file).owner.0 = user;
     }
 
-    /// Mounts a file over its name.
+    /// Makes the file a mount point of its own.
     pub fn mount_alone(&mut self, path: &Path) {
         let file = self.number_of(path);
         self.inode(file).is_mounted_alone = true;
     }
 
-    /// The number that the file system knows a file by.
+    /// Returns the inode number of a file.
     pub fn inode_of(&self, path: &Path) -> u64 {
         self.files[&self.number_of(path)].number
     }
 
-    /// Has a file have a number that another one had.
+    /// Gives a file the inode number of an earlier file.
     pub fn give_number(&mut self, path: &Path, number: u64) {
         let file = self.number_of(path);
         self.inode(file).number = number;
     }
 
-    /// Sets an attribute, or removes it.
+    /// Sets or removes an attribute.
     pub fn set_attribute(&mut self, path: &Path, name: &str, value: Option<&[u8]>) {
         let file = self.number_of(path);
         let attributes = &mut self.inode(file).attributes;
@@ -123,13 +123,13 @@ impl World {
         };
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn attribute(&mut self, path: &Path, name: &str) -> Option<Vec<u8>> {
         let file = self.number_of(path);
         self.inode(file).attributes.get(name).cloned()
     }
 
-    /// Chooses a value for everything that the medium may hold or not, for good.
+    /// Chooses a value for every undetermined word, permanently.
     pub fn decide(&mut self) {
         let mut trail = std::mem::take(&mut self.trail);
         self.determine(&mut trail);

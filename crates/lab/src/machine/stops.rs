@@ -1,23 +1,24 @@
-//! How is a thread held in the middle of an operation, until another one has done something?
+//! Places at which a thread is held in the middle of an operation, until another thread has done
+//! something.
 //!
-//! Owns: [`Stops`], places at which threads of a simulated machine wait to be let go. Nobody waits for
-//! ever: if the rule under test is that one thread waits for the other, the one that is held goes on
-//! after [`PATIENCE`].
+//! Owns: [`Stops`], the places at which threads of a simulated machine wait to be released. No
+//! thread waits forever: a thread under test may have to wait for the held one, so the held one
+//! continues after [`PATIENCE`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a thread is held at most.
+/// Maximum time for which a thread is held.
 pub const PATIENCE: Duration = Duration::from_millis(400);
-/// After which a thread is taken for one that never comes: more than any load of the machine costs.
+/// Time after which a thread counts as never arriving, longer than any load of the machine costs.
 const NEVER_COMES: Duration = Duration::from_secs(600);
 
-/// What a thread is about to do.
+/// The next access of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Flush one word.
+    /// A flush of one word.
     FlushOfWord,
-    /// Compare and swap a word.
+    /// A compare-and-swap of a word.
     CompareExchange,
 }
 
@@ -48,14 +49,15 @@ impl Stops {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the thread (see `world::be_thread`) before the next access of this kind.
+    /// Holds the thread before its next access of this kind (see `world::be_thread`).
     pub fn arm(&self, thread: u64, access: Access) {
         let mut all = self.lock();
         all.retain(|stop| stop.thread != thread || stop.step != Step::Passed);
         all.push(Stop { thread, access, step: Step::Armed });
     }
 
-    /// Waits until the thread is there, or was. False: it did not come.
+    /// Waits until the thread reaches or has passed its place. Returns `false` if it did not
+    /// arrive.
     pub fn wait_for(&self, thread: u64) -> bool {
         let end = Instant::now() + NEVER_COMES;
         let has_come = |stop: &Stop| {
@@ -72,7 +74,7 @@ impl Stops {
         true
     }
 
-    /// Lets the thread go.
+    /// Releases the thread.
     pub fn let_go(&self, thread: u64) {
         let mut all = self.lock();
         let is_held = |stop: &&mut Stop| stop.thread == thread && stop.step != Step::Passed;
@@ -80,7 +82,7 @@ impl Stops {
         self.changed.notify_all();
     }
 
-    /// Called by every access.
+    /// Holds the thread if a place is armed for this access. Every access calls it.
     pub(super) fn pass(&self, thread: u64, access: Access) {
         let mut all = self.lock();
         let mine = |stop: &Stop| stop.thread == thread && stop.access == access;

@@ -1,26 +1,27 @@
-//! Which of several possible values does a load find this time?
+//! The choices between several possible values of a load.
 //!
-//! Owns: [`Trail`], the choices of one run, and the walk through all of them: depth first, by
-//! running again with the next choice (the stateless search of Jaaru and of most model checkers).
+//! Owns: [`Trail`], the choices of one run, and the walk through all of them. The walk is depth
+//! first and runs again with the next choice. This is the stateless search of Jaaru and of most
+//! model checkers.
 
-/// Where the choices of one run come from.
+/// The choices of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Trail {
-    /// The choices made so far: which of how many.
+    /// The choices so far: the index of each, and the number of possibilities.
     made: Vec<(u32, u32)>,
-    /// How many of them this run has come by.
+    /// The number of choices that this run has used.
     at: usize,
-    /// Past what was made, choices are drawn from this.
+    /// The generator of further choices, if they are random.
     random: Option<fastrand::Rng>,
 }
 
 impl Trail {
-    /// Chooses at random from now on, where nothing was chosen yet.
+    /// Returns a trail with random choices.
     pub fn at_random(rng: fastrand::Rng) -> Trail {
         Trail { random: Some(rng), ..Trail::default() }
     }
 
-    /// One of `count` possibilities.
+    /// Chooses one of `count` possibilities.
     pub fn choose(&mut self, count: usize) -> usize {
         debug_assert!(count > 0);
         if count == 1 {
@@ -36,7 +37,7 @@ impl Trail {
         chosen as usize
     }
 
-    /// The trail of the next run, or `None` after the last.
+    /// Returns the trail of the next run, or `None` after the last one.
     pub fn next(mut self) -> Option<Trail> {
         self.made.truncate(self.at);
         self.at = 0;
@@ -49,7 +50,7 @@ impl Trail {
         None
     }
 
-    /// What was chosen, for messages.
+    /// Returns the choices, for messages.
     pub fn choices(&self) -> Vec<u32> {
         self.made.iter().map(|(chosen, _)| *chosen).collect()
     }
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_leaf_is_visited_once() {
-        // The second choice depends on the first, as it does in a recovery.
+        // The second choice depends on the first one, as it does in a recovery.
         let mut seen = Vec::new();
         let mut next = Some(Trail::default());
         while let Some(mut trail) = next {

@@ -1,14 +1,13 @@
-//! Which undetermined bytes does recovery tell apart?
+//! The equivalence classes of undetermined bytes that recovery distinguishes.
 //!
-//! Owns: the reading of superblocks and log entries whose words are not all known. Recovery judges
-//! each of them by its checksum, with a pure function of its bytes (`format`). So all combinations of
-//! values for which that function gives the same answer lead to the same recovery, and one of each
-//! kind is enough: a torn entry of ten words has a thousand images and one outcome. The combinations
-//! are gone through here with the engine's own functions, all of them where there are at most
-//! [`ALL`], a selection otherwise (nothing new, all new, all new but one, only one new, and some at
-//! random).
+//! Owns: the reading of superblocks and log records with undetermined words. Recovery judges each
+//! of them by its checksum, with a pure function of its bytes (`format`). All combinations of
+//! values with the same result of that function lead to the same recovery, so one of each class is
+//! enough. A torn record of ten words has a thousand images and one outcome. This module tries the
+//! combinations with the engine's own functions: all of them up to [`ALL`], otherwise a selection.
+//! The selection has no new word, all new words, all but one, only one, and some random ones.
 //!
-//! Everything else that recovery reads is told apart word by word.
+//! Recovery distinguishes all other bytes word by word.
 
 use super::memory::{LINE, Memory};
 use super::trail::Trail;
@@ -22,13 +21,14 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-/// So many combinations are all looked at.
+/// Maximum number of combinations that are all tried.
 const ALL: usize = 4096;
-/// Combinations drawn at random beyond that.
+/// Number of random combinations beyond that.
 const AT_RANDOM: usize = 64;
-/// Different outcomes of a spilled log that are tried: its bytes are not judged here.
+/// Maximum number of distinct outcomes of spilled data, because this module does not judge its
+/// bytes.
 const SPILLED: usize = 8;
-/// Judgements that are remembered.
+/// Number of judgements that are remembered.
 const REMEMBERED: usize = 100_000;
 
 /// Alternatives of the groups of one unit, in the order of the groups.
@@ -39,8 +39,8 @@ thread_local! {
     static JUDGED: RefCell<HashMap<u64, Rc<Vec<Combination>>>> = RefCell::default();
 }
 
-/// Settles the undetermined groups of superblocks and log entries in the range that is about to be
-/// read, by one choice for each unit.
+/// Settles the undetermined groups of superblocks and log records in a range before it is read,
+/// with one choice for each unit.
 pub(super) fn tell_apart(memory: &mut Memory, start: u64, end: u64, trail: &mut Trail) {
     for at in layout::SUPERBLOCKS {
         if at < end && at + SUPERBLOCK_LEN as u64 > start {
@@ -99,13 +99,13 @@ fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mu
     settle(memory, (at, at + layout::UNDO_ENTRY_LEN as u64), 0, judge, trail);
 }
 
-/// What the checksums of a journal's records begin with, by the superblocks.
+/// Returns the seed of the checksums of journal records, from the superblocks.
 pub(super) fn journal_seed(memory: &mut Memory, trail: &mut Trail) -> Option<JournalSeed> {
     superblock_of(memory, trail).map(|s| JournalSeed::new(&s.uuid, s.session))
 }
 
-/// Settles the undetermined groups of a journal's headers, by one choice for each: is it whole, the one
-/// before it, torn, or were there only zeroes?
+/// Settles the undetermined groups of the journal headers, with one choice for each header. It is
+/// intact, the previous one, torn, or all zero.
 pub(super) fn tell_headers_apart(memory: &mut Memory, trail: &mut Trail) {
     let block = journal::BLOCK as u64;
     for at in (0..journal::HEADERS as u64).map(|n| n * block) {
@@ -117,7 +117,8 @@ pub(super) fn tell_headers_apart(memory: &mut Memory, trail: &mut Trail) {
     }
 }
 
-/// Settles the undetermined groups of a journal behind its headers, by one choice: which records are whole.
+/// Settles the undetermined groups of a journal after its headers, with one choice: the intact
+/// records.
 pub(super) fn tell_records_apart(memory: &mut Memory, seed: JournalSeed, trail: &mut Trail) {
     let block = journal::BLOCK as u64;
     let groups = memory.groups(journal::HEADERS as u64 * block, u64::MAX / 2);
@@ -134,7 +135,7 @@ pub(super) fn tell_records_apart(memory: &mut Memory, seed: JournalSeed, trail: 
     settle(memory, (start, end), 0, judge, trail);
 }
 
-/// What the entries' checksums begin with, by the superblocks, which were read before.
+/// Returns the seed of the checksums of log records, from the superblocks that were read before.
 fn seed(memory: &mut Memory, trail: &mut Trail) -> Option<Seed> {
     superblock_of(memory, trail).map(|s| Seed::new(&s.uuid, s.session))
 }
@@ -157,8 +158,8 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Settles the groups in `start..end` to one combination of each kind that `judge` tells apart, chosen
-/// by the trail. At most `most` kinds, if that is not 0.
+/// Settles the groups in `start..end` to one combination of each class that `judge` distinguishes.
+/// The trail chooses it. `most` limits the number of classes, unless it is 0.
 fn settle(
     memory: &mut Memory,
     (start, end): (u64, u64),
@@ -220,7 +221,7 @@ fn settle(
     memory.settle_groups(&chosen);
 }
 
-/// All combinations, or a selection of them.
+/// Returns all combinations, or a selection of them.
 fn combinations(counts: &[usize], seed: u64, most: usize) -> Vec<Combination> {
     let limit = if most == 0 { ALL } else { most };
     let product =

@@ -1,25 +1,27 @@
-//! What does the operating system know, and what of it is durable? Files, names, and the journal.
+//! The state of the simulated machine: files, names, and the journal of the file system.
 //!
-//! Owns: [`World`], everything that a machine consists of. A clone of it is cheap (contents are
-//! shared until they change) and stands for the machine at one moment.
+//! Owns: [`World`], the complete state of a machine. A clone is cheap, because contents are shared
+//! until they change. It represents the machine at one moment.
 //!
-//! Lengths, holes, names and attributes become durable as a journaling file system makes them:
-//! in their order. After a loss of power a prefix of what was done is there; syncing a file, or a
-//! folder, makes everything up to the last change of that file, or of a name, durable. As on a
-//! mapping with MAP_SYNC, a store to a page makes durable what the file system has done to it.
+//! Lengths, holes, names and attributes become durable in order, as in a journaling file system.
+//! After a power loss, a prefix of the changes is present. A sync of a file or a folder makes all
+//! changes durable up to its last one. As on a mapping with MAP_SYNC, a store to a page makes the
+//! file system's changes of the page durable.
 //!
-//! On a page cache the rest of a file's last page is zeroed there, and nobody is to write it back: btrfs leaves on the
-//! disk what was cut off within a page. When the file grows, the page is written back with the file's next sync;
-//! its new length may be durable before that.
+//! On a page cache, a shrink zeroes the rest of the file's last page in memory only, and no
+//! write-back covers those zeroes. btrfs leaves truncated bytes on the disk in this way. When the
+//! file grows, the next sync of the file writes the page back. The new length may become durable
+//! before that.
 //!
-//! Storage comes in blocks, whose size may differ from a page's. A page fault of a store asks for all blocks of its
-//! page, up to the end of the file. A store to a page of which one is missing is refused by a panic that names file
-//! and offset: it is a SIGBUS where the disk is full, and a disk may be full at any moment. [`World::fill`] makes it
-//! full for calls: what they need beyond that is an error, after as much was taken as there was.
+//! Storage comes in blocks, and their size may differ from that of a page. A page fault of a store
+//! needs all blocks of its page, up to the end of the file. If one of them lacks storage, the store
+//! panics with the file and the offset. On a full disk this would be a SIGBUS, and a disk may be
+//! full at any moment. [`World::fill`] limits the free blocks for calls. A call that needs more
+//! takes all free blocks and returns an error.
 //!
-//! Where the set of what the medium may hold is about to shrink, the state just before is kept
-//! ([`World::watch`]): any loss of power since the last such moment leaves an image that one at this
-//! moment could have left as well, so no other moments have to be looked at.
+//! Before the set of possible images shrinks, the machine keeps its state ([`World::watch`]). Any
+//! image of a power loss since the last kept state is also an image of the next kept state. So
+//! tests need no other moments.
 
 use super::memory::{Memory, Model, PAGE, Pending, Thread};
 use super::trail::Trail;
@@ -33,9 +35,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Names of reflection files begin with this.
+/// Prefix of the names of reflection files.
 const REFLECTION: &str = ".atomic-mmap.";
-/// Names of journals end with this.
+/// Suffix of the names of journals.
 const JOURNAL: &str = ".journal";
 
 /// A step of the engine that a test leaves out, to see that the checker notices.
@@ -43,17 +45,17 @@ const JOURNAL: &str = ".journal";
 pub enum LeftOut {
     /// Every drain.
     Drains,
-    /// The nth drain of every thread, from the moment on at which the fault is set.
+    /// The nth drain of every thread, counted from the call that sets the fault.
     Drain(u64),
     /// Flushes of these bytes of the reflection file.
     Flushes(u64, u64),
-    /// Streamed stores to these bytes of the reflection file wait for no drain.
+    /// The wait of drains for streamed stores to these bytes of the reflection file.
     Streams(u64, u64),
     /// Syncs of files and folders.
     Syncs,
 }
 
-/// One change of the file system that may not be durable, and how to take it back.
+/// A change of the file system that may not be durable yet, with the data to undo it.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Len { file: FileNumber, len: u64, cut: Option<(u64, u64, Memory)> },
@@ -75,7 +77,7 @@ impl Change {
         }
     }
 
-    /// Whether a store to the byte needs this change to be durable.
+    /// Returns `true` if a store to the byte makes this change durable.
     fn is_under(&self, of: FileNumber, at: u64) -> bool {
         match self {
             Change::Len { file, len, .. } => *file == of && at >= *len,
@@ -88,7 +90,7 @@ impl Change {
     }
 }
 
-/// Ranges of bytes that have storage: start to end, apart from each other.
+/// Disjoint ranges of bytes that have storage: start to end.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Spans(pub(super) BTreeMap<u64, u64>);
 
@@ -123,7 +125,7 @@ impl Spans {
         }
     }
 
-    /// The parts of a range that have no storage.
+    /// Returns the parts of a range that have no storage.
     fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         if start >= end {
@@ -162,13 +164,13 @@ pub(super) struct Inode {
     pub(super) len: u64,
     pub(super) spans: Spans,
     pub(super) attributes: BTreeMap<String, Vec<u8>>,
-    /// As `stat` tells it: a number of a file that was removed may be given again.
+    /// The inode number. The number of a removed file may be reused.
     pub(super) number: u64,
     pub(super) born: u64,
     pub(super) changed: u64,
-    /// How many names it has.
+    /// Number of names.
     pub(super) links: u64,
-    /// Whether a mount of its own lies over its name.
+    /// `true` if the file is a mount point of its own.
     pub(super) is_mounted_alone: bool,
     /// User, group and permissions.
     pub(super) owner: (u32, u32, u32),
@@ -176,26 +178,27 @@ pub(super) struct Inode {
     pub(super) is_journal: bool,
 }
 
-/// What is written to a journal so that it is durable.
+/// A durable write to a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// Whose journal it is.
+    /// A header, which names the pair.
     Header,
-    /// A durable point.
+    /// The record of a durable point.
     Record,
 }
 
-/// How what is in the page cache only is lost.
+/// A way to lose the data that is only in the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// The power goes, and the machine is started.
+    /// The power fails, and the machine restarts.
     Restart,
-    /// The same, and the kernel says that it is the same run: a board whose firmware seeds its random
-    /// numbers.
+    /// A restart with the old boot id, as on a board with firmware that always seeds the same
+    /// random numbers.
     RestartWithItsId,
-    /// The same, and the machine has been up since for longer than before.
+    /// A restart with the old boot id and a longer uptime than before.
     RestartLongAgo,
-    /// The device goes and comes again, and its file system is mounted anew. The machine stays up.
+    /// The device is removed and returns, and its file system is mounted anew. The machine stays
+    /// up.
     Remount,
 }
 
@@ -205,13 +208,13 @@ pub struct World {
     model: Model,
     pub(super) files: BTreeMap<FileNumber, Inode>,
     pub(super) names: BTreeMap<PathBuf, FileNumber>,
-    /// Names that are symbolic links. What they lead to is what `names` says.
+    /// Names that are symbolic links. `names` contains their targets.
     pub(super) symlinks: BTreeSet<PathBuf>,
-    /// For whom files are opened.
+    /// The user that opens files.
     pub user: u32,
-    /// Whether the file system has no call that reserves storage, as ext3 has none.
+    /// `true` if the file system has no call that reserves storage, like ext3.
     pub lacks_allocation: bool,
-    /// Whether the file system keeps when a file was made.
+    /// `true` if the file system keeps birth times.
     pub keeps_births: bool,
     pub(super) journal: Vec<Change>,
     pending: BTreeMap<Thread, Vec<Pending>>,
@@ -220,33 +223,33 @@ pub struct World {
     next_file: u64,
     uuids: u64,
     boot: u8,
-    /// How often the file system was mounted anew.
+    /// Number of times that the file system was mounted anew.
     mounts: u8,
-    /// How often the machine was started, whatever it says of it.
+    /// Number of starts of the machine, whatever its boot id says.
     starts: u32,
-    /// Of `seq`, when it was started.
+    /// Value of `seq` at the start of the machine.
     started_at: u64,
     device: u64,
     is_dead: bool,
-    /// Which values loads find where several are possible.
+    /// The choices of loads between several possible values.
     pub trail: Trail,
     watched: Option<Vec<Arc<World>>>,
     left_out: Option<LeftOut>,
     drains: BTreeMap<Thread, u64>,
-    /// Something was stored or changed since the last kept state.
+    /// The state has changed since the last kept state.
     is_new: bool,
-    /// Stores go to a page cache: what is there after a loss of power is what was synced, and of the
-    /// rest anything.
+    /// Stores go to a page cache. After a power loss, synced data is present, and all other data
+    /// may be present or absent.
     is_page_cache: bool,
     /// Bytes of a block, the unit of storage.
     block: u64,
-    /// Blocks that nothing has. `None`: as many as are asked for.
+    /// Number of free blocks. `None`: unlimited.
     left: Option<u64>,
-    /// The process dies when the next write of this kind is in the page cache, and not yet durable.
+    /// The process dies when the next write of this kind is in the page cache and not yet durable.
     dies_in: Option<Written>,
-    /// Counts what happens, for histories.
+    /// Counts events, for histories.
     clock: u64,
-    /// The machine is copied when so many accesses are left.
+    /// Number of accesses until the machine is copied.
     copy_in: Option<u64>,
     copy: Option<Arc<World>>,
 }
@@ -260,31 +263,32 @@ shuttle::thread_local! {
     static THREAD: Cell<u64> = Cell::new(0);
 }
 
-/// Says which simulated thread the calling thread is (0 unless said).
+/// Sets the simulated thread of the calling thread, which is 0 at first.
 pub fn be_thread(number: u64) {
     THREAD.with(|thread| thread.set(number));
 }
 
-/// Which simulated thread the calling thread is.
+/// Returns the simulated thread of the calling thread.
 pub fn this_thread() -> u64 {
     me().0
 }
 
 fn me() -> Thread {
-    // A thread that is ending does not store any more.
+    // A thread that is ending stores nothing any more.
     Thread(THREAD.try_with(Cell::get).unwrap_or(0))
 }
 
 /// Stands for the zeroes past the end of a file in the page cache: no sync waits for them.
 const PAST_THE_END: Thread = Thread(u64::MAX);
 
-/// Stands for the calls that write to a file.
+/// Returns the number that stands for the calls that write to a file.
 fn writer(file: FileNumber) -> Thread {
     Thread(u64::MAX - file.0)
 }
 
 impl World {
-    /// A machine with no files. Machines that exist at the same time have different device numbers.
+    /// Creates a machine without files. Machines that exist at the same time need different device
+    /// numbers.
     pub fn new(model: Model, device: u64) -> World {
         World {
             model,
@@ -321,17 +325,18 @@ impl World {
         }
     }
 
-    /// The process will die in the middle of the next write of this kind.
+    /// Kills the process in the middle of the next write of this kind.
     pub fn die_in(&mut self, what: Written) {
         self.dies_in = Some(what);
     }
 
-    /// It will not.
+    /// Cancels `die_in`.
     pub fn live(&mut self) {
         self.dies_in = None;
     }
 
-    /// Whether the process dies here: what was written to a journal at `offset` is there, and was not synced.
+    /// Kills the process if `die_in` asked for it. The write to a journal at `offset` is in the
+    /// page cache then, and not synced.
     pub(super) fn dies_here(&mut self, offset: u64) -> bool {
         let heads = (journal::HEADERS * journal::BLOCK) as u64;
         let what = if offset < heads { Written::Header } else { Written::Record };
@@ -343,34 +348,34 @@ impl World {
         dies
     }
 
-    /// Whether it was made so.
+    /// Returns `true` if the files lie behind a page cache.
     pub fn is_page_cache(&self) -> bool {
         self.is_page_cache
     }
 
-    /// A machine whose files lie on a disk, behind a page cache: every word that was stored since its file
-    /// was last synced may have been written back at any time, or not. That is more than a kernel
-    /// that writes back pages, and a disk that tears them, can do.
+    /// Creates a machine with files on a disk, behind a page cache. Each word that was stored since
+    /// the last sync of its file may be on the disk or not. That covers more than a real kernel
+    /// with its write-back and a disk that tears pages.
     pub fn with_page_cache(device: u64) -> World {
         World { is_page_cache: true, ..World::new(Model::Chunk, device) }
     }
 
-    /// The same, with blocks of so many bytes: a power of two.
+    /// Sets the size of a block: a power of two.
     pub fn with_blocks(self, block: u64) -> World {
         World { block, ..self }
     }
 
-    /// The disk has so many blocks left from now on. `None`: as many as are asked for.
+    /// Sets the number of free blocks. `None`: unlimited.
     pub fn fill(&mut self, left: Option<u64>) {
         self.left = left;
     }
 
-    /// The machine after a loss of power at this moment, with the choices of `trail`.
+    /// Returns the machine after a power loss at this moment, with the choices of `trail`.
     pub fn after_crash(&self, trail: Trail) -> World {
         self.after(Loss::Restart, trail)
     }
 
-    /// The machine after what was in the page cache only is gone, with the choices of `trail`.
+    /// Returns the machine after the loss of its page cache, with the choices of `trail`.
     pub fn after(&self, loss: Loss, trail: Trail) -> World {
         let is_up = loss == Loss::Remount;
         let keeps_id = loss != Loss::Restart;
@@ -384,7 +389,7 @@ impl World {
             left_out: None,
             drains: BTreeMap::new(),
             boot: if keeps_id { self.boot } else { self.boot.wrapping_add(1).max(1) },
-            // A number of a file system is given again after a restart only.
+            // Only a restart lets the kernel reuse the number of a file system.
             mounts: if is_up { self.mounts + 1 } else { self.mounts },
             starts: self.starts + u32::from(!is_up),
             started_at: match loss {
@@ -394,7 +399,7 @@ impl World {
             is_new: false,
             ..self.clone()
         };
-        // Everything done first: that is where the interesting states are.
+        // No lost change first, because those states are the interesting ones.
         let lost = world.trail.choose(world.journal.len() + 1);
         for _ in 0..lost {
             if let Some(change) = world.journal.pop() {
@@ -412,7 +417,7 @@ impl World {
         world
     }
 
-    /// The machine after the death of the process: everything that was stored is there.
+    /// Returns the machine after a process crash: everything that was stored is present.
     pub fn after_kill(&self) -> World {
         World {
             pending: BTreeMap::new(),
@@ -439,7 +444,7 @@ impl World {
                 let (is_page_cache, block) = (self.is_page_cache, self.block);
                 let Some(inode) = self.files.get_mut(&file) else { return };
                 if is_page_cache {
-                    // What was written back there went with it.
+                    // Storage that was written back there is gone with it.
                     let blocks = (start..end).step_by(block as usize);
                     for at in blocks.filter(|at| !before.holds(*at)) {
                         inode.memory.zero(at, at + block);
@@ -475,14 +480,14 @@ impl World {
         }
     }
 
-    /// From now on states are kept from which a loss of power is to be tried.
+    /// Starts to keep the states in which a power loss is tested.
     pub fn watch(&mut self) {
         self.watched = Some(Vec::new());
         self.is_new = true;
     }
 
-    /// The states kept since the last call, and last the present one, or the one in which the process
-    /// died.
+    /// Returns the states since the last call. The last one is the present state, or that of the
+    /// kill.
     pub fn take_watched(&mut self) -> Vec<Arc<World>> {
         self.is_new = true;
         self.keep();
@@ -490,13 +495,13 @@ impl World {
         self.watched.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// As [`watch`](Self::watch), going on from states that were kept before.
+    /// Starts to keep states like [`watch`](Self::watch), after states that were kept before.
     pub fn watch_after(&mut self, kept: Vec<Arc<World>>) {
         self.watched = Some(kept);
         self.is_new = true;
     }
 
-    /// Makes a file that holds these pieces and otherwise holes, durably.
+    /// Creates a file with these pieces and holes between them, durably.
     pub fn make(&mut self, path: &Path, len: u64, pieces: &[(u64, Vec<u8>)]) {
         let how = OpenHow { create: true, create_new: true, mode: 0 };
         let file = self.open(path, how).expect("a new file");
@@ -508,7 +513,7 @@ impl World {
         self.journal.clear();
     }
 
-    /// The set of what the medium may hold is about to shrink.
+    /// Keeps the present state, because the set of possible images is about to shrink.
     fn keep(&mut self) {
         if self.watched.is_none() || !self.is_new || self.is_dead {
             return;
@@ -522,23 +527,23 @@ impl World {
         }
     }
 
-    /// The moment, for a history.
+    /// Returns the next moment, for a history.
     pub fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// The moment of a copy.
+    /// Returns the moment of a copy.
     pub fn clock(&self) -> u64 {
         self.clock
     }
 
-    /// Copies the machine before the nth access to its memory from now.
+    /// Copies the machine before the nth access to its memory from now on.
     pub fn copy_at(&mut self, nth: u64) {
         self.copy_in = Some(nth);
     }
 
-    /// The copy, if there were so many accesses.
+    /// Returns the copy, if there were enough accesses.
     pub fn take_copy(&mut self) -> Option<Arc<World>> {
         self.copy_in = None;
         self.copy.take()
@@ -549,7 +554,7 @@ impl World {
             None => {}
             Some(0) => {
                 self.copy_in = None;
-                // Between two stamps, so that nothing has the same one.
+                // The copy gets a moment between two stamps, so that none is equal.
                 self.clock += 1;
                 self.copy = Some(Arc::new(self.clone()));
             }
@@ -563,19 +568,19 @@ impl World {
         self.drains.clear();
     }
 
-    /// Nothing that is done from now on has any effect. The state is kept, where states are.
+    /// Kills the process: later calls have no effect. Keeps the state, if states are kept.
     pub fn kill(&mut self) {
         self.is_new = true;
         self.keep();
         self.is_dead = true;
     }
 
-    /// Number of words of which the medium's value is not known.
+    /// Returns the number of words with an undetermined value.
     pub fn undetermined(&self) -> usize {
         self.files.values().map(|inode| inode.memory.undetermined()).sum()
     }
 
-    /// Number of images: the combinations of the values of all words.
+    /// Returns the number of images: the combinations of the values of all words.
     pub fn images(&self) -> u64 {
         let counts = self.files.values().flat_map(|inode| inode.memory.all_groups());
         counts.fold(self.journal.len() as u64 + 1, |all, (_, _, n)| all.saturating_mul(n as u64))
@@ -593,7 +598,7 @@ impl World {
         }
     }
 
-    /// The bytes of the file of this name, as a program that reads it would find them.
+    /// Returns the bytes of the file of this name, as a program that reads it would find them.
     pub fn contents(&mut self, path: &Path, at: u64, len: usize) -> Option<Vec<u8>> {
         let file = *self.names.get(path)?;
         let mut bytes = vec![0; len];
@@ -602,12 +607,12 @@ impl World {
         Some(bytes)
     }
 
-    /// The file's length.
+    /// Returns the length of the file.
     pub fn len_of(&self, path: &Path) -> Option<u64> {
         self.names.get(path).map(|file| self.files[file].len)
     }
 
-    /// The names of all files.
+    /// Returns the names of all files.
     pub fn names(&self) -> impl Iterator<Item = &Path> {
         self.names.keys().map(PathBuf::as_path)
     }
@@ -622,20 +627,20 @@ impl World {
 
     // ---- memory ----------------------------------------------------------------------------
 
-    /// A load of a word through the mapping.
+    /// Loads a word through the mapping.
     pub fn load(&mut self, file: FileNumber, at: u64) -> u64 {
         let Some(inode) = self.files.get_mut(&file) else { return 0 };
         inode.memory.load(at, &mut self.trail)
     }
 
-    /// A copy out of the mapping.
+    /// Copies bytes out of the mapping.
     pub fn read(&mut self, file: FileNumber, to: &mut [u8], at: u64) {
         if let Some(inode) = self.files.get_mut(&file) {
             inode.memory.read(to, at, &mut self.trail);
         }
     }
 
-    /// A store through the mapping.
+    /// Stores bytes through the mapping.
     pub fn store(&mut self, file: FileNumber, at: u64, bytes: &[u8], through: bool) {
         if self.is_dead {
             return;
@@ -648,14 +653,15 @@ impl World {
             if is_reflection && through && at < to && end > from);
         self.store_by(me(), file, at, bytes, through);
         if !waits && let Some(pending) = self.pending.get_mut(&me()) {
-            // Left out: the next drain does not wait for it.
+            // Left out: the next drain does not wait for these stores.
             let lines = at / super::memory::LINE..end.div_ceil(super::memory::LINE);
             let count = (lines.end - lines.start) as usize;
             pending.truncate(pending.len() - count);
         }
     }
 
-    /// A page that is stored to has storage, and what the file system did to it is durable.
+    /// Simulates a page fault: checks the storage of the page, and makes the file system's changes
+    /// of it durable.
     fn page_fault(&mut self, file: FileNumber, start: u64, end: u64) {
         let inode = &self.files[&file];
         let pages_end = end.next_multiple_of(PAGE);
@@ -693,7 +699,7 @@ impl World {
         inode.memory.store(at, bytes, self.seq, by, through, pending, &mut self.trail);
     }
 
-    /// The write-back of lines begins.
+    /// Starts the write-back of lines.
     pub fn flush(&mut self, file: FileNumber, at: u64, len: u64) {
         if self.is_dead || self.is_page_cache {
             return;
@@ -712,7 +718,7 @@ impl World {
         inode.memory.flush(at, at + len, self.seq, pending);
     }
 
-    /// The calling thread waits for its flushes.
+    /// Waits for the flushes of the calling thread.
     pub fn drain(&mut self) {
         if self.is_dead {
             return;
@@ -755,7 +761,7 @@ impl World {
     pub(super) fn open(&mut self, path: &Path, how: OpenHow) -> io::Result<FileNumber> {
         self.alive()?;
         if self.symlinks.contains(path) {
-            // ELOOP: no link is followed.
+            // ELOOP: the call follows no link.
             return Err(io::Error::from_raw_os_error(40));
         }
         if let Some(file) = self.names.get(path) {
@@ -789,7 +795,7 @@ impl World {
 
     pub(super) fn try_lock(&mut self, file: FileNumber) -> io::Result<bool> {
         self.alive()?;
-        // Handles of one process share a number here; a lock is never asked for twice.
+        // Handles of one process share a number here, and a process never locks a file twice.
         self.locked.insert(file);
         Ok(true)
     }
@@ -805,7 +811,7 @@ impl World {
         let (start, end) = self.blocks(offset, len);
         let before = self.inode(file).spans.clone();
         let reached = self.take_blocks(file, start, end);
-        // As far as it got, as ext4 does.
+        // The file grows as far as the allocation reached, as on ext4.
         let (inode, longer) = (self.inode(file), reached.min(offset + len));
         let was = inode.len;
         if longer > was && longer > offset {
@@ -817,7 +823,7 @@ impl World {
         if reached < end { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// The same, and the file stays as long as it is.
+    /// Allocates storage for a range without a change of the file's length.
     pub(super) fn allocate_past_end(
         &mut self,
         file: FileNumber,
@@ -843,12 +849,13 @@ impl World {
         }
     }
 
-    /// The blocks that hold a range: where the first begins, and where the last ends.
+    /// Returns the start of the first block of a range, and the end of the last one.
     fn blocks(&self, offset: u64, len: u64) -> (u64, u64) {
         (offset / self.block * self.block, (offset + len).next_multiple_of(self.block))
     }
 
-    /// Gives storage to what has none, from `start` on, as long as there are blocks. Where it got to.
+    /// Gives storage to the holes from `start` on while there are free blocks. Returns the offset
+    /// that it reached.
     fn take_blocks(&mut self, file: FileNumber, start: u64, end: u64) -> u64 {
         let (block, mut left) = (self.block, self.left.unwrap_or(u64::MAX));
         let spans = &mut self.inode(file).spans;
@@ -869,7 +876,7 @@ impl World {
         reached
     }
 
-    /// Takes the storage of a range away: whole blocks.
+    /// Frees the storage of a range of whole blocks.
     fn give_blocks_back(&mut self, file: FileNumber, start: u64, end: u64) {
         let inode = self.inode(file);
         let before = inode.spans.bytes();
@@ -880,8 +887,7 @@ impl World {
 
     pub(super) fn punch(&mut self, file: FileNumber, offset: u64, len: u64) -> io::Result<()> {
         self.alive()?;
-        // What is punched out is gone at once, and what it held is not among the images any more
-        // once the hole is durable.
+        // The punched bytes are gone at once. Once the hole is durable, no image contains them.
         self.keep();
         let (start, end) = (offset, offset + len);
         let before = self.inode(file).spans.clone();
@@ -900,7 +906,7 @@ impl World {
         let was = inode.len;
         if was == len {
             if self.is_page_cache {
-                // What was stored past the end is gone.
+                // Bytes that were stored past the end are gone.
                 self.hide_past_the_end(file);
             }
             return Ok(());
@@ -914,7 +920,7 @@ impl World {
         });
         match &cut {
             Some((from, end, before)) if self.is_page_cache => {
-                // What lay in blocks that are gone does not come back.
+                // Bytes in freed blocks do not return.
                 let gone = len.next_multiple_of(self.block.min(PAGE));
                 let memory = &mut self.inode(file).memory;
                 memory.put_back(*from, *end, before);
@@ -929,26 +935,27 @@ impl World {
             let before = self.inode(file).spans.clone();
             let (_, start) = self.blocks(0, len);
             let (_, end) = self.blocks(0, was);
-            // What was reserved past the end goes, too.
+            // This also frees storage that was reserved past the end.
             self.give_blocks_back(file, start, u64::MAX / 2);
             self.note(Change::Allocated { file, start, end, before });
         }
         Ok(())
     }
 
-    /// The rest of the file's last page reads as zeroes. On the disk it stays as it is.
+    /// Zeroes the rest of the file's last page for readers. The disk keeps its bytes.
     fn hide_past_the_end(&mut self, file: FileNumber) {
         self.zero_rest_of_page(file, self.files[&file].len, PAST_THE_END);
     }
 
-    /// The file has grown from `was`: the zeroes there are written back with what is stored to it.
+    /// Makes the zeroes from the old end `was` part of the file, so that the next sync writes them
+    /// back.
     fn show_past_the_end(&mut self, file: FileNumber, was: u64) {
         if self.is_page_cache {
             self.zero_rest_of_page(file, was, writer(file));
         }
     }
 
-    /// Stores zeroes from `at` to the end of its page, if it has storage.
+    /// Stores zeroes from `at` to the end of its page, if the page has storage.
     fn zero_rest_of_page(&mut self, file: FileNumber, at: u64, by: Thread) {
         let rest = at.next_multiple_of(PAGE) - at;
         if rest == 0 || !self.files[&file].spans.holds(at) {
@@ -957,7 +964,7 @@ impl World {
         self.seq += 1;
         let inode = self.files.get_mut(&file).expect("an open file's number");
         let zeroes = vec![0; rest as usize];
-        // Past the cache: only what waits for this store makes it durable.
+        // This store bypasses the cache, so that only a drain of its own thread makes it durable.
         let through = by == PAST_THE_END;
         let nobody_waits = &mut Vec::new();
         inode.memory.store(at, &zeroes, self.seq, by, through, nobody_waits, &mut self.trail);
@@ -967,8 +974,8 @@ impl World {
         self.sync_bytes(file, 0..u64::MAX / 2)
     }
 
-    /// The same of the blocks of some bytes only: what a call has written through. Behind a page
-    /// cache nothing else of the file is waited for.
+    /// Syncs only the blocks of some bytes, as a durable write does. Behind a page cache, other
+    /// data of the file may stay unsynced.
     pub(super) fn sync_bytes(&mut self, file: FileNumber, bytes: Range<u64>) -> io::Result<()> {
         self.alive()?;
         if self.left_out == Some(LeftOut::Syncs) {
@@ -1023,9 +1030,9 @@ impl World {
         Ok(len)
     }
 
-    /// Chooses which of the records that are not durable are whole.
+    /// Chooses which of the non-durable records are intact.
     fn tell_records_apart(&mut self, journal: FileNumber) {
-        // By the superblock that was read before.
+        // The superblock was read before.
         let reflection = self.files.values_mut().find(|inode| inode.is_reflection);
         let seed = reflection.and_then(|i| units::journal_seed(&mut i.memory, &mut self.trail));
         if let (Some(seed), Some(inode)) = (seed, self.files.get_mut(&journal)) {
@@ -1128,7 +1135,7 @@ impl World {
         Ok(())
     }
 
-    /// The storage of a file that was removed is free again.
+    /// Frees the storage of a file that was removed.
     fn has_no_name(&mut self, file: FileNumber) {
         let bytes = self.files.get(&file).map_or(0, |inode| inode.spans.bytes());
         self.left = self.left.map(|left| left + bytes / self.block);
@@ -1172,7 +1179,7 @@ impl World {
         Ok(())
     }
 
-    /// The file system that all files lie on, as long as it stays mounted.
+    /// Returns the id of the file system of all files, which changes when it is mounted anew.
     pub(super) fn volume(&self) -> u64 {
         u64::from(self.mounts) + 1
     }
@@ -1181,7 +1188,8 @@ impl World {
         [self.boot; 16]
     }
 
-    /// Uptime, when the machine was started, and when its folder of devices was made.
+    /// Returns the uptime, the time of the machine's start, and the birth time of its devices
+    /// folder.
     pub(super) fn clocks(&self) -> (u64, i64, u64) {
         const DAY: u64 = 86_400_000_000_000;
         let started = u64::from(self.starts) * DAY;

@@ -1,69 +1,71 @@
-//! Could it have happened so? Histories of operations on a few words, and a crash at their end.
+//! Durable linearizability of histories: operations on a few words, with a crash at their end.
 //!
-//! Owns: [`History`] and the question whether one order of its operations explains everything that
-//! they read, in agreement with real time: who had returned before another began comes first. An
-//! operation that had not returned when the machine stopped may have happened or not. (Durable
-//! linearizability: what is read after the crash is one more operation, after all others.) Behind a page
-//! cache a loss of power takes back the end of that order, as far as the last sync that had returned
-//! (buffered durable linearizability).
+//! Owns: [`History`] and the search for an order of its operations that explains every read. The
+//! order agrees with real time: an operation that had returned before another one began comes
+//! first. An operation that had not returned when the machine stopped may have happened or not. The
+//! state after the crash is one more read, after all other operations (durable linearizability).
+//! Behind a page cache, a power loss may undo the end of that order, back to the last sync that had
+//! returned (buffered durable linearizability).
 //!
-//! The search is Wing and Gong's with the visited states remembered; histories here have a dozen
+//! The search is that of Wing and Gong and remembers visited states. Histories here have a dozen
 //! operations.
 
 use std::collections::HashSet;
 
-/// The values of all words that are looked at.
+/// The values of all words under test.
 pub type State = Vec<u64>;
 
-/// What one operation did.
+/// One operation.
 #[derive(Clone, Debug, Default)]
 pub struct Operation {
-    /// What it was, for messages.
+    /// Name in messages.
     pub name: String,
-    /// When it began.
+    /// The moment of its beginning.
     pub began: u64,
-    /// When it had returned; `None`: it had not.
+    /// The moment of its return, or `None` if it had not returned.
     pub returned: Option<u64>,
-    /// What it read: (word, value).
+    /// The reads: word and value.
     pub reads: Vec<(usize, u64)>,
-    /// What it wrote.
+    /// The writes: word and value.
     pub writes: Vec<(usize, u64)>,
-    /// Once it has returned, what had returned before it began outlives a loss of power.
+    /// A sync. Once it has returned, a power loss keeps all operations that had returned before it
+    /// began.
     pub is_sync: bool,
 }
 
 /// Operations on words that begin at `initial`.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The words at the beginning.
+    /// The initial values of the words.
     pub initial: State,
-    /// The operations, in no order. At most 64.
+    /// The operations, in any order. At most 64.
     pub operations: Vec<Operation>,
 }
 
 impl History {
-    /// The history up to a moment: what had not returned then is in flight, what had not begun is
-    /// left out.
+    /// Returns the history up to a moment. Operations that had not returned are in progress, and
+    /// operations that had not begun are left out.
     pub fn until(&self, moment: u64) -> History {
         let operations = self.operations.iter().filter(|op| op.began < moment).map(|op| {
             let had_returned = op.returned.is_some_and(|returned| returned < moment);
             match had_returned {
                 true => op.clone(),
-                // What it would have read nobody has seen.
+                // The operation had not returned its reads.
                 false => Operation { returned: None, reads: Vec::new(), ..op.clone() },
             }
         });
         History { initial: self.initial.clone(), operations: operations.collect() }
     }
 
-    /// Whether some order explains it, with `last` as what the words hold in the end.
+    /// Returns `true` if some order explains the history and ends with `last` as the values of the
+    /// words.
     pub fn explains(&self, last: &State) -> bool {
         let had_returned = self.those(|op| op.returned.is_some());
         self.reaches(had_returned, last)
     }
 
-    /// Whether `last` is what the words held at a moment of some order that is not before the last sync
-    /// that had returned.
+    /// Returns `true` if some order had the values `last` at a moment that is not before the last
+    /// sync that had returned.
     pub fn explains_a_point(&self, last: &State) -> bool {
         let syncs = self.operations.iter().filter(|op| op.is_sync && op.returned.is_some());
         let synced = syncs.map(|op| op.began).max().unwrap_or(0);
@@ -71,7 +73,7 @@ impl History {
         self.reaches(must_be_there, last)
     }
 
-    /// A bit for each operation of which `is_one` is true.
+    /// Returns a mask with a bit for each operation for which `is_one` is true.
     fn those(&self, is_one: impl Fn(&Operation) -> bool) -> u64 {
         assert!(self.operations.len() <= 64, "a bit for each operation");
         let which = self.operations.iter().enumerate().filter(|(_, op)| is_one(op));
@@ -96,7 +98,7 @@ impl History {
         if !visited.insert((done, state.clone())) {
             return false;
         }
-        // Nothing that began after somebody had returned comes before that one.
+        // An operation that began after another one had returned cannot come before it.
         let first_return = rest().filter_map(|n| self.operations[n].returned).min();
         for n in rest() {
             let operation = &self.operations[n];
@@ -136,14 +138,14 @@ mod tests {
 
     #[test]
     fn what_could_have_happened_is_accepted() {
-        // Two writes at the same time, in either order.
+        // Two concurrent writes, in either order.
         let writes = [op(1, 4, &[], &[(0, 1), (1, 1)]), op(2, 3, &[], &[(0, 2), (1, 2)])];
         assert!(explains(&writes, [1, 1]) && explains(&writes, [2, 2]));
-        // A read beside a write sees it or not.
+        // A read concurrent with a write sees it or not.
         for seen in [0, 1] {
             assert!(explains(&[op(1, 4, &[], &[(0, 1)]), op(2, 3, &[(0, seen)], &[])], [1, 0]));
         }
-        // One that had not returned is there or not.
+        // An operation that had not returned is present or absent.
         let in_flight = [op(1, 0, &[], &[(0, 1), (1, 1)])];
         assert!(explains(&in_flight, [1, 1]) && explains(&in_flight, [0, 0]));
     }
@@ -151,22 +153,23 @@ mod tests {
     #[test]
     fn what_could_not_is_rejected() {
         let write = || op(1, 2, &[], &[(0, 1), (1, 1)]);
-        // Lost, torn, and torn in flight.
+        // Lost, torn, and torn in progress.
         assert!(!explains(&[write()], [0, 0]));
         assert!(!explains(&[write()], [1, 0]));
         assert!(!explains(&[op(1, 0, &[], &[(0, 1), (1, 1)])], [0, 1]));
-        // A stale read, a read of the future, a torn read.
+        // A stale read, a read of the future, and a torn read.
         assert!(!explains(&[write(), op(3, 4, &[(0, 0)], &[])], [1, 1]));
         assert!(!explains(&[op(1, 2, &[(0, 1)], &[]), op(3, 4, &[], &[(0, 1)])], [1, 0]));
         let beside = op(1, 9, &[], &[(0, 1), (1, 1)]);
         assert!(!explains(&[beside.clone(), op(2, 3, &[(0, 1), (1, 0)], &[])], [1, 1]));
-        // Two readers see two writes in different orders.
+        // Two readers that see two writes in different orders.
         let two = [beside.clone(), op(1, 9, &[], &[(0, 2), (1, 2)])];
         let first = [op(2, 3, &[(0, 1)], &[]), op(4, 5, &[(0, 2)], &[])];
         let other = [op(2, 3, &[(1, 2)], &[]), op(4, 5, &[(1, 1)], &[])];
         let all: Vec<_> = two.iter().chain(&first).chain(&other).cloned().collect();
         assert!(!explains(&all, [1, 1]) && !explains(&all, [2, 2]));
-        // A lost update, write skew, and two that write and then look, and both see nothing.
+        // A lost update, write skew, and two threads that write and then read, and both read old
+        // values.
         let update = |n| op(1, 9, &[(0, 0)], &[(0, n)]);
         assert!(!explains(&[update(1), update(2)], [1, 0]));
         let skew = [op(1, 9, &[(0, 0)], &[(1, 1)]), op(1, 9, &[(1, 0)], &[(0, 1)])];
@@ -178,7 +181,7 @@ mod tests {
             op(3, 9, &[(0, 0)], &[]),
         ];
         assert!(!explains(&store_buffer, [1, 1]));
-        // Once it was read it stays.
+        // Once a value was read, it stays.
         assert!(!explains(&[op(1, 0, &[], &[(0, 1)]), op(2, 3, &[(0, 1)], &[])], [0, 0]));
     }
 
@@ -206,17 +209,17 @@ mod tests {
                 .explains_a_point(&last.to_vec())
         };
         let writes = |sync| [op(1, 2, &[], &[(0, 1)]), sync, op(7, 8, &[], &[(1, 1)])];
-        // What came after the sync is there or not; what came before it is.
+        // Writes after the sync are present or absent. Writes before it are present.
         assert!(explains(&writes(sync(3, 6)), [1, 0]) && explains(&writes(sync(3, 6)), [1, 1]));
         assert!(!explains(&writes(sync(3, 6)), [0, 0]) && !explains(&writes(sync(3, 6)), [0, 1]));
-        // A sync that had not returned promises nothing, but the order stays.
+        // A sync that had not returned promises nothing, but the order holds.
         assert!(explains(&writes(sync(3, 0)), [0, 0]) && explains(&writes(sync(3, 0)), [1, 0]));
         assert!(!explains(&writes(sync(3, 0)), [0, 1]));
-        // Beside the sync: either. In part: never.
+        // A write concurrent with the sync is present or absent, but never in part.
         let beside = [op(1, 9, &[], &[(0, 1), (1, 1)]), sync(2, 5)];
         assert!(explains(&beside, [0, 0]) && explains(&beside, [1, 1]));
         assert!(!explains(&beside, [1, 0]));
-        // Nothing without what it has read.
+        // No write without the writes that it has read.
         let read = [op(1, 9, &[], &[(0, 1)]), op(2, 3, &[(0, 1)], &[(1, 1)]), sync(4, 5)];
         assert!(explains(&read, [1, 1]) && !explains(&read, [0, 1]));
     }

@@ -1,12 +1,13 @@
-//! Is every schedule of several threads atomic, and is a crash in the middle of one?
+//! The part `schedules`: every schedule of several threads is atomic, and so is a crash in its
+//! middle.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `durable` | could it have happened so? |
-//! | `workload` | what do threads do under shuttle's scheduler? (`--cfg shuttle` only) |
+//! | `durable` | durable linearizability of histories |
+//! | `workload` | the threads under shuttle's scheduler (`--cfg shuttle` only) |
 //!
-//! This file is the part: the crate's threads and locks have to be shuttle's for it, so the lab builds
-//! itself once more, with `--cfg shuttle`, and runs the schedules there.
+//! This file is the part. The crate's threads and locks must be shuttle's, so the lab builds itself
+//! once more with `--cfg shuttle` and runs the schedules there.
 
 pub mod durable;
 #[cfg(shuttle)]
@@ -22,10 +23,10 @@ use std::process::{Command, Stdio};
 pub const INNER: &str = "schedules-inner";
 const QUICK: u64 = 100_000;
 const LONG: u64 = 2_000_000;
-/// Schedules of one process: a line of progress after each.
+/// Number of schedules of one process, with a line of progress after each process.
 const BATCH: u64 = 5_000;
 
-/// The part.
+/// Runs the part.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("schedules");
     let wanted = if settings.quick { QUICK } else { LONG };
@@ -62,7 +63,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
                     match result {
                         Ok(count) => {
                             outcome.schedules += count;
-                            // Each is followed by a crash at a random step and two recoveries.
+                            // A crash at a random step and two recoveries follow each schedule.
                             outcome.recoveries += count * 2;
                         }
                         Err(problem) => outcome.violations.push(problem),
@@ -80,7 +81,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
-/// Builds the lab with `--cfg shuttle`: where it is. `None` if it does not build.
+/// Builds the lab with `--cfg shuttle` and returns its path. Returns `None` if it does not build.
 pub(crate) fn build() -> std::io::Result<Option<PathBuf>> {
     let root = crate::root();
     let status = Command::new("cargo")

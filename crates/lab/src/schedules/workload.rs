@@ -1,10 +1,11 @@
-//! What do threads do to one file under shuttle's scheduler, and what is left when the power goes in
-//! the middle? One schedule after the other, on the simulated machine.
+//! The threads on one file under shuttle's scheduler, and a power loss in the middle: one schedule
+//! after the other, on the simulated machine.
 //!
-//! Every access to mapped bytes, every lock and every atomic is a place where another thread may go
-//! on. All threads' operations are noted with the machine's clock; at a random step the machine is
-//! copied. In the end the history must have an order (`durable`), and what recovery makes of the copy,
-//! with random choices of what the medium holds, must be explained by the history up to there.
+//! The scheduler can switch threads at every access to mapped bytes, at every lock and at every
+//! atomic. The history contains the operations of all threads with the times of the machine's
+//! clock. At a random step, the machine is copied. At the end, an order must explain the history
+//! (`durable`). The recovery of the copy, with random choices of the medium's contents, must agree
+//! with the history up to the copy.
 
 use super::durable::{History, Operation, State};
 use crate::images::kinds::{HOME, open, open_to};
@@ -21,11 +22,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Pages of the file: two regions and a bit.
+/// Number of pages of the file: two regions and a bit.
 const PAGES: u64 = 66;
-/// The last page of the first region.
+/// Offset of the last page of the first region.
 const LAST: u64 = 63 * PAGE;
-/// The words that are looked at: of five pages, on both sides of a region's border.
+/// Offsets of the words under test, in five pages on both sides of a region's border.
 const WORDS: [u64; 12] = [
     60 * PAGE,
     61 * PAGE,
@@ -40,16 +41,16 @@ const WORDS: [u64; 12] = [
     LAST + PAGE,
     LAST + PAGE + 64,
 ];
-/// In a page that `set_len` may cut off.
+/// An offset in a page that `set_len` may truncate.
 const TAIL: u64 = (PAGES + 1) * PAGE + 64;
-/// Images of the machine's copy that are recovered for each schedule.
+/// Number of images of the machine's copy that are recovered for each schedule.
 const IMAGES: u64 = 2;
-/// Stack of a modelled thread.
+/// Stack size of a modelled thread.
 const STACK: usize = 512 << 10;
-/// Steps after which a schedule is taken for a hang.
+/// Number of steps after which a schedule counts as hung.
 const STEPS: usize = 2_000_000;
 
-/// The words that a range of bytes covers.
+/// Returns the words that a range of bytes covers.
 fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
     WORDS
         .into_iter()
@@ -57,7 +58,7 @@ fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
         .filter(move |(_, word)| (at..at + len).contains(word) && word + 8 <= at + len)
 }
 
-/// One thread's operations on the file.
+/// A thread, with its operations on the file.
 struct Actor {
     machine: Arc<Simulation>,
     file: AtomicMappedFile,
@@ -67,7 +68,7 @@ struct Actor {
 }
 
 impl Actor {
-    /// Notes an operation around what it does.
+    /// Records an operation with the times before and after `act`.
     fn note(&self, operation: Operation, act: impl FnOnce(&mut Operation)) {
         let began = self.machine.world().tick();
         let index = {
@@ -140,7 +141,8 @@ impl Actor {
             let result = act(&mut tx, &mut seen).and_then(|()| tx.commit());
             match result {
                 Ok(()) => operation.reads = seen,
-                // It did nothing, and what it read it has to forget. Of two pieces one may have been cut off.
+                // The operation did nothing, and its reads do not count. A shrink may have
+                // truncated one of its two pieces.
                 Err(Error::Conflict { .. } | Error::OutOfRange { .. }) => operation.writes.clear(),
                 Err(error) => panic!("a transaction: {error}"),
             }
@@ -159,7 +161,7 @@ impl Actor {
         });
     }
 
-    /// Past the words: what they hold is not touched, but everybody who operates meets it.
+    /// Changes the length past the words. Their values stay, but every operation meets the change.
     fn set_len(&mut self) {
         let len = (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100;
         let name = format!("set_len {len}");
@@ -168,7 +170,7 @@ impl Actor {
         });
     }
 
-    /// A small write to a page that `set_len` may cut off.
+    /// Does a small write to a page that `set_len` may truncate.
     fn write_to_the_tail(&self) {
         let name = "write to the tail".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
@@ -206,7 +208,7 @@ impl Actor {
         self.note(sync, |_| self.file.sync().expect("a sync"));
     }
 
-    /// Gives space back as well.
+    /// Deploys everything, which also punches holes.
     fn deploy_all(&self) {
         let name = "deploy all".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
@@ -291,35 +293,35 @@ impl Actor {
     }
 }
 
-/// What a thread does.
+/// The role of a thread.
 #[derive(Clone, Copy)]
 enum Role {
     /// Every kind of operation.
     Any,
-    /// Vouched flips of two slices.
+    /// Logged flips of two slices.
     Vouched,
     /// Flips and deployments of the same slices.
     Flip,
-    /// Vouched flips in a page that is cut off again and again.
+    /// Logged flips in a page that is truncated again and again.
     Tail,
-    /// Cuts it off.
+    /// Truncates that page again and again.
     Length,
     /// Makes durable points, and deploys.
     Sync,
-    /// Writes the same slices again and again, of one page and over the borders of pages.
+    /// Writes the same slices again and again, in one page and across pages.
     Again,
     /// Writes one slice, from slot to slot, with durable points in between.
     BackAndForth,
-    /// Deploys all, and gives space back.
+    /// Deploys everything, which punches holes.
     Deploy,
-    /// Writes whole pages of one region, beside others that do: by one word that they share.
+    /// Writes whole pages of one region, concurrently with others that do so: they share one word.
     Neighbour,
-    /// Writes two pages in pieces and as a whole, which puts them together again, and reads them.
+    /// Writes two pages in fragments and as a whole, which defragments them, and reads them.
     Together,
 }
 
 impl Role {
-    /// Whether pages come home by others than who says so.
+    /// Returns the deploy policy of a cast that begins with this role.
     fn policy(self) -> DeployPolicy {
         match self {
             Role::Together => DeployPolicy::Lazy,
@@ -328,7 +330,7 @@ impl Role {
     }
 }
 
-/// Threads that only meet in what one rule is for, beside threads that do everything.
+/// Casts of threads: some for a single rule, and some with all operations.
 const CASTS: [&[Role]; 7] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
@@ -339,7 +341,7 @@ const CASTS: [&[Role]; 7] = [
     &[Role::Neighbour, Role::Neighbour],
 ];
 
-/// The same behind a page cache, where durable points are.
+/// Casts of threads behind a page cache, with durable points.
 const CASTS_ON_DISK: [&[Role]; 6] = [
     &[Role::Any, Role::Sync],
     &[Role::Any, Role::Any, Role::Sync],
@@ -349,7 +351,7 @@ const CASTS_ON_DISK: [&[Role]; 6] = [
     &[Role::BackAndForth, Role::Deploy],
 ];
 
-/// What the files lie on.
+/// The medium of the files.
 #[derive(Clone, Copy)]
 enum Device {
     /// Persistent memory, mapped.
@@ -358,12 +360,12 @@ enum Device {
     Disk,
 }
 
-/// What one schedule is made of.
+/// The parameters of one schedule.
 struct Plan {
     device: Device,
     cast: &'static [Role],
     operations: u64,
-    /// The power goes at this step, if the schedule has so many.
+    /// The power fails at this step, if the schedule has enough steps.
     crash_at: u64,
     images: u64,
     rng: Rng,
@@ -379,7 +381,7 @@ fn words_of(file: &AtomicMappedFile) -> Result<State, Error> {
         .collect()
 }
 
-/// One schedule.
+/// Runs one schedule.
 fn run_one(mut plan: Plan) {
     let mut world = match plan.device {
         Device::Dax(model) => World::new(model, 1),
@@ -433,7 +435,7 @@ fn run_one(mut plan: Plan) {
     }
 }
 
-/// What recovery makes of a machine.
+/// Recovers a machine and returns the words.
 fn recovered(world: World) -> State {
     let machine = Simulation::new(world);
     let file = open(&machine).expect("an image that opens");
@@ -450,9 +452,9 @@ fn config() -> Config {
     config
 }
 
-/// Runs so many schedules, half of them random, half by priorities (PCT). The number that was run;
-/// a violation is a panic with the schedule in it. With a `cast` only those threads, by priorities, with
-/// more operations and more images: for who looks for one planted bug.
+/// Runs `count` schedules, half of them random and half by priorities (PCT). Returns the number of
+/// schedules. A violation is a panic with the schedule in its message. With a `cast`, runs only its
+/// threads, by priorities, with more operations and more images, to look for one planted bug.
 pub fn run(settings: &Settings, count: u64, cast: Option<usize>) -> u64 {
     let batches = match cast {
         None => [count / 2, count - count / 2],

@@ -1,4 +1,4 @@
-//! Is everything there that was acknowledged, and is nothing torn?
+//! The check after a kill: every acknowledged operation is in the file, and no operation is torn.
 
 use crate::places::{
     BASE_LEN, COUNTER_AT, KINDS, RESIZED_AT, THREADS, TURNS, counted, len_after, named, newest,
@@ -7,14 +7,14 @@ use crate::places::{
 use std::fmt;
 use std::str::FromStr;
 
-/// Numbers of operations: the last one of each thread.
+/// The number of the last operation of each thread.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Numbers {
-    /// Of each writer.
+    /// Last write of each writer.
     pub written: [u64; THREADS],
-    /// Changes of the length.
+    /// Number of changes of the length.
     pub resized: u64,
-    /// Files made, written and closed.
+    /// Number of files that were created, written and closed.
     pub made: u64,
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Numbers {
     }
 }
 
-/// What must not be, in words.
+/// The violations that the check found, in words.
 #[derive(Default, Debug)]
 pub struct Findings {
     pub torn: Vec<String>,
@@ -54,14 +54,14 @@ impl Findings {
     }
 }
 
-/// Reads some of the file: through the crate, or the plain bytes.
+/// Reads a part of the file, through the crate or as plain bytes.
 pub type ReadAt<'a, E> = &'a mut dyn FnMut(&mut [u8], u64) -> Result<(), E>;
 
-/// Compares the file of this length with what may be in it. Returns what is.
+/// Compares the file of length `len` with the states that are allowed. Returns the numbers found.
 ///
-/// Nobody knows how many operations a writer has done after the last one that was acknowledged. But
-/// it does one after the other, and all that have returned must be there: so the highest number found
-/// says what every byte has to be.
+/// The check does not know how many operations a writer did after its last acknowledgement. But a
+/// writer does its operations one after the other, and the file must contain all acknowledged ones.
+/// So the highest number in the file determines every byte of the writer's places.
 pub fn check<E>(
     read_at: ReadAt<'_, E>,
     len: u64,
@@ -101,7 +101,7 @@ pub fn check<E>(
     Ok(found)
 }
 
-/// Returns the writer's last operation.
+/// Returns the number of the writer's last operation in the file.
 fn check_writer<E>(
     read_at: ReadAt<'_, E>,
     thread: usize,
@@ -115,7 +115,7 @@ fn check_writer<E>(
             let mut bytes = vec![0; place.len];
             read_at(&mut bytes, place.at)?;
             let n = named(&bytes);
-            // Another number has no business here. The comparison below will say so.
+            // A number of another turn is wrong here. The comparison below reports it.
             if n % cycle == nth {
                 last = last.max(n);
             }
@@ -144,7 +144,7 @@ fn check_writer<E>(
     Ok(last)
 }
 
-/// Returns the last change of the length.
+/// Returns the number of the last change of the length.
 fn check_len<E>(read_at: ReadAt<'_, E>, len: u64, findings: &mut Findings) -> Result<u64, E> {
     let mut word = [0; 8];
     read_at(&mut word, RESIZED_AT)?;
@@ -154,7 +154,8 @@ fn check_len<E>(read_at: ReadAt<'_, E>, len: u64, findings: &mut Findings) -> Re
         return Ok(noted);
     };
     if len > BASE_LEN {
-        // The number of the change at the end, which is written before it is noted, and else zeroes.
+        // The thread writes the number of the change to the end of the file before it notes the
+        // change. The other new bytes are zero.
         let mut grown = vec![0; (len - BASE_LEN) as usize];
         read_at(&mut grown, BASE_LEN)?;
         let (zeroes, end) = grown.split_at(grown.len() - 8);
@@ -179,7 +180,7 @@ mod tests {
 
     const LAST: [u64; THREADS] = [0, 7, 123, 998];
 
-    /// A file after `LAST`, by hand.
+    /// Builds the bytes of a file after the operations `LAST`, by hand.
     fn bytes() -> Vec<u8> {
         let mut bytes = vec![0; BASE_LEN as usize];
         for (thread, last) in LAST.into_iter().enumerate() {

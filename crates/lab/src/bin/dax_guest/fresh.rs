@@ -1,7 +1,7 @@
-//! Files that are made, written once and closed: what the file system must remember of each.
+//! Files that are created, written once and closed, to check what the file system kept of each.
 //!
-//! A machine that stops takes back what the file system has not yet put to its journal: names,
-//! lengths, attributes. So the crate has to see to that itself, at creation and at closing.
+//! When a machine stops, the file system loses everything that is not yet in its journal: names,
+//! lengths and attributes. So the crate must make these durable itself, at creation and at closing.
 
 use crate::Anything;
 use crate::check::Findings;
@@ -12,9 +12,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The writer's number in their stamps.
+/// The writer number in the stamps of these files.
 const WRITER: usize = THREADS;
-/// How many are left beside each other.
+/// Number of files that exist at the same time.
 const KEPT: u64 = 6;
 
 /// The folder of these files.
@@ -35,7 +35,7 @@ impl Fresh {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // The folder itself is ours to remember.
+        // The parent folder has the new folder's name, so the lab must sync it.
         File::open(folder.parent().unwrap_or(&folder))?.sync_all()?;
         Ok(Fresh(folder))
     }
@@ -44,7 +44,7 @@ impl Fresh {
         self.0.join(format!("fresh-{n}"))
     }
 
-    /// Makes the `n`th one, and removes an old one.
+    /// Creates the `n`th file and removes an old one.
     pub fn make(&self, n: u64) -> Anything<()> {
         let file = AtomicMappedFile::options().create(true).len(fresh_len(n)).open(self.path(n))?;
         file.write_at(&bytes(n), 0)?;
@@ -64,7 +64,7 @@ impl Fresh {
         Ok(())
     }
 
-    /// Looks at all of them after a stop of the machine. Returns the last one's number.
+    /// Checks all files after a stop of the machine. Returns the number of the last file.
     pub fn check(&self, acknowledged: u64, findings: &mut Findings) -> Anything<u64> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.0)? {
@@ -78,7 +78,7 @@ impl Fresh {
             return Ok(last);
         }
         for n in numbers {
-            // The machine may have stopped before its removal was remembered.
+            // The machine may have stopped before the removal became durable.
             if n + KEPT <= last {
                 self.remove(n)?;
             }
@@ -89,7 +89,7 @@ impl Fresh {
         if last > 0 && last <= acknowledged {
             self.check_closed(last, findings)?;
         } else if last > 0 {
-            // It was being made. Then it is anything that can be opened, and zero or written.
+            // The machine stopped while the file was created. It must open, and be zero or written.
             let len = fresh_len(last);
             let file = AtomicMappedFile::options().create(true).len(len).open(self.path(last))?;
             let mut found = vec![0; file.len() as usize];
@@ -104,7 +104,7 @@ impl Fresh {
         Ok(last)
     }
 
-    /// One that was closed.
+    /// Checks a file that was closed before the machine stopped.
     fn check_closed(&self, n: u64, findings: &mut Findings) -> Anything<()> {
         let path = self.path(n);
         let expected = bytes(n);
@@ -113,7 +113,7 @@ impl Fresh {
             return Ok(());
         }
         let found = if mode(n) == CloseMode::Spatial {
-            // Plain bytes, without this crate.
+            // Reads the plain bytes, without the crate.
             fs::read(&path)?
         } else {
             let file = AtomicMappedFile::open(&path)?;
@@ -134,7 +134,7 @@ impl Fresh {
         Ok(())
     }
 
-    /// Reflection files that belong to none of the files that are left.
+    /// Returns the reflection files that belong to no file in the folder.
     pub fn strays(&self) -> io::Result<Vec<PathBuf>> {
         use std::os::unix::fs::MetadataExt;
         let mut inodes = Vec::new();

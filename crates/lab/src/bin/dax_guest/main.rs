@@ -1,21 +1,22 @@
-//! What runs in the guest of `lab/dax`, on a file system that is mounted with `-o dax`.
+//! The program that runs in the guest of `lab/dax`, on a file system mounted with `-o dax`.
 //!
-//! | arguments | |
+//! | arguments | action |
 //! |---|---|
-//! | `probe FOLDER MEDIUM` | opens a file without forcing a medium, says which one was found, and fails if it is another |
-//! | `write FOLDER` | opens and recovers the files, checks them, and then writes until the machine is killed |
-//! | `check FOLDER` | opens, checks, closes and checks the plain bytes; then damages them, to see that the check notices |
+//! | `probe FOLDER MEDIUM` | opens a file and fails if the crate detects another medium |
+//! | `write FOLDER` | recovers and checks the files, then writes until the machine is killed |
+//! | `check FOLDER` | checks the files, closes them, and tests the check on damaged files |
 //!
-//! | option | |
+//! | option | meaning |
 //! |---|---|
-//! | `--say FILE` | where the host listens: a serial line (default: standard output) |
-//! | `--acked A,B,..` | what the host has heard of before: see [`check::Numbers`] |
-//! | `--last WORDS` | the last thing that the host has heard, but for acknowledgements |
-//! | `--seed N` | where random choices begin |
+//! | `--say FILE` | the file that the host reads: a serial line (default: standard output) |
+//! | `--acked A,B,..` | what the host has received so far: see [`check::Numbers`] |
+//! | `--last WORDS` | the last line that the host received, apart from acknowledgements |
+//! | `--seed N` | seed of the random choices |
 //!
-//! The host hears `opening`, `opened`, `ok FOUND` or `violation WHAT`, and then, while threads write,
-//! `ack NUMBERS`: of each thread the last operation that has returned. Only what has returned is in
-//! such a line, so whatever the host has read must be there after the machine was killed.
+//! The guest tells the host `opening`, `opened`, and `ok FOUND` or `violation WHAT`. Then, while
+//! threads write, it sends `ack NUMBERS`: the last operation of each thread that has returned. A
+//! line contains only operations that have returned. So the file must contain everything that the
+//! host has read, after the machine was killed.
 
 mod check;
 mod fresh;
@@ -36,7 +37,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Anything that went wrong.
+/// The result of an operation that can fail in any way.
 type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 struct Arguments {
@@ -132,19 +133,19 @@ fn has_dax_attribute(path: &Path) -> Anything<bool> {
     if result != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: the call has filled it in, and zeroes are valid for its integers anyway.
+    // SAFETY: the call has filled in the structure, and zeroes are valid for its integers anyway.
     let answer = unsafe { answer.assume_init() };
     Ok(answer.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0)
 }
 
-/// A plain file that nobody has synced when the host hears that the main file is closed.
+/// A plain file that no process has synced when the host learns that the main file is closed.
 const UNSYNCED: &str = "unsynced";
 
 fn main_path(folder: &Path) -> PathBuf {
     folder.join("state.dat")
 }
 
-/// Opens the main file, on whatever medium is found. It must be persistent memory.
+/// Opens the main file on the detected medium, which must be persistent memory.
 fn open(folder: &Path) -> Anything<AtomicMappedFile> {
     let file = AtomicMappedFile::options().create(true).len(BASE_LEN).open(main_path(folder))?;
     if file.medium() != Medium::Dax {
@@ -153,13 +154,13 @@ fn open(folder: &Path) -> Anything<AtomicMappedFile> {
     Ok(file)
 }
 
-/// Opens everything after the machine was killed, and looks whether it is as it must be.
+/// Opens and checks all files after the machine was killed.
 fn recover(arguments: &Arguments, say: &Say) -> Anything<Option<(AtomicMappedFile, Numbers)>> {
     let folder = &arguments.folder;
     let acknowledged = &arguments.acknowledged;
     let mut findings = Findings::default();
     match arguments.last.as_str() {
-        // It is a plain file, then, with everything in it.
+        // The file is a plain file then, and complete.
         "closed Spatial" => findings = check_plain(folder, acknowledged)?,
         "closed Fast" if !has_reflection(folder)? => {
             findings.lost.push("the reflection file is gone after a fast close".to_owned());
@@ -180,7 +181,7 @@ fn recover(arguments: &Arguments, say: &Say) -> Anything<Option<(AtomicMappedFil
     if !report(&findings, say) {
         return Ok(None);
     }
-    // What was found once must stay.
+    // A state that was found once must not disappear later.
     say.line(&format!("ack {found}"));
     say.line(&format!("strays {}", fresh.strays()?.len()));
     say.line(&format!("ok {found}"));
@@ -192,7 +193,7 @@ fn has_reflection(folder: &Path) -> Anything<bool> {
     Ok(folder.join(format!(".atomic-mmap.{inode:x}")).exists())
 }
 
-/// The bytes of the closed file, without this crate.
+/// Checks the bytes of the closed file, without the crate.
 fn check_plain(folder: &Path, acknowledged: &Numbers) -> Anything<Findings> {
     let mut findings = Findings::default();
     if has_reflection(folder)? {
@@ -210,7 +211,7 @@ fn check_plain(folder: &Path, acknowledged: &Numbers) -> Anything<Findings> {
 
 fn report(findings: &Findings, say: &Say) -> bool {
     for (how, all) in [("torn", &findings.torn), ("lost", &findings.lost)] {
-        // The first ones tell the story.
+        // The first findings are enough to explain the failure.
         for what in all.iter().take(5) {
             say.violation(&format!("{how}: {what}"));
         }
@@ -236,7 +237,7 @@ fn check_and_close(arguments: &Arguments, say: &Say) -> Anything<bool> {
         return Ok(false);
     }
     say.line("ok the plain bytes");
-    // Would it be noticed? One operation more than there is, and then a slice of an older one.
+    // Tests the check itself: first with one operation too many, then with a slice of an older one.
     let mut more = found;
     more.written[0] += 1;
     let notices_loss = check_plain(folder, &more)?.lost.len() == 1;
@@ -245,8 +246,8 @@ fn check_and_close(arguments: &Arguments, say: &Say) -> Anything<bool> {
     Ok(notices_loss && notices_tearing)
 }
 
-/// Puts a slice of what was there before into the largest place of a writer. Returns whether there was
-/// one.
+/// Puts a slice of an older operation into the largest place of a writer. Returns `false` if the
+/// file contains no older slice.
 fn damage(folder: &Path) -> Anything<bool> {
     const KIND: u64 = 6;
     let file = open(folder)?;

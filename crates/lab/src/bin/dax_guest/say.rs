@@ -1,10 +1,10 @@
-//! What does the host hear?
+//! Messages to the host.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::Mutex;
 
-/// A serial line to the host, or a file. A line counts once its end is there.
+/// A serial line to the host, or a file. A message counts once its line end has arrived.
 pub struct Say(Mutex<File>);
 
 impl Say {
@@ -14,7 +14,7 @@ impl Say {
 
     pub fn line(&self, text: &str) {
         let mut file = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // With nobody to tell, all else is in vain.
+        // If no message reaches the host, the run is useless.
         file.write_all(format!("{text}\n").as_bytes()).expect("say");
     }
 

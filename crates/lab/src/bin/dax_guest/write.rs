@@ -1,4 +1,4 @@
-//! The work in the middle of which the guest is killed.
+//! The writes during which the guest is killed.
 
 use crate::fresh::Fresh;
 use crate::places::{
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Between two lines that acknowledge.
+/// Time between two acknowledgements.
 const EVERY: Duration = Duration::from_millis(4);
-/// Between closing and opening again, so that some kills find the file closed.
+/// Time between closing and reopening, so that some kills find the file closed.
 const CLOSED_FOR: Duration = Duration::from_millis(200);
-/// What a view covers, about.
+/// Approximate length of a view.
 const VIEWED: u64 = 300_000;
 
-/// What has returned, for the thread that acknowledges.
+/// The operations that have returned, for the thread that acknowledges them.
 struct Returned {
     written: [AtomicU64; THREADS],
     resized: AtomicU64,
@@ -51,7 +51,7 @@ impl Returned {
     }
 }
 
-/// Writes, closes and opens again, for ever. `file` was just opened, and holds `found`.
+/// Writes, closes and reopens, forever. `file` was just opened and contains `found`.
 pub fn until_killed(
     folder: &Path,
     mut file: AtomicMappedFile,
@@ -106,13 +106,13 @@ pub fn until_killed(
         let mode = if session % 2 == 0 { CloseMode::Spatial } else { CloseMode::Fast };
         say.line(&format!("closing {mode:?}"));
         file.close(mode)?;
-        // Nobody syncs this one. With nobody at work it should be gone if the machine stops now.
+        // No thread syncs this file. On an idle machine it should be gone after a stop now.
         File::create(folder.join(UNSYNCED))?;
         say.line(&format!("closed {mode:?}"));
         thread::sleep(CLOSED_FOR);
         std::fs::remove_file(folder.join(UNSYNCED))?;
         say.line("opening again");
-        // The host is to have heard that before anything is opened.
+        // The host must receive the message before the guest opens a file.
         thread::sleep(EVERY);
         file = open(folder)?;
         say.line("opened again");
@@ -143,11 +143,11 @@ fn write(file: &AtomicMappedFile, thread: usize, returned: &Returned) -> Anythin
     Ok(())
 }
 
-/// Grows and shrinks the file, brings bytes home, and keeps others from coming home by views.
+/// Grows, shrinks and deploys the file, and takes views that prevent deployment.
 fn resize(file: &AtomicMappedFile, returned: &Returned, seed: u64) -> Anything<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut n = returned.resized.load(Ordering::Relaxed);
-    // The crash may have come between the change and its note.
+    // The machine may have stopped after the change, before its note.
     if len_after(n) == file.len() {
         note(file, n)?;
     }

@@ -1,11 +1,11 @@
-//! The process that looks at images: it mounts the disk, opens the files as after a restart of the machine,
-//! compares their bytes, and goes on with some of them.
+//! The process that checks images. It mounts the disk and opens the files as after a restart. It
+//! compares their bytes and continues to work with some of them.
 //!
-//! It hears `mark TEXT` for each mark before the power went, and then `image SEED`. It answers `ok`, or
-//! `bad WHY` in one line.
+//! The process receives `mark TEXT` for each mark before the power loss, and then `image SEED`. It
+//! answers with one line: `ok` or `bad WHY`.
 //!
-//! A second such process hears `recover` instead. It opens and closes the files, and syncs what it writes:
-//! the power may go again in the middle of that.
+//! A second process of this kind receives `recover` instead. It opens and closes the files and
+//! syncs its writes, because the power may fail again during this recovery.
 
 use crate::Anything;
 use crate::crowd::LEN;
@@ -18,10 +18,11 @@ use std::fs;
 use std::io::{Write, stdin, stdout};
 use std::path::Path;
 
-/// One image in so many is gone on with: that costs as much as five others.
+/// The process continues to work with one image out of this number. That costs as much as five
+/// other images.
 const GO_ON: u8 = 8;
 
-/// Answers until nobody asks any more.
+/// Answers requests until there are no more.
 pub fn answer(
     system: System,
     device: &Path,
@@ -34,7 +35,7 @@ pub fn answer(
     if recovers {
         other_boot(scratch, 1)?;
     } else {
-        // What the other one has left is of an earlier boot as well.
+        // The files that the other process left belong to an earlier boot, too.
         other_boot(scratch, 2)?;
         skip_syncs()?;
     }
@@ -62,7 +63,7 @@ fn say(result: Anything<()>) -> Anything<()> {
     Ok(writeln!(stdout(), "{answer}")?)
 }
 
-/// Opens and closes each file that is there.
+/// Opens and closes each file that exists.
 fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) -> Anything<()> {
     system
         .mount(device, folder)
@@ -144,7 +145,7 @@ fn look_at_file(
     Ok(())
 }
 
-/// Writes, syncs, closes and opens again.
+/// Writes, syncs, closes and reopens the file.
 fn go_on(
     path: &Path,
     file: AtomicMappedFile,

@@ -1,17 +1,17 @@
-//! What do several threads do to one file, and what may be left of it?
+//! The operations of several threads on one file, and the states that a power loss may leave.
 //!
-//! Each thread has a range of its own. Its operation number `n` is a transaction: it fills the range with
-//! what follows from `n`, and adds one to a total that all threads share. So whatever is left names an
-//! operation of each thread, and the total says whether these are of one state.
+//! Each thread has its own range. Its operation number `n` is a transaction. It fills the range
+//! with bytes that follow from `n`, and adds one to a total that all threads share. So any state
+//! names an operation of each thread, and the total shows whether these belong to one state.
 
 use atomic_mmap::Durability;
 
 pub const THREADS: usize = 3;
-/// Bytes of a thread's range.
+/// Length of a thread's range in bytes.
 pub const RANGE: usize = 9_000;
 pub const LEN: u64 = 40_000;
 
-/// A file of several threads.
+/// A file that several threads write.
 #[derive(Clone, Copy)]
 pub struct Crowd {
     pub name: &'static str,
@@ -23,12 +23,13 @@ pub const CROWDS: &[Crowd] = &[
     Crowd { name: "crowd-every-write", durability: Durability::EveryWrite },
 ];
 
-/// Where a thread's range begins.
+/// Returns the offset of a thread's range.
 pub fn range_at(thread: usize) -> u64 {
     (200 + thread * (RANGE + 777)) as u64
 }
 
-/// What operation `n` of a thread leaves in its range. Operation 0 is what a new file holds.
+/// Returns the bytes that operation `n` of a thread leaves in its range. Operation 0 stands for a
+/// new file.
 pub fn stamp(thread: usize, n: u64) -> Vec<u8> {
     let mut bytes = vec![0; RANGE];
     if n > 0 {
@@ -38,7 +39,7 @@ pub fn stamp(thread: usize, n: u64) -> Vec<u8> {
     bytes
 }
 
-/// The operations that the file's bytes name. An error: they are not of one state.
+/// Returns the operations that the file's bytes name, or an error if they are not of one state.
 pub fn found(bytes: &[u8]) -> Result<[u64; THREADS], String> {
     if bytes.len() as u64 != LEN {
         return Err(format!("{} bytes", bytes.len()));

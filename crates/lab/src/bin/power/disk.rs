@@ -1,26 +1,26 @@
-//! What is on the disk, and what has happened to it?
+//! The disk of the test: its sectors, and the events that reached it.
 //!
-//! Owns: the sectors, in memory. A disk that *records* keeps an event for each write, flush and mark, in
-//! the order in which they came. A disk that *replays* keeps what is written to it apart from what it held, so
-//! that an image and all that mounting and recovery have written to it is forgotten in an instant.
+//! Owns: the sectors, in memory. A *recording* disk keeps an event for each write, flush and mark,
+//! in order of arrival. A *replaying* disk keeps new writes apart from its older bytes. So it can
+//! quickly drop an image together with all writes of the mount and the recovery.
 
 use std::collections::HashMap;
 
-/// Bytes that are written whole or not at all.
+/// Bytes that the disk writes whole or not at all.
 pub const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
 type Blocks = HashMap<u64, Box<[u8; BLOCK]>>;
 
-/// Something that has happened to a disk. Its place in the list of all events is its moment.
+/// An event on a disk. Its index in the list of all events is its moment.
 pub enum Event {
-    /// A write has come. It had returned at the moment `done`.
+    /// A write arrived. It had returned at the moment `done`.
     Write { write: Write, done: usize },
-    /// A flush has returned, which had come at the moment `begun`.
+    /// A flush returned that had arrived at the moment `begun`.
     Flush { begun: usize },
-    /// Something that has no meaning for the disk: a write or a flush returns or comes.
+    /// The return or the arrival of a request, which only counts the moments.
     Tick,
-    /// What the writer says.
+    /// A message of the writer.
     Mark(String),
 }
 
@@ -34,36 +34,36 @@ pub struct Write {
 pub struct Disk {
     pub len: u64,
     base: Blocks,
-    /// Of a disk that replays: what is not to stay.
+    /// On a replaying disk: the bytes that are dropped with the image.
     over: Option<Blocks>,
-    /// Of a disk that records.
+    /// On a recording disk: the events.
     events: Option<Vec<Event>>,
 }
 
 impl Disk {
-    /// A disk full of zeroes.
+    /// Returns a disk of zeroes.
     pub fn new(len: u64) -> Disk {
         Disk { len, base: Blocks::new(), over: None, events: None }
     }
 
-    /// From now on every event is kept.
+    /// Starts to record events.
     pub fn record(&mut self) {
         self.events = Some(Vec::new());
     }
 
-    /// What has happened. From now on nothing is kept.
+    /// Returns the recorded events and stops the recording.
     pub fn recorded(&mut self) -> Vec<Event> {
         self.events.take().unwrap_or_default()
     }
 
-    /// Notes an event, if this disk records. Returns its moment.
+    /// Records an event if this disk records. Returns its moment.
     pub fn note(&mut self, event: Event) -> usize {
         let Some(events) = &mut self.events else { return 0 };
         events.push(event);
         events.len() - 1
     }
 
-    /// A write that was noted at the moment `at` has returned.
+    /// Records that the write of the moment `at` has returned.
     pub fn returned(&mut self, at: usize) {
         let now = self.note(Event::Tick);
         if let Some(events) = &mut self.events
@@ -73,12 +73,12 @@ impl Disk {
         }
     }
 
-    /// A second disk with the same bytes.
+    /// Returns a second disk with the same bytes.
     pub fn copy(&self) -> Disk {
         Disk { len: self.len, base: self.base.clone(), over: None, events: None }
     }
 
-    /// A second disk with the same bytes, those of the image as if they had been there for good.
+    /// Returns a second disk with the same bytes. The image becomes permanent on the copy.
     pub fn copy_with_image(&self) -> Disk {
         let mut copy = self.copy();
         copy.base.extend(self.over.clone().unwrap_or_default());
@@ -95,7 +95,7 @@ impl Disk {
         });
     }
 
-    /// Stores bytes. Those of a disk that replays are forgotten with the image.
+    /// Stores bytes. A replaying disk drops them with the image.
     pub fn store(&mut self, at: u64, bytes: &[u8]) {
         let Disk { base, over, .. } = self;
         for_each_block(at, bytes.len(), |block, inside, part| {
@@ -110,12 +110,12 @@ impl Disk {
         });
     }
 
-    /// A new image begins: nothing but what was stored for good.
+    /// Begins a new image: drops all bytes that are not permanent.
     pub fn begin_image(&mut self) {
         self.over = Some(Blocks::new());
     }
 
-    /// From now on what is stored stays.
+    /// Makes all later stores permanent.
     pub fn for_good(&mut self) {
         self.over = None;
     }
@@ -125,7 +125,8 @@ fn zeroes() -> Box<[u8; BLOCK]> {
     Box::new([0; BLOCK])
 }
 
-/// Calls `what` for each block that the range touches, with the part of the block and of the range.
+/// Calls `what` for each block in the range, with the overlapping parts of the block and of the
+/// range.
 fn for_each_block(
     at: u64,
     len: usize,

@@ -1,24 +1,24 @@
-//! What may the disk hold when the power goes? Epochs, from the events of a recording.
+//! The images that a power loss can leave, as epochs of a recording.
 //!
-//! A flush vouches for every write that had returned before it came, once it has returned itself. An epoch
-//! lasts from the return of one flush to the return of the next. The power goes at its very end, just before
-//! the next flush returns: then each write of the epoch, in part or as a whole, may or may not be there, and
-//! everything that was acknowledged meanwhile must be. An earlier moment leaves images that are among those,
-//! with less to be held.
+//! Once a flush has returned, every write that had returned before the flush arrived is durable. An
+//! epoch lasts from the return of one flush to the return of the next. The power fails at its very
+//! end, just before the next flush returns. At that moment, each write of the epoch may be present,
+//! partly present or absent. Every operation that was acknowledged in the epoch must be present.
+//! Earlier moments add nothing: their images are among these, and fewer operations must be present.
 
 use crate::disk::{Event, Write};
 
 /// One epoch.
 pub struct Epoch {
-    /// Writes that the flush at its beginning vouches for, and no earlier one. Indices of events.
+    /// Indices of the writes that the flush at the beginning made durable, and no earlier flush.
     pub durable: Vec<usize>,
-    /// Writes that may or may not be there.
+    /// Indices of the writes that may be present or absent.
     pub open: Vec<usize>,
-    /// Marks before its end and after that of the epoch before.
+    /// Indices of the marks after the end of the previous epoch, up to the end of this one.
     pub marks: Vec<usize>,
 }
 
-/// Cuts a recording up.
+/// Splits a recording into epochs.
 pub fn epochs(events: &[Event]) -> Vec<Epoch> {
     let mut all = Vec::new();
     let mut now = Epoch { durable: Vec::new(), open: Vec::new(), marks: Vec::new() };
@@ -42,7 +42,7 @@ pub fn epochs(events: &[Event]) -> Vec<Epoch> {
     all
 }
 
-/// The write of this moment.
+/// Returns the write of this moment.
 pub fn write_at(events: &[Event], moment: usize) -> &Write {
     match &events[moment] {
         Event::Write { write, .. } => write,

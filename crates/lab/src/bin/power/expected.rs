@@ -1,26 +1,28 @@
-//! What must an image hold, and what may it hold? From the marks before the power went.
+//! The required and the allowed contents of an image, computed from the marks before the power
+//! loss.
 
 use crate::crowd::{self, CROWDS, Crowd, THREADS};
 use crate::mounts::System;
 use crate::script::{Op, PLANS, Plan, Script, State, after, makes_point};
 use atomic_mmap::CloseMode;
 
-/// All files.
+/// The expectations for all files.
 pub struct Expected {
     pub scripts: Vec<Followed>,
     pub crowds: Vec<Watched>,
 }
 
-/// A file that follows a script.
+/// The expectation for a file that follows a script.
 pub struct Followed {
     pub plan: Plan,
     script: Script,
-    /// After the operations that have returned.
+    /// The state after the operations that have returned.
     now: State,
-    /// The newest durable point of which the writer has heard.
+    /// The newest durable point that was acknowledged.
     acknowledged: State,
-    /// What it held if it was removed last, on btrfs: that has brought a plain file back once, when its log was
-    /// replayed, though its folder had been synced. That is between it and the user; the bytes must be right.
+    /// The last content of a removed file, on btrfs. Once, a replay of the btrfs log restored a
+    /// removed plain file, although its folder had been synced. The test accepts that, but the
+    /// bytes must be right.
     removed: State,
     comes_back: bool,
     under_way: Option<UnderWay>,
@@ -34,17 +36,17 @@ struct UnderWay {
     makes_point: bool,
 }
 
-/// A file of several threads.
+/// The expectation for a file of several threads.
 pub struct Watched {
     pub crowd: Crowd,
-    /// Of each thread the operations that have begun and returned.
+    /// The operations of each thread that have begun, and those that have returned.
     begun: [u64; THREADS],
     returned: [u64; THREADS],
-    /// Those that had returned when the sync began that is under way.
+    /// The operations that had returned when the current sync began.
     to_be_durable: [u64; THREADS],
-    /// What must be there.
+    /// The operations that must be present.
     durable: [u64; THREADS],
-    /// The file has been made.
+    /// The file was created.
     is_there: bool,
 }
 
@@ -74,7 +76,7 @@ impl Expected {
         }
     }
 
-    /// Takes notice of a mark.
+    /// Updates the expectation with a mark.
     pub fn hear(&mut self, mark: &str) -> Result<(), String> {
         let not_understood = || format!("the mark {mark:?} is not understood");
         let words: Vec<&str> = mark.split(' ').collect();
@@ -126,24 +128,24 @@ impl Followed {
         self.now = after;
     }
 
-    /// The states that may be found: the acknowledged point, and the one that is being made.
+    /// Returns the allowed states: the acknowledged durable point, and the one in progress.
     fn allowed(&self) -> impl Iterator<Item = &State> {
         let next = self.under_way.as_ref().filter(|op| op.makes_point).map(|op| &op.after);
         let removed = Some(&self.removed).filter(|state| state.is_some());
         std::iter::once(&self.acknowledged).chain(removed).chain(next)
     }
 
-    /// Whether the file may be missing.
+    /// Returns `true` if the file may be missing.
     pub fn may_be_missing(&self) -> bool {
         self.allowed().any(Option::is_none)
     }
 
-    /// The bytes that the plain file must hold, if it must be a plain file.
+    /// Returns the bytes of the plain file, if the file must be a plain file.
     pub fn plain(&self) -> Option<&[u8]> {
         self.acknowledged.as_deref().filter(|_| self.is_plain)
     }
 
-    /// Whether the file may hold these bytes.
+    /// Returns an error if the file may not hold these bytes.
     pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
         let mut says = String::new();
         for state in self.allowed() {
@@ -162,7 +164,7 @@ impl Watched {
         !self.is_there
     }
 
-    /// Whether the file may hold these bytes.
+    /// Returns an error if the file may not hold these bytes.
     pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
         let name = self.crowd.name;
         let found = crowd::found(bytes).map_err(|e| format!("{name}: {e}"))?;

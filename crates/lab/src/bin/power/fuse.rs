@@ -1,15 +1,16 @@
-//! How does the kernel get at the disk? A file system with two files in it, served by this process.
+//! The kernel's access to the disk: a file system with two files, served by this process.
 //!
-//! | file | |
+//! | file | contents |
 //! |---|---|
-//! | `disk` | the disk's sectors: a loop device goes over it |
-//! | `marks` | each write is a mark: it stands in the same order as the disk's writes |
+//! | `disk` | the sectors of the disk, under a loop device |
+//! | `marks` | each write is a mark, ordered with the writes of the disk |
 //!
-//! A few requests of the kernel's FUSE protocol, by hand: no library is needed.
+//! The module implements a few requests of the FUSE protocol itself, without a library.
 //!
-//! **In flight.** Requests are answered in the order in which they come, but first everything is read that
-//! has come meanwhile. So a write and a flush that the kernel has sent without waiting for either are known
-//! to have been under way together, and the flush does not vouch for the write.
+//! **In flight.** The process answers requests in order of arrival. Before each answer it reads all
+//! requests that have arrived meanwhile. The kernel may send a write and a flush without waiting
+//! for either. Then the process knows that both were in flight together, and the flush does not
+//! cover the write.
 
 use crate::disk::{Disk, Event, Write};
 use std::fs::File;
@@ -19,14 +20,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Bytes of a write at most. The kernel cuts longer ones up, and the parts are writes of their own.
+/// Longest write in bytes. The kernel splits a longer write, and each part is a write of its own.
 const LONGEST: u32 = 128 << 10;
 
 const ROOT: u64 = 1;
 const DISK: u64 = 2;
 const MARKS: u64 = 3;
 
-// Of linux/fuse.h.
+// Constants from linux/fuse.h.
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -50,13 +51,13 @@ const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 const HEADER: usize = 40;
 const FOR_EVER: u64 = 1 << 30;
 
-/// Mounts the two files in a folder and serves them, until the folder is unmounted.
+/// Mounts the two files in a folder and serves them until the folder is unmounted.
 pub fn serve(disk: Arc<Mutex<Disk>>, folder: &Path) -> io::Result<()> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let options =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,max_read={LONGEST}", device.as_raw_fd());
     crate::mounts::mount("power", folder, "fuse", &options)?;
-    // SAFETY: a flag of a descriptor that is ours.
+    // SAFETY: sets a flag of a descriptor that this process owns.
     let result = unsafe { libc::fcntl(device.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -79,9 +80,9 @@ struct Request {
     opcode: u32,
     unique: u64,
     node: u64,
-    /// What follows the header.
+    /// The bytes after the header.
     body: Vec<u8>,
-    /// When it came, of a write or a flush.
+    /// The moment at which a write or a flush arrived.
     moment: usize,
 }
 
@@ -97,7 +98,7 @@ impl Server {
                 match self.next() {
                     Ok(Some(request)) => requests.push(request),
                     Ok(None) => break,
-                    // Unmounted.
+                    // The folder was unmounted.
                     Err(_) => return,
                 }
             }
@@ -111,7 +112,7 @@ impl Server {
         let len = match self.device.read(&mut self.buffer) {
             Ok(len) => len,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            // The request was taken back before it was read.
+            // The kernel cancelled the request before it was read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
                 return Ok(None);
             }
@@ -129,7 +130,7 @@ impl Server {
         match (request.opcode, request.node) {
             (WRITE, DISK) => {
                 let write = written(&request.body);
-                // As if it had never returned.
+                // The write counts as never returned for now.
                 request.moment = disk.note(Event::Write { write, done: usize::MAX });
             }
             (WRITE, MARKS) => {
@@ -198,7 +199,7 @@ impl Server {
         message.extend_from_slice(&error.to_ne_bytes());
         message.extend_from_slice(&request.unique.to_ne_bytes());
         message.extend_from_slice(&out);
-        // It fails if nobody waits for the answer any more.
+        // The write fails if the kernel no longer waits for the answer.
         let _nobody_waits = (&self.device).write(&message);
     }
 
@@ -232,7 +233,7 @@ fn init(body: &[u8]) -> Vec<u8> {
     for word in [7, 31, u32_at(body, 8), flags] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
-    // Requests in the background at most, and from when on there is a throng.
+    // The largest number of background requests, and the congestion threshold.
     for word in [64_u16, 48] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
@@ -244,7 +245,7 @@ fn init(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes and the offset of a write.
+/// Returns the bytes and the offset of a write.
 fn written(body: &[u8]) -> Write {
     const BEFORE: usize = 40;
     let len = u32_at(body, 16) as usize;

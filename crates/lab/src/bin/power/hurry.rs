@@ -1,17 +1,19 @@
-//! How does looking at an image take less time? By not waiting for a disk that is about to be forgotten.
+//! Shortcuts for the check of an image: no waiting for a disk that is about to be dropped.
 //!
-//! An image is looked at by one process and thrown away. What is synced in it matters to nobody. (Where the
-//! power is to go a second time, another process recovers, and syncs.) Looking at one waited for syncs most
-//! of its time.
+//! One process checks an image, and then the image is dropped. So syncs in it have no effect.
+//! Without the shortcuts, most of the check's time was spent waiting for syncs. For a second power
+//! loss, another process recovers, and that process does sync.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// From now on `fsync` and `fdatasync` of this process, and of those that it starts, do nothing and succeed.
-/// (A seccomp filter: code under test and standard library call them as always.) Durable writes are not
-/// supported any more, for which the crate has a way that ends in `fdatasync`.
+/// Turns `fsync` and `fdatasync` of this process and its children into successful no-ops.
+///
+/// A seccomp filter does that, so the code under test and the standard library call them as usual.
+/// The filter also reports durable writes as unsupported. The crate then uses its fallback, which
+/// ends with `fdatasync`.
 pub fn skip_syncs() -> io::Result<()> {
     const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -29,7 +31,7 @@ pub fn skip_syncs() -> io::Result<()> {
         step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: numbers.
+    // SAFETY: all arguments are numbers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -41,8 +43,8 @@ pub fn skip_syncs() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Stops the file system of this folder on the spot: unmounting it will write nothing. Where there is no
-/// such call (btrfs), unmounting takes longer.
+/// Shuts down the file system of this folder at once, so that an unmount writes nothing. btrfs does
+/// not support that, and its unmount takes longer.
 pub fn stop(folder: &Path) {
     const GOING_DOWN: libc::c_ulong = 0x8004_587d;
     const WITHOUT_THE_LOG: u32 = 2;

@@ -1,38 +1,39 @@
-//! Which images of an epoch are tried, and what is in each?
+//! The choice of the images of an epoch, and the contents of each image.
 
 use crate::disk::SECTOR;
 
-/// Which of an epoch's writes are there.
+/// Selects the writes of an epoch that are present.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice {
     Empty,
     Full,
-    /// The first so many.
+    /// The first writes, up to this number.
     Prefix(usize),
-    /// All but this one.
+    /// All writes except this one.
     Without(usize),
-    /// Each or not, by a seed.
+    /// A random subset, by a seed.
     Some(u64),
-    /// Each, or not, or a part of its sectors, by a seed.
+    /// A random subset, with some writes torn between sectors, by a seed.
     Torn(u64),
 }
 
-/// How much of a write is there.
+/// The part of a write that is present.
 pub enum Part {
     Nothing,
     Whole,
-    /// The sectors for which this is true.
+    /// The sectors for which the flag is `true`.
     Sectors(Vec<bool>),
 }
 
-/// The choices for an epoch of so many writes: `at_most` of them, and always the empty one.
+/// Returns at most `at_most` choices for an epoch with `writes` writes, always including the empty
+/// one.
 pub fn choices(writes: usize, at_most: usize, random: &mut fastrand::Rng) -> Vec<Choice> {
     if writes == 0 {
         return vec![Choice::Empty];
     }
     let mut rest = vec![Choice::Full];
     rest.extend((1..writes).map(Choice::Prefix));
-    // Without the last one it is a prefix.
+    // An image without the last write is a prefix.
     rest.extend((0..writes - 1).map(Choice::Without));
     let drawn = if writes == 1 { 0 } else { writes.min(16) };
     rest.extend((0..drawn).map(|_| Choice::Some(random.u64(..))));
@@ -44,7 +45,8 @@ pub fn choices(writes: usize, at_most: usize, random: &mut fastrand::Rng) -> Vec
 }
 
 impl Choice {
-    /// What is there of each write. The writes are given by their lengths and whether they can be torn.
+    /// Returns the part of each write that is present. Each write has its length, and a flag that
+    /// is `true` if it can be torn.
     pub fn parts(self, writes: &[(usize, bool)]) -> Vec<Part> {
         let whole = |is_there: bool| if is_there { Part::Whole } else { Part::Nothing };
         let mut random = match self {

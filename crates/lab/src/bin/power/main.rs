@@ -1,28 +1,30 @@
-//! What `lab/power` runs: durable points on real file systems, at the level of their blocks.
+//! The program behind `lab/power`: durable points on real file systems, at the level of blocks.
 //!
-//! | arguments | |
+//! | arguments | action |
 //! |---|---|
-//! | `run --fs F --seed N --operations N --images N --folder D` | records one file system's disk and looks at images of it. D is empty. Says `images N violations N` at the end |
-//! | `probe --fs F --seed N --folder D` | fails where this machine does not let a disk be served, or the file system be mounted |
+//! | `run --fs F --seed N --operations N --images N --folder D` | records a disk, checks images |
+//! | `probe --fs F --seed N --folder D` | fails if this machine cannot serve and mount a disk |
 //! | `write ..`, `check ..` | processes that a run starts |
 //!
-//! The disk is this process's memory, served to the kernel as a file, with a loop device over it. So every
-//! block that the kernel writes comes by here, and every flush. Whoever maps files is another process: one
-//! that waits for its own page faults would never answer.
+//! The folder D must be empty. A run ends with the line `images N violations N`.
 //!
-//! | module | question |
+//! The disk is memory of this process. The process serves it to the kernel as a file, under a loop
+//! device. So it sees every block that the kernel writes, and every flush. Another process maps the
+//! files, because a process that waits for its own page faults would never answer.
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`run`] | how does one run go? |
-//! | [`disk`] | what is on the disk, and what has happened to it? |
-//! | [`fuse`] | how does the kernel get at the disk? |
-//! | [`mounts`] | how does a disk become a folder? |
-//! | [`epochs`] | what may the disk hold when the power goes? |
-//! | [`images`] | which of that is tried? |
-//! | [`script`], [`crowd`] | what is done to a file, and what may be left of it? |
-//! | [`writer`] | who does it? |
-//! | [`expected`] | what must an image hold, by the marks before it? |
-//! | [`checker`] | does it? |
-//! | [`hurry`] | without waiting for syncs that matter to nobody? |
+//! | [`run`] | one run |
+//! | [`disk`] | the sectors and the events of a disk |
+//! | [`fuse`] | the kernel's access to the disk |
+//! | [`mounts`] | loop devices, file systems and mounts |
+//! | [`epochs`] | the images that a power loss can leave |
+//! | [`images`] | the choice of images |
+//! | [`script`], [`crowd`] | the operations on a file, and its allowed states |
+//! | [`writer`] | the process that does the operations |
+//! | [`expected`] | the expectations for an image, from the marks before it |
+//! | [`checker`] | the process that compares an image with them |
+//! | [`hurry`] | shortcuts that skip syncs without effect |
 
 #[cfg(target_os = "linux")]
 mod checker;
@@ -51,7 +53,7 @@ mod writer;
 
 use std::process::ExitCode;
 
-/// Anything that went wrong.
+/// The result of an operation that can fail in any way.
 #[cfg(target_os = "linux")]
 type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

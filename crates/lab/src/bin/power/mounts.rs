@@ -1,4 +1,4 @@
-//! How does a disk become a folder? Loop devices, file systems, mounts, and another boot.
+//! The way from a disk to a folder: loop devices, file systems, mounts, and the id of another boot.
 
 use crate::Anything;
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A file system that can be tried.
+/// A file system that the test supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum System {
     Ext4,
@@ -37,7 +37,8 @@ impl System {
         }
     }
 
-    /// Bytes of the disk: hardly more than the file system wants, since some of it is read at each mount.
+    /// Returns the length of the disk, near the file system's minimum, because each mount reads
+    /// some of it.
     pub fn disk_len(self) -> u64 {
         match self {
             System::Ext4 => 128 << 20,
@@ -46,8 +47,8 @@ impl System {
         }
     }
 
-    /// Bytes that this file system itself needs to be written whole: its superblock. Where a block of it is
-    /// torn, the file system cannot be mounted, and that is no matter of this crate.
+    /// Returns `true` if the file system itself needs this block whole: its superblock. With a torn
+    /// superblock the file system cannot be mounted, which says nothing about the crate.
     pub fn is_whole(self, at: u64, len: usize) -> bool {
         let superblocks: &[u64] = match self {
             System::Ext4 => &[0],
@@ -57,7 +58,7 @@ impl System {
         superblocks.iter().any(|start| at < start + 4096 && *start < at + len as u64)
     }
 
-    /// Makes one on the device.
+    /// Makes a file system on the device.
     pub fn make(self, device: &Path) -> Anything<()> {
         let (program, arguments): (&str, &[&str]) = match self {
             System::Ext4 => {
@@ -74,16 +75,18 @@ impl System {
         mount(device, folder, self.name(), "")
     }
 
-    /// The same, so that the files' lengths and blocks become durable as often as can be, and no page with them that
-    /// nobody syncs. btrfs writes for each sync what that file needs, as a rule, and all it knows every half minute:
-    /// here, with each sync.
+    /// Mounts the device so that metadata becomes durable as often as possible.
+    ///
+    /// The lengths and blocks of the files become durable then, without pages that no process
+    /// syncs. By default, a btrfs sync writes what one file needs, and btrfs writes all its
+    /// metadata every 30 seconds. With these options it writes all metadata at each sync.
     pub fn mount_committing(self, device: &Path, folder: &Path) -> io::Result<()> {
         let options = if self == System::Btrfs { "notreelog" } else { "" };
         mount(device, folder, self.name(), options)
     }
 }
 
-/// Runs a program and returns what it prints.
+/// Runs a program and returns its output.
 pub fn run(command: &mut Command) -> Anything<String> {
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{command:?}: {e}"))?;
     if !output.status.success() {
@@ -93,9 +96,9 @@ pub fn run(command: &mut Command) -> Anything<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A loop device over a file. It is given back when this is dropped.
+/// A loop device over a file, detached on drop.
 ///
-/// Nobody keeps the device open while nothing is mounted from it: the kernel then forgets its pages.
+/// No process keeps the device open while it is not mounted, so the kernel drops its cached pages.
 pub struct Loop(PathBuf);
 
 impl Loop {
@@ -116,7 +119,7 @@ impl Drop for Loop {
     }
 }
 
-/// Gives this process, and those that it starts, mounts of their own: they are gone with the last one.
+/// Gives this process and its children a private mount namespace, which ends with the last of them.
 pub fn own_mounts() -> io::Result<()> {
     // SAFETY: no memory is concerned.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
@@ -125,8 +128,7 @@ pub fn own_mounts() -> io::Result<()> {
     flags("none", Path::new("/"), "none", libc::MS_REC | libc::MS_PRIVATE, "")
 }
 
-/// The machine seems to have been booted anew, for the `n`th time: the boot's identity is another one, for
-/// this process and those that it starts.
+/// Simulates the `n`th reboot: this process and its children see another boot id.
 pub fn other_boot(scratch: &Path, n: u8) -> io::Result<()> {
     let id = scratch.join(format!("boot-{n}"));
     std::fs::write(&id, format!("0ff0ff00-0000-4000-8000-0000000000{n:02x}\n"))?;

@@ -1,5 +1,5 @@
-//! One run: a file system is made, written to while every write of its disk is recorded, and then images
-//! of the disk are looked at, epoch by epoch.
+//! One run: it makes a file system, records every write to its disk, and then checks images of the
+//! disk, epoch by epoch.
 
 use crate::Anything;
 use crate::disk::{Disk, Event, SECTOR};
@@ -15,24 +15,24 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// So many violations tell the story.
+/// Number of violations after which a run ends.
 const ENOUGH: usize = 5;
-/// After one image in so many the power goes a second time, in the middle of recovery.
+/// After one image out of this number, the power fails a second time, during recovery.
 const SECOND_LOSS: u32 = 40;
-/// So many images are looked at then, about.
+/// Approximate number of images of a second power loss.
 const SECOND_IMAGES: f64 = 14.0;
 
-/// What is run.
+/// The parameters of a run.
 pub struct Run {
     pub system: System,
     pub seed: u64,
-    /// Operations on each file.
+    /// Number of operations on each file.
     pub operations: u64,
-    /// Images at most, about.
+    /// Approximate upper limit of the number of images.
     pub images: usize,
     /// An empty folder.
     pub folder: PathBuf,
-    /// Where an image goes that was found bad.
+    /// Folder for the images that fail the check.
     pub keep: Option<PathBuf>,
 }
 
@@ -40,12 +40,12 @@ pub struct Run {
 struct Made {
     /// The folder of the disk's file.
     served: PathBuf,
-    /// Where it can be mounted.
+    /// The mount point.
     mounted: PathBuf,
     device: Loop,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Default)]
 pub struct Outcome {
     pub images: usize,
@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 impl Run {
-    /// Does it.
+    /// Runs everything.
     pub fn run(&self) -> Anything<Outcome> {
         own_mounts()?;
         let begin = Instant::now();
@@ -76,8 +76,8 @@ impl Run {
         Ok(place)
     }
 
-    /// A loop device over a disk that is served. Its name is noted, for whoever cleans up after a run that was
-    /// killed.
+    /// Creates a loop device over a served disk. Notes its name in a file, for the clean-up after a
+    /// killed run.
     fn device(&self, served: &Path) -> Anything<Loop> {
         let device = Loop::new(&served.join("disk"))?;
         let mut notes =
@@ -86,8 +86,8 @@ impl Run {
         Ok(device)
     }
 
-    /// Whether this machine lets a disk be served, and this file system be made on it and mounted. Nothing of
-    /// the crate's is done.
+    /// Checks that this machine can serve a disk, make this file system on it and mount it. Does
+    /// not use the crate.
     pub fn probe(&self) -> Anything<()> {
         own_mounts()?;
         let disk = Arc::new(Mutex::new(Disk::new(self.system.disk_len())));
@@ -105,7 +105,7 @@ impl Run {
         Ok(Made { served, mounted, device })
     }
 
-    /// Makes a file system and lets the writer write. Returns the disk as it was before, and what happened.
+    /// Makes a file system and runs the writer. Returns the disk before the writes, and the events.
     fn record(&self) -> Anything<(Disk, Vec<Event>)> {
         let disk = Arc::new(Mutex::new(Disk::new(self.system.disk_len())));
         let Made { served, mounted, device } = self.make(&disk)?;
@@ -159,7 +159,8 @@ impl Run {
             if epoch.open.is_empty() && epoch.marks.is_empty() {
                 continue;
             }
-            // What is left to be done, over the epochs that are left; a random part of an image counts.
+            // The remaining images, divided among the remaining epochs. The remainder is decided at
+            // random.
             let left = self.images.saturating_sub(replay.outcome.images) as f64;
             let share = left / (epochs.len() - n) as f64 * 1.6;
             let at_most = share as usize + usize::from(replay.random.f64() < share.fract());
@@ -193,7 +194,7 @@ impl Run {
         Ok(outcome)
     }
 
-    /// What an image has over what is durable: bytes and where they go.
+    /// Returns the writes that an image adds to the durable bytes: bytes and offsets.
     fn image<'e>(
         &self,
         events: &'e [Event],
@@ -220,7 +221,7 @@ impl Run {
         image
     }
 
-    /// Keeps an image for whoever wants to look at it.
+    /// Keeps an image for a later investigation.
     fn keep(&self, disk: &Disk, number: usize) -> Anything<String> {
         let Some(folder) = &self.keep else { return Ok(String::new()) };
         fs::create_dir_all(folder)?;
@@ -238,7 +239,7 @@ impl Run {
     }
 }
 
-/// What is needed to look at images.
+/// The state for the check of images.
 struct Replay<'r> {
     run: &'r Run,
     disk: Arc<Mutex<Disk>>,
@@ -253,7 +254,7 @@ impl Replay<'_> {
         self.disk.lock().expect("no panic under it")
     }
 
-    /// What the flush at an epoch's beginning vouches for stays.
+    /// Makes the writes permanent that the flush at the beginning of an epoch covers.
     fn make_durable(&self, events: &[Event], epoch: &Epoch) {
         let mut disk = self.disk();
         disk.for_good();
@@ -264,14 +265,14 @@ impl Replay<'_> {
         disk.begin_image();
     }
 
-    /// Puts an image on the disk.
+    /// Writes an image to the disk.
     fn put(&self, image: &[(u64, &[u8])]) {
         let mut disk = self.disk();
         disk.begin_image();
         image.iter().for_each(|(at, bytes)| disk.store(*at, bytes));
     }
 
-    /// Looks at an image.
+    /// Checks an image.
     fn look(&mut self, image: &[(u64, &[u8])], what: &str) -> Anything<()> {
         self.put(image);
         self.outcome.images += 1;
@@ -282,7 +283,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Recovers from an image, and looks at what a loss of power in the middle of that leaves.
+    /// Recovers from an image, and checks the images of a power loss during that recovery.
     fn second_loss(&mut self, image: &[(u64, &[u8])], what: &str) -> Anything<()> {
         self.put(image);
         let mut first = self.disk().copy_with_image();
@@ -324,7 +325,7 @@ impl Replay<'_> {
     }
 }
 
-/// The process that looks at images, or recovers from them.
+/// The process that checks images or recovers from them.
 struct Checker {
     process: Child,
     asks: ChildStdin,

@@ -1,21 +1,23 @@
-//! What does the writer do to a file, and what may be left of it? For files of one thread.
+//! The operations of the writer on a file of one thread, and the states that a power loss may
+//! leave.
 //!
-//! A script is a row of operations that follows from a seed alone. So the checker knows the exact bytes of
-//! the file after each of them, and which of these states are durable points.
+//! A script is a sequence of operations that follows from a seed alone. So the checker knows the
+//! exact bytes of the file after each operation. It also knows which of these states are durable
+//! points.
 
 use atomic_mmap::{CloseMode, Durability};
 use std::ops::Range;
 
-/// A file whose operations are one thread's.
+/// A file that a single thread operates on.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub name: &'static str,
     pub durability: Durability,
-    /// Length in bytes when it is made.
+    /// Length in bytes when the file is created.
     pub len: u64,
-    /// Operations between two syncs, about.
+    /// Approximate number of operations between two syncs.
     pub between_syncs: u64,
-    /// One operation in so many changes the length, if there is a number; one in twenty does in any case.
+    /// One operation out of this number changes the length. `None`: one in twenty does.
     pub between_lengths: Option<u8>,
 }
 
@@ -27,8 +29,9 @@ const PLAN: Plan = Plan {
     between_lengths: None,
 };
 
-/// One for each mode, one that syncs so seldom that its points are too long for the journal, and one that is cut off
-/// and grows all the time: the file system has its own ways there.
+/// One plan for each mode, and two special ones. One syncs so rarely that its points are too long
+/// for the journal. The other shrinks and grows all the time, because file systems have special
+/// code for that.
 pub const PLANS: &[Plan] = &[
     PLAN,
     Plan { name: "seldom", len: 700_000, between_syncs: 12, ..PLAN },
@@ -49,17 +52,17 @@ pub const PLANS: &[Plan] = &[
     Plan { name: "resized", len: 60_000, between_lengths: Some(2), ..PLAN },
 ];
 
-/// The least journal that there is: it goes round every sixteen points.
+/// The shortest possible journal, which wraps around every sixteen points.
 pub const JOURNAL_LEN: u64 = 64 << 10;
 const LONGEST_FILE: u64 = 1_200_000;
-/// A file that is no longer than this is not cut off.
+/// A file of at most this length is not shrunk.
 const SHORTEST_CUT: u64 = 20_000;
 
-/// What one operation does.
+/// One operation.
 pub enum Op {
-    /// Makes the file and opens it.
+    /// Creates the file and opens it.
     Create,
-    /// One write, or several as a transaction.
+    /// One write, or several writes as a transaction.
     Write(Vec<(u64, Vec<u8>)>),
     Sync,
     SetLen(u64),
@@ -70,10 +73,10 @@ pub enum Op {
     Remove,
 }
 
-/// The state of a file: its bytes, or that it is not there.
+/// The state of a file: its bytes, or `None` if it does not exist.
 pub type State = Option<Vec<u8>>;
 
-/// A row of operations without an end.
+/// An endless sequence of operations.
 pub struct Script {
     plan: Plan,
     random: fastrand::Rng,
@@ -85,14 +88,14 @@ pub struct Script {
 impl Script {
     pub fn new(plan: Plan, seed: u64) -> Script {
         let mut random = fastrand::Rng::with_seed(seed);
-        // Plans of the same seed do different things.
+        // Plans with the same seed do different operations.
         plan.name
             .bytes()
             .for_each(|byte| random = fastrand::Rng::with_seed(random.u64(..) ^ u64::from(byte)));
         Script { plan, random, len: 0, closed: None, is_there: false }
     }
 
-    /// The operation that comes next.
+    /// Returns the next operation.
     pub fn next(&mut self) -> Op {
         if !self.is_there {
             self.is_there = true;
@@ -162,7 +165,7 @@ impl Script {
     }
 }
 
-/// The state after an operation.
+/// Returns the state after an operation.
 pub fn after(plan: &Plan, before: &State, op: &Op) -> State {
     let mut bytes = match (op, before) {
         (Op::Create, _) => return Some(vec![0; plan.len as usize]),
@@ -182,12 +185,12 @@ pub fn after(plan: &Plan, before: &State, op: &Op) -> State {
     Some(bytes)
 }
 
-/// Whether the state after the operation is a durable point once the operation has returned. While it is
-/// under way it may be one already.
+/// Returns `true` if the state after the operation is a durable point once the operation has
+/// returned. While the operation runs, the state may be a durable point already.
 pub fn makes_point(plan: &Plan, before: &State, op: &Op) -> bool {
     match op {
         Op::Write(_) => plan.durability == Durability::EveryWrite,
-        // A shrink cuts off what belongs to the last point.
+        // A shrink truncates bytes that belong to the last durable point.
         Op::SetLen(len) => {
             let is_shrink = before.as_ref().is_some_and(|bytes| *len < bytes.len() as u64);
             is_shrink || plan.durability == Durability::EveryWrite

@@ -1,15 +1,16 @@
-//! The process that writes files, until its operations are done. What it says goes among the disk's writes.
+//! The process that writes files until its operations are done. Its marks are ordered with the
+//! disk's writes.
 //!
-//! | mark | |
+//! | mark | meaning |
 //! |---|---|
 //! | `b FILE` | the next operation of the file's script begins |
-//! | `d FILE` | it has returned |
-//! | `begin FILE THREAD N` | so does a thread's operation of a file of several threads |
-//! | `done FILE THREAD N` | |
-//! | `sync FILE` | a sync of such a file begins, or something else that ends in a durable point |
-//! | `synced FILE` | |
+//! | `d FILE` | this operation has returned |
+//! | `begin FILE THREAD N` | an operation of a thread begins, in a file of several threads |
+//! | `done FILE THREAD N` | this operation has returned |
+//! | `sync FILE` | a call that makes a durable point begins, in a file of several threads |
+//! | `synced FILE` | this call has returned |
 //!
-//! Another thread plays the kernel, which writes dirty pages back when it likes.
+//! Another thread plays the role of the kernel, which writes dirty pages back at any time.
 
 use crate::Anything;
 use crate::crowd::{CROWDS, Crowd, LEN, RANGE, THREADS, range_at, stamp};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Operations of each thread of a crowd between an opening and the next closing.
+/// Number of operations of each thread of a crowd between an open and the next close.
 const CROWD_ROUND: u64 = 12;
 
 struct Writer<'a> {
@@ -33,7 +34,7 @@ struct Writer<'a> {
     operations: u64,
 }
 
-/// Writes, and closes everything.
+/// Does all operations, and closes all files.
 pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anything<()> {
     let marks = File::options().write(true).open(marks)?;
     let writer = Writer { folder, marks, seed, operations };
@@ -64,7 +65,7 @@ pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anythin
     if failed.into_inner() { Err("it has failed".into()) } else { Ok(()) }
 }
 
-/// The options with which writer and checker open a file.
+/// Returns the options with which the writer and the checker open a file.
 pub fn options(durability: atomic_mmap::Durability, len: u64) -> Options {
     AtomicMappedFile::options()
         .create(true)
@@ -101,7 +102,7 @@ impl Writer<'_> {
             self.act(plan, &op, &mut file).map_err(|e| format!("{}: {e}", plan.name))?;
             self.say(&format!("d {}", plan.name))?;
         }
-        // As it is: not to be closed by a drop that nobody has heard of.
+        // The process ends with the file open: a drop would close it without a mark.
         std::mem::forget(file);
         Ok(())
     }
@@ -184,7 +185,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes some pages of some file back, as the kernel may at any time. No barrier comes with it.
+/// Writes some pages of a file back without a barrier, as the kernel may do at any time.
 fn write_back(folder: &Path, random: &mut fastrand::Rng) -> Anything<()> {
     let names: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
     let Some(entry) = random.choice(names) else { return Ok(()) };
