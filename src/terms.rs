@@ -128,7 +128,7 @@ pub enum DeployPolicy {
     /// A short read never fills a hole of the home file. Where durable points are kept, neither
     /// reads nor writes deploy. A deployment counts as a change of the page, so it may
     /// end a transaction that has read the page in [`Error::Conflict`](crate::Error::Conflict). See
-    /// "Deployment" in `docs/design.md`.
+    /// `docs/protocols/deploy.md`.
     #[default]
     Lazy,
     /// Deploys after every write, so that reads never do. This is Acumen's option for low tail
