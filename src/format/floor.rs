@@ -1,10 +1,10 @@
-//! What does the floor of the journal say? The lowest number that the newest record may have.
+//! Holds the format of the journal's floor: the lowest number that the newest record may have.
 //!
-//! A journal that was copied earlier in the session is whole and has the right header; it only ends
-//! too early. The floor lies in the reflection file, so it tells. Two places hold it and are
-//! written in turn: a torn write leaves the one before, which says less.
+//! A journal that was copied earlier in the session is whole and has the right header, but ends too
+//! early. The floor shows that, since it lies in the reflection file. It has two places, which are
+//! written in turn. A torn write leaves the previous floor, which is lower.
 //!
-//! Pure; nothing here panics, whatever the bytes.
+//! This module is pure. Nothing here panics, whatever the bytes.
 
 use crate::mutant::planted;
 use crate::sum;
@@ -13,17 +13,17 @@ use crate::sum;
 pub const FLOOR_LEN: usize = 24;
 const SUM: std::ops::Range<usize> = 16..20;
 
-/// Says that a record of this number, or a later one, was durable in the session.
+/// The statement that a record of this number, or a later one, was durable in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Floor {
-    /// The session whose records are counted.
+    /// The session that wrote the records.
     pub session: u64,
     /// The number of a record that was durable when the floor was written.
     pub number: u64,
 }
 
 impl Floor {
-    /// The bytes, for the reflection file of this pair.
+    /// Returns the bytes of the floor, for the reflection file of the pair `uuid`.
     pub fn encode(&self, uuid: &[u8; 16]) -> [u8; FLOOR_LEN] {
         let mut bytes = [0; FLOOR_LEN];
         bytes[..8].copy_from_slice(&self.session.to_le_bytes());
@@ -33,15 +33,15 @@ impl Floor {
         bytes
     }
 
-    /// `None`: there is none, a torn one, or one of another pair.
+    /// Decodes a floor. Returns `None` if there is none, or if it is torn or another pair's.
     pub fn decode(uuid: &[u8; 16], bytes: &[u8; FLOOR_LEN]) -> Option<Floor> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
         let floor = Floor { session: word(0), number: word(8) };
         (floor.encode(uuid) == *bytes).then_some(floor)
     }
 
-    /// What both places say together of a session: 0 if neither speaks of it, as in a pair of a
-    /// version that wrote no floors.
+    /// Returns the higher floor of a session from both places. Returns 0 if neither has one, as in
+    /// a pair of a version that wrote no floors.
     pub fn of_session(uuid: &[u8; 16], session: u64, places: [[u8; FLOOR_LEN]; 2]) -> u64 {
         let floors = places.iter().filter_map(|bytes| Floor::decode(uuid, bytes));
         let is_of = |floor: &Floor| floor.session == session || planted!(FloorOfAnySession);

@@ -1,20 +1,20 @@
-//! What does the home file's extended attribute say? That a reflection file belongs to it.
+//! Holds the format of the mark: the extended attribute by which a home file names its pair.
 //!
-//! The attribute names the pair and the inode that it was written for: a copy that took the
-//! attribute along (`cp -a`) is another inode, and is known for a copy by that.
+//! The attribute names the pair and the inode that it was written for. A copy that took the
+//! attribute along (`cp -a`) has another inode, and is recognized as a copy by that.
 
 use super::superblock::{Identity, Moment, SESSIONS};
 
 /// Name of the attribute.
 pub const NAME: &str = "user.atomic_mmap";
-/// Name of the attribute that lists the uuids of pairs that the user has discarded for this file,
-/// while their reflection files stayed: 16 bytes each.
+/// Name of the attribute that lists the uuids of discarded pairs, 16 bytes each. The user has
+/// discarded these pairs for this file, while their reflection files stayed.
 pub const DISCARDED: &str = "user.atomic_mmap.discarded";
 
 /// Bytes that name an inode and its birth.
 const FILE_LEN: usize = 8 + 8 + 4 + 4;
 const LEN: usize = 16 + FILE_LEN;
-/// With the key of the companions' names, and the sessions.
+/// Bytes of the long form, which also has the key of the companions' names and the sessions.
 const LONG_LEN: usize = LEN + FILE_LEN + 8 + 16;
 
 /// The attribute's value.
@@ -26,59 +26,58 @@ pub struct Marker {
     pub inode: u64,
     /// Birth time of the home file, where known.
     pub born: Option<Moment>,
-    /// What the companions are named after, unless they have one of the first two names of this
-    /// inode.
+    /// The key of the companions' names, unless they have one of the first two names of this inode.
     pub named: Option<Key>,
-    /// The session that the mark was written for, where the companions lie on another volume.
+    /// The sessions at the writing of the mark, where the companions lie on another volume.
     pub sessions: Option<Sessions>,
 }
 
-/// What the names of companions are made of.
+/// The parts of a companion's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     /// Inode number of a home file.
     pub inode: u64,
-    /// Its birth, where known.
+    /// Birth time of that home file, where known.
     pub born: Option<Moment>,
-    /// Which of the inode's names: 0 and 1 are the first two.
+    /// Number of the name among those of the inode: 0 and 1 are the first two.
     pub index: u32,
 }
 
-/// The session that was about to begin when a mark was written, and the one before it.
+/// The session that was about to begin when a mark was written, and the session before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sessions {
-    /// Of the superblock that was found.
+    /// The session of the superblock that was found.
     pub before: u64,
-    /// Of the superblock that is written next.
+    /// The session of the superblock that is written next.
     pub begun: u64,
 }
 
 impl Sessions {
-    /// Whether a superblock of this number may lie beside the mark: that of the opening, before or
-    /// after its superblock, or that of its close.
+    /// Returns `true` if a superblock with this number may lie beside the mark. The opening that
+    /// wrote the mark found that superblock or wrote it, or the close after it wrote it.
     pub fn fit(&self, session: u64) -> bool {
         [self.before, self.begun, self.begun + 1].contains(&session)
     }
 }
 
 impl Marker {
-    /// The mark of the pair `uuid` on the file `identity`.
+    /// Returns the mark of the pair `uuid` on the file `identity`.
     pub fn new(uuid: [u8; 16], identity: &Identity) -> Self {
         let Identity { inode, born, .. } = *identity;
         Marker { uuid, inode, born, named: None, sessions: None }
     }
 
-    /// What the companions are named after.
+    /// Returns the key of the companions' names.
     pub fn key(&self) -> Key {
         self.named.unwrap_or(Key { inode: self.inode, born: self.born, index: 0 })
     }
 
-    /// Whether the mark was made on this file, and not on one that it was copied from.
+    /// Returns `true` if the mark was made on this file, and not on a file that it was copied from.
     pub fn is_of(&self, identity: &Identity) -> bool {
         self.inode == identity.inode && same_birth(self.born, identity.born)
     }
 
-    /// The attribute's bytes.
+    /// Returns the attribute's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.uuid.to_vec();
         let mut push = |inode: u64, born: Option<Moment>| {
@@ -92,7 +91,7 @@ impl Marker {
         if self.named.is_none() && self.sessions.is_none() {
             return bytes;
         }
-        // Inode 0 is no file's.
+        // No file has inode 0.
         let Key { inode, born, index } =
             self.named.unwrap_or(Key { inode: 0, born: None, index: 0 });
         push(inode, born);
@@ -104,7 +103,7 @@ impl Marker {
         bytes
     }
 
-    /// `None`: not an attribute that this crate has written.
+    /// Decodes the attribute. Returns `None` if this crate has not written it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if ![LEN, LONG_LEN].contains(&bytes.len()) {
             return None;
@@ -129,7 +128,7 @@ impl Marker {
             marker.named = (inode != 0).then_some(Key { inode, born, index: small(at) });
             let sessions = Sessions { before: number(at + 8), begun: number(at + 16) };
             marker.sessions = (small(at + 4) != 0).then_some(sessions);
-            // Numbers that no pair reaches: not written by this crate.
+            // No pair reaches these numbers, so this crate has not written them.
             if [sessions.before, sessions.begun].iter().any(|number| *number >= SESSIONS) {
                 return None;
             }
@@ -141,7 +140,8 @@ impl Marker {
 /// Nanoseconds of a birth that is no time but an inode's generation.
 const NO_TIME: u32 = u32::MAX;
 
-/// Births that are known, and of one kind, differ only for different files.
+/// Returns `false` if the births prove that the files differ. Only known births of one kind prove
+/// that.
 pub fn same_birth(a: Option<Moment>, b: Option<Moment>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) if (a.nanos == NO_TIME) == (b.nanos == NO_TIME) => a == b,
