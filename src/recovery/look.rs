@@ -1,4 +1,4 @@
-//! What is there, and in which state? Finds out everything about the pair and writes nothing.
+//! Finds out what exists of a pair, and in which state. Writes nothing.
 
 use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
 use super::medium::map_sync;
@@ -23,15 +23,15 @@ pub(super) struct Lengths {
     pub high_water: u64,
 }
 
-/// Everything that was found out about the pair.
+/// Everything that opening has found out about the pair.
 pub(super) struct Look {
     pub mark: Mark,
     pub found: Found,
     /// The reflection file that the findings are about, and its journal.
     pub companions: Companions,
-    /// Whether that one is this home file's.
+    /// `true` if that reflection file certainly belongs to this home file.
     pub is_ours: bool,
-    /// Whether the files of the pair were copied or restored together.
+    /// `true` if the files of the pair were copied or restored together.
     pub is_restored: bool,
     /// The pair of a reflection file that names an earlier home file of this name.
     pub of_earlier: Option<[u8; 16]>,
@@ -42,12 +42,12 @@ pub(super) struct Look {
     pub journal: Option<durable::Found>,
 }
 
-/// How the files of a pair were restored.
+/// The way in which the files of a pair were restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Restored {
     /// With their marks and times.
     WithAttributes,
-    /// Without: the names alone connect them.
+    /// Without marks and times: only the names connect the files.
     Bare,
 }
 
@@ -67,8 +67,8 @@ impl Look {
         }
     }
 
-    /// Notes what lies under a candidate's name and is not certainly this home file's. What may be
-    /// its own comes before what is another's.
+    /// Records a file under a candidate's name that does not certainly belong to this home file. A
+    /// file that may belong to this home file takes precedence over another home file's.
     fn note(&mut self, found: Found, name: &Name, may_be_ours: bool) {
         let is_anothers = matches!(found, Found::Foreign | Found::OfAnotherFile);
         if self.found == Found::Nothing || may_be_ours && !is_anothers {
@@ -106,9 +106,9 @@ impl Opening<'_> {
         };
         let names = self.candidates(stat, marker.as_ref());
         let mut look = Look::nothing(mark, names[0].clone());
-        // A file without bytes and mark has nothing to lose. Where marks are kept, a file without
-        // one has no pair that was in use, unless all of it was restored. What lies in the way is
-        // left there.
+        // A file without bytes and mark has nothing to lose. Where the file system keeps marks, a
+        // file without a mark has no pair in use, unless the whole pair was restored. Other files
+        // at the companions' names stay there.
         let has_bytes = stat.len > 0 || marker.is_some();
         let keeps_marks = self.home_keeps_marks.get() && !planted!(UnmarkedMayHavePair);
         let may_have_pair = marker.is_some() || stat.len > 0 && !keeps_marks;
@@ -159,8 +159,8 @@ impl Opening<'_> {
                 }
             }
         }
-        // What may be this file's, and may not be looked at, is not taken for nothing. A link has
-        // been put there: that is said in any case.
+        // A file that may be this home file's companion, but must not be used, does not count as
+        // absent. A link or a separate mount was put there on purpose, and is reported in any case.
         let is_trap = |why: &Distrust| matches!(why, Distrust::IsLink | Distrust::IsMountedAlone);
         if let Some((name, why)) = distrusted.filter(|(_, why)| may_have_pair || is_trap(why)) {
             return Err(self.distrusted(&name, why));
@@ -172,8 +172,8 @@ impl Opening<'_> {
         Ok(look)
     }
 
-    /// The first name that a new reflection file may have, of those that are left. Reports a link
-    /// in the place of what is to be made.
+    /// Returns the first of the remaining names that a new reflection file may have. Fails if a
+    /// link lies where the new journal or the unfinished file would go.
     pub(super) fn next_free(
         &self,
         names: &mut impl Iterator<Item = Name>,
@@ -187,8 +187,8 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    /// Whether a new reflection file may have the name: nothing lies there, and no journal beside
-    /// it, which would be another's.
+    /// Returns `true` if a new reflection file may have the name. No file has that name, and no
+    /// journal lies beside it, since it would be another pair's.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
         if self.platform.stat_name(name).map_err(self.io("look up", name.path()))?.is_some() {
             return Ok(false);
@@ -210,7 +210,8 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Whether the home file's file system keeps marks. Asked where nothing else tells files apart.
+    /// Returns `true` if the home file's file system keeps marks. Asks the system only if the home
+    /// file has no mark.
     fn keeps_marks(&self, home: &File, marker: &Option<Vec<u8>>) -> Result<bool> {
         match marker {
             Some(_) => Ok(true),
@@ -221,7 +222,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Looks at a reflection file that is this home file's.
+    /// Examines a reflection file that belongs to this home file, and records the findings in
+    /// `look`.
     pub(super) fn look_at(
         &self,
         (name, file, there, superblock): (Name, File, FileStat, Superblock),
@@ -271,7 +273,8 @@ impl Opening<'_> {
             _ => false,
         };
         if restored == Some(Restored::Bare) && is_too_long_or_short {
-            // The name alone connects the two, and the length does not: it is another file's.
+            // Only the name connects the two, and the length does not fit. So the reflection file
+            // belongs to another home file.
             look.is_ours = false;
             look.is_restored = false;
             look.found = Found::OfAnotherFile;
@@ -285,7 +288,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Whether the page cache that held the pair's stores is certainly still there.
+    /// Returns `true` if the page cache that held the pair's stores is certainly still there.
     fn cache_is_there(&self, superblock: &Superblock, is_restored: bool) -> bool {
         let was = cache_of(superblock);
         let is_same = was.is_same_as(&self.cache) || planted!(RestartNotNoticed);
@@ -293,7 +296,8 @@ impl Opening<'_> {
         (is_same || trusts_boot) && !is_restored
     }
 
-    /// A file with nothing of ours in it: cut off before its superblock, or somebody else's.
+    /// Classifies a file without a superblock of this crate. It was cut off inside its superblock,
+    /// or it is another program's.
     fn what_is_foreign(&self, file: &File, stat: &FileStat, path: &Path) -> Result<Found> {
         let mut start = vec![0; MAGIC.len().min(stat.len as usize)];
         self.platform
@@ -303,7 +307,8 @@ impl Opening<'_> {
         Ok(if is_cut_off { Found::Truncated } else { Found::Foreign })
     }
 
-    /// What a whole superblock says about this home file.
+    /// Returns what a whole superblock says about this home file, and the lengths in the state
+    /// words.
     fn judge_pair(
         &self,
         (file, path): (&File, &Path),
@@ -331,7 +336,7 @@ impl Opening<'_> {
             DurablePoints::AfterDeath(_) => true,
         };
         if goes_back && superblock.state == State::InUse {
-            // Lengths and working words are as the kernel happened to write them.
+            // Lengths and working words hold whatever the kernel happened to write.
             let state = Use::Undone;
             return Ok((Found::OfThisFile { home: Home::AsItWas, state }, none));
         }
@@ -353,8 +358,9 @@ impl Opening<'_> {
         } else {
             let changed = match superblock.state {
                 State::Clean(closed) => {
-                    // A restored file has its own time, or that of its copy. (The time of its inode
-                    // changes by a rename and by permissions as well, which change no byte.)
+                    // A restored file has its own time, or that of its copy. The inode's time is
+                    // not compared, since it also changes by a rename and by permissions, which
+                    // change no byte.
                     let keeps_time = restored != Some(Restored::Bare);
                     let is_other = if keeps_time {
                         moment(home.mtime) != closed.mtime
@@ -363,7 +369,8 @@ impl Opening<'_> {
                     };
                     home.len != closed.len || is_other
                 }
-                // In use: times tell nothing, but nobody but us makes the file longer.
+                // The pair was in use, so times tell nothing. But only this crate makes the file
+                // longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
             };
             if changed && !planted!(ChangedHomeTaken) { Home::Changed } else { Home::AsItWas }
@@ -371,23 +378,24 @@ impl Opening<'_> {
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
             _ if same_boot => Use::Died,
-            // A copy may have been made while its original was written to.
+            // A copy may have been made while a process wrote to the original.
             _ if restored.is_none() && self.survives_restart(file, path)? => Use::Died,
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
     }
 
-    /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over
-    /// a part of them tells.
+    /// Returns `true` if the home file holds other bytes than at the close, as far as a checksum of
+    /// a part of them shows.
     fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
         let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
         let sum = sample(self.platform, (home, self.path), len)?;
         Ok(sum != closed)
     }
 
-    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the
-    /// files lie in memory, and are there: then it was not.
+    /// Returns `true` if the pair's stores outlived any restart of the machine. Either the medium
+    /// keeps them, since it can be mapped synchronously. Or the files lie in memory and still
+    /// exist, so there was no restart.
     fn survives_restart(&self, file: &File, path: &Path) -> Result<bool> {
         let in_memory = |file_system| matches!(file_system, FileSystem::Ram(_));
         match self.forced {
@@ -398,9 +406,9 @@ impl Opening<'_> {
     }
 }
 
-/// What a pair is if its process died: its last durable point has no bytes past those of the
-/// working state, since a shrink makes one before it cuts. Its words are stored where the working
-/// state has room.
+/// Returns the finding for a pair in use by a crashed process, after a comparison with its journal.
+/// The last durable point has no bytes past the working state, since a shrink makes a point before
+/// it cuts. The reflection file must have room for the words of that point.
 fn fits_working_state(
     journal: &durable::Found,
     lengths: &Lengths,
