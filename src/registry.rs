@@ -1,10 +1,11 @@
-//! The set of files that this process has open, by device and inode.
+//! Holds the set of files that this process has open, by device and inode.
 
-// Not from `primitive`: the set belongs to the process, and no thread blocks while it holds it.
+// Not from `primitive`: the set belongs to the process, and no thread blocks while it holds the
+// lock.
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// An open file of one process. A child of `fork` has another generation than its parent.
+/// A file that one process has open. A child of `fork` has another generation than its parent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     fork_generation: u64,
@@ -29,8 +30,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // In a child of `fork` the lock may be locked for ever, by a thread of the parent. The
-        // child has no entry to remove.
+        // In a child of `fork`, a thread of the parent may have locked the set, which then stays
+        // locked. The child has no entry to remove.
         if self.0.fork_generation == crate::platform::fork::generation() {
             OPEN.lock().remove(&self.0);
         }

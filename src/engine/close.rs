@@ -1,7 +1,7 @@
-//! How does it end? Fast and spatial close, and one that makes no durable point.
+//! Closes a pair: the fast close, the spatial close, and the close that makes no durable point.
 //!
-//! At every step a crash leaves something that the next open understands: a pair in use until the
-//! superblock says otherwise, a complete home file without a mark from then on.
+//! A crash at any step leaves files that the next opening understands. The pair is in use until the
+//! superblock says otherwise. From then on it is a closed pair, or a complete home file.
 
 use super::Engine;
 use super::deploy::{Pins, Which};
@@ -18,14 +18,14 @@ use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
 
 impl Engine {
-    /// Closes the pair. No handle, no view and no operation is left. The second call does nothing.
+    /// Closes the pair. No handle, view or operation is left. A second call does nothing.
     pub fn close(&self, mode: CloseMode) -> Result<()> {
         self.close_as(|| mode)
     }
 
     /// Closes the pair after its last handle was dropped. An early return or a panic may have
-    /// dropped it half way through what belongs together: where that is to be all or nothing, no
-    /// durable point is made of it.
+    /// dropped the handle between writes that belong together. So with `AllOrNothing`, no durable
+    /// point is made of changes since the last one.
     pub fn close_dropped(&self, mode: CloseMode) -> Result<()> {
         self.close_as(|| match self.durability {
             Durability::AllOrNothing if self.has_changed() && !planted!(DropMakesPoint) => {
@@ -40,16 +40,19 @@ impl Engine {
             return Ok(());
         }
         self.background.stop(self.is_forked());
-        // A child has no business with its parent's files; a poisoned pair is left to recovery.
+        // A child of `fork` must not change its parent's files. A poisoned pair is left to
+        // recovery.
         let result = self.check_usable().and_then(|()| self.close_files(mode()));
         if !self.is_forked() {
-            // Explicitly, not by closing the file: a thread that is ending may keep the engine
-            // alive for a moment, and the file can be opened again as soon as this has returned.
+            // Unlocks explicitly, and does not wait for the files to be dropped. A thread that is
+            // ending may keep the engine alive for a moment, but the caller may open the file again
+            // at once.
             for file in [&self.home, &self.reflection] {
                 let _closing_the_file_unlocks_otherwise = self.platform.unlock(file.file());
             }
         }
-        // Nobody else is here, but in a child of `fork` somebody may seem to be.
+        // No other thread is left. But in a child of `fork`, a thread of the parent may seem to
+        // hold this lock.
         if let Some(mut registrations) = self.registrations.try_lock() {
             drop(registrations.take());
         }
@@ -58,7 +61,7 @@ impl Engine {
 
     fn close_files(&self, mode: CloseMode) -> Result<()> {
         if mode == CloseMode::Unsynced {
-            // As a process that dies: recovery knows what to do.
+            // Leaves the files as a process crash would. The next opening recovers them.
             return Ok(());
         }
         self.settle_all_entries();
@@ -68,11 +71,12 @@ impl Engine {
         }
         if let Some(durable) = &self.durable {
             if mode == CloseMode::Spatial && !planted!(DamagedWordsNotNoted) {
-                // Words of both kinds that differ although the pair was closed: somebody has
-                // damaged them.
+                // Words of both kinds agreed when the last session was closed. If they differ
+                // without a write since then, they were damaged. The durable point must cover those
+                // pages.
                 self.note_all_changed()?;
             }
-            // Nothing has changed since then: everything may come home, and the words count.
+            // After this point nothing changes: every slice may be deployed, and the words count.
             unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, true)?);
         }
         match mode {
@@ -82,13 +86,14 @@ impl Engine {
         }
     }
 
-    /// Makes durable what live entries vouch for, of every lane: nobody operates any more.
+    /// Makes the words durable that the active flip records of all lanes cover. No operation is
+    /// left.
     fn settle_all_entries(&self) {
         let lane = self.lane();
         for page in self.lanes.all().flat_map(|lane| lane.all_live()) {
             unless!(CloseSettlesNothing, self.flush_word(page));
         }
-        // Orders the words before the end of the session, which voids the entries.
+        // Orders the words before the end of the session, which voids the records.
         unless!(CloseNotDrained, self.drain(&lane));
     }
 
@@ -98,8 +103,8 @@ impl Engine {
         unless!(SpatialHomeNotSynced, self.sync_home()?);
         unless!(SpatialNotEmptied, self.end_session(State::Emptied)?);
         let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
-        // The mark goes before the reflection file: a mark without one means lost bytes, while an
-        // emptied reflection file is removed by whoever finds it.
+        // The mark goes before the reflection file. A mark without a reflection file means lost
+        // bytes, while the next opening removes an emptied reflection file without a mark.
         let remove = |name: &Name, file: &File| {
             let removed = remove_own(&self.platform, name, file);
             removed.map_err(|e| Error::io("remove", name.path(), e)).map(drop)
@@ -113,7 +118,8 @@ impl Engine {
             .map_err(home("remove the attribute"))?;
         unless!(SpatialMarkNotSynced, self.sync_home()?);
         if let Some(durable) = &self.durable {
-            // Before the reflection file: an emptied one without a journal is understood.
+            // The journal goes before the reflection file, since opening accepts an emptied
+            // reflection file without a journal.
             remove(durable.journal.name(), durable.journal.file())?;
         }
         unless!(SpatialMarkRemovedLast, remove(reflection, self.reflection.file())?);
@@ -183,7 +189,7 @@ impl Engine {
         synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
     }
 
-    /// Brings every slice of the file home.
+    /// Deploys every slice of the file.
     fn deploy_everything(&self) -> Result<()> {
         self.touch_regions_with_words(0..self.len())?;
         let away: Vec<RegionIndex> = self
@@ -195,13 +201,13 @@ impl Engine {
         for region in away {
             let end = (region.start() + REGION as u64).min(self.len());
             if region.start() < end {
-                // Pins count no more: who leaked a view has no way left to read through it.
+                // Pins no longer count: a caller that leaked a view has no way left to read through
+                // it.
                 let pins = if planted!(SpatialLeavesPinned) { Pins::Respect } else { Pins::Ignore };
                 self.deploy_pages(region.start()..end, pins, Which::All)?;
             }
         }
-        // Words past the end are zero unless somebody has damaged them, and say nothing in any
-        // case.
+        // Words past the end are zero unless they were damaged, and mean nothing in any case.
         let is_home = |(index, region): (RegionIndex, &super::RegionState)| {
             (0..PAGES_PER_REGION)
                 .filter(|n| index.page(*n).start() < self.len())

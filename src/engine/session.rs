@@ -1,4 +1,4 @@
-//! How are the pair's superblock and names written? Shared by opening and closing.
+//! Writes superblocks, identifies files and removes names, for opening and closing.
 
 use crate::error::{Error, Result};
 use crate::format::layout;
@@ -24,12 +24,12 @@ pub(crate) fn write_superblock(
         .map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
 }
 
-/// A file system's time as the format keeps it.
+/// Converts a file system's time to the type of the format.
 pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
     Moment { seconds, nanos }
 }
 
-/// What a closed pair remembers of its home file.
+/// Returns what a closed pair records about its home file.
 pub(crate) fn closed_as(platform: &Platform, home: &MappedFile) -> Result<ClosedAs> {
     let io = |call| move |e| Error::io(call, home.path(), e);
     let stat = platform.stat(home.file()).map_err(io("look up"))?;
@@ -38,13 +38,14 @@ pub(crate) fn closed_as(platform: &Platform, home: &MappedFile) -> Result<Closed
     Ok(ClosedAs { len: stat.len, mtime, ctime, sum: Some(sum) })
 }
 
-/// A home file up to this length is summed as a whole.
+/// The length up to which the checksum covers a home file as a whole.
 const SUMMED: u64 = 1 << 20;
-/// Pages that are summed of a longer one: few, since they may have to be read from a disk.
+/// Number of pages that the checksum covers in a longer file. They are few, since they may have to
+/// be read from a disk.
 const SAMPLES: u64 = 32;
 
-/// A sum that tells most states of a home file apart: over all of a short file, else over pages at
-/// equal distances, the first and the last one among them.
+/// Returns a checksum that distinguishes most states of a home file. It covers all of a short file.
+/// In a longer file it covers pages at equal distances, including the first and the last.
 pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Result<u32> {
     let mut sum = sum::crc32c(&len.to_le_bytes());
     let is_short = len <= SUMMED;
@@ -61,30 +62,30 @@ pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Res
     Ok(sum)
 }
 
-/// What a file is known by.
+/// Returns the identity of a file: device, inode and birth.
 pub(crate) fn identity_of(stat: &FileStat) -> Identity {
     Identity { device: stat.dev, inode: stat.ino, born: stat.btime.map(moment) }
 }
 
-/// What the page cache is known by that held the stores of the superblock's session.
+/// Returns the identity of the page cache that held the stores of the superblock's session.
 pub(crate) fn cache_of(superblock: &Superblock) -> CacheIdentity {
     let Cache { volume, uptime, started, devices_born } = superblock.cache;
     CacheIdentity { boot_id: superblock.boot_id, volume, uptime, started, devices_born }
 }
 
-/// The same, but for the boot's identity, as the format keeps it.
+/// Converts the identity of a page cache to the type of the format, without the boot's identity.
 pub(crate) fn cache_parts(identity: &CacheIdentity) -> Cache {
     let CacheIdentity { volume, uptime, started, devices_born, .. } = *identity;
     Cache { volume, uptime, started, devices_born }
 }
 
-/// Removes a name if it still is that of the open file. `false`: the name is another file's by now,
-/// which stays.
+/// Removes a name if it still belongs to the open file. Returns `false` if the name is gone, or
+/// belongs to another file by now, which stays.
 pub(crate) fn remove_own(platform: &Platform, name: &Name, file: &File) -> io::Result<bool> {
     remove_if_is(platform, name, &platform.stat(file)?)
 }
 
-/// The same for a file of which it is known what it is.
+/// Removes a name if it still belongs to the file that `ours` describes. Returns `false` otherwise.
 pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) -> io::Result<bool> {
     let is_ours = match platform.stat_name(name)? {
         Some(there) => (there.dev, there.ino) == (ours.dev, ours.ino),
@@ -96,7 +97,7 @@ pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) ->
     Ok(is_ours)
 }
 
-/// Where a pair's companion files are.
+/// The names of a pair's companion files.
 #[derive(Clone)]
 pub(crate) struct Companions {
     pub reflection: Name,
@@ -104,7 +105,7 @@ pub(crate) struct Companions {
 }
 
 impl Companions {
-    /// The reflection file of this name, and its journal.
+    /// Returns the names of this reflection file and its journal.
     pub fn new(reflection: Name) -> Self {
         let journal = reflection.with_suffix("journal");
         Companions { reflection, journal }

@@ -4,7 +4,7 @@
 //! ends too early. The floor lies in the reflection file and reveals this. Two places hold it and
 //! are written in turn: a torn write leaves the previous floor, which is lower.
 //!
-//! Pure; nothing here panics, whatever the bytes.
+//! This module is pure. Nothing here panics, whatever the bytes.
 
 use crate::mutant::planted;
 use crate::sum;

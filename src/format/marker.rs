@@ -43,7 +43,7 @@ pub struct Key {
     pub index: u32,
 }
 
-/// The session that was about to begin when a mark was written, and the one before it.
+/// The session that was about to begin when a mark was written, and the session before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sessions {
     /// The session of the superblock that was found.

@@ -1,19 +1,19 @@
-//! Where may the companions of a home file lie, and which are its own?
+//! Finds the names that companions may have, and proves to which home file a companion belongs.
 //!
-//! Names are looked up, and a folder is listed only where a plain file may have lost its
-//! companions: then at most [`MOST_LISTED`] names are read and [`MOST_LOOKED_AT`] files opened, so
-//! that opening takes as long in a folder of a million files.
+//! Opening looks names up. It lists a folder only where a plain file may have lost its companions.
+//! Then it reads at most [`MOST_LISTED`] names and opens at most [`MOST_LOOKED_AT`] files. So
+//! opening takes no longer in a folder of a million files.
 //!
-//! | name | of |
+//! | name | belongs to |
 //! |---|---|
-//! | `.atomic-mmap.<inode>` | the home file of that inode number |
-//! | `.atomic-mmap.<inode>-<birth>` | that home file, where the first name was taken |
-//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, where both were taken; its mark tells the index |
-//! | those of the inode that the mark names | a home file that was copied with its mark |
+//! | `.atomic-mmap.<inode>` | the home file with that inode number |
+//! | `.atomic-mmap.<inode>-<birth>` | that home file, if the first name was taken |
+//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, if both names were taken |
+//! | a name made from the inode that the mark names | a home file that was copied with its mark |
 //!
-//! A pair is known by its uuid, which the mark on the home file repeats. [`Opening::claim`] says
-//! what a whole superblock proves about this home file. May import `look`'s findings, `format`, and
-//! `platform`.
+//! The mark holds the index of a name of the third form. A pair is known by its uuid, which the
+//! mark on the home file repeats. [`Opening::claim`] returns what a whole superblock proves about
+//! this home file. May import `look`'s findings, `format`, and `platform`.
 
 use super::Opening;
 use super::look::Look;
@@ -27,34 +27,36 @@ use crate::mutant::planted;
 use crate::platform::{File, FileStat, NO_TIME, Name};
 use std::ffi::{OsStr, OsString};
 
-/// Names of companions begin with this; the inode number of the home file follows, in hex.
+/// Prefix of every companion's name. The inode number of the home file follows, in hex.
 pub(super) const NAME_PREFIX: &str = ".atomic-mmap.";
-/// Names of a folder that are read at most.
+/// Largest number of names that are read from a folder.
 const MOST_LISTED: usize = 1024;
-/// Reflection files of a folder that are looked into at most.
+/// Largest number of reflection files that are opened in a folder.
 const MOST_LOOKED_AT: usize = 64;
 
-/// Names that a home file may have for its reflection file.
+/// Number of names that a home file may have for its reflection file.
 const NAMES: u32 = 16;
 
 /// What a whole superblock proves about the home file that is being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
-    /// It is this home file's.
+    /// The companion belongs to this home file.
     Ours,
-    /// It is this home file's by inode and birth, and was written when the home file had a mark.
-    /// That mark is gone.
+    /// The companion belongs to this home file by inode and birth. Its superblock was written when
+    /// the home file had a mark, and that mark is gone.
     Unmarked,
-    /// It is this home file's, or that of the original of which this one's volume is a snapshot.
+    /// The companion belongs to this home file or to its original: this volume may be a snapshot of
+    /// the original's volume.
     PerhapsOriginals,
-    /// It is this home file's, and one of the two is of another time.
+    /// The companion belongs to this home file, but one of the two is of another time.
     RolledBack,
-    /// It is this home file's, and every file of the pair was copied or restored: no page cache
-    /// holds stores of it.
+    /// The companion belongs to this home file, and every file of the pair was copied or restored.
+    /// No page cache holds stores of the pair.
     Restored,
-    /// It says that it is this home file's, and the mark says another one's.
+    /// The companion names this home file. But the mark, the companion's own identity or an unknown
+    /// birth casts doubt on that.
     Contested,
-    /// It is another home file's.
+    /// The companion belongs to another home file.
     Others,
 }
 
@@ -82,7 +84,7 @@ impl Opening<'_> {
         Ok(names)
     }
 
-    /// The names that a new reflection file of the home file may have, the usual one first.
+    /// Returns the names that a new reflection file of the home file may have, the usual one first.
     pub(super) fn new_names(&self, home: &FileStat) -> impl Iterator<Item = Name> {
         let own = key_of(&identity_of(home));
         (0..NAMES).map(move |index| self.name_of(own, index))
@@ -98,8 +100,8 @@ impl Opening<'_> {
         Name::new(&self.dir, name)
     }
 
-    /// What a reflection file is named after, unless it has one of the first two names of the home
-    /// file: the mark tells the next opening where to look.
+    /// Returns the key of a reflection file's name, by which the next opening finds it through the
+    /// mark. Returns `None` for the first two names of the home file.
     pub(super) fn named(&self, name: &Name, home: &FileStat) -> Option<Key> {
         let own = key_of(&identity_of(home));
         if [0, 1].iter().any(|index| self.name_of(own, *index).name() == name.name()) {
@@ -108,7 +110,7 @@ impl Opening<'_> {
         parse(&name.name().to_string_lossy())
     }
 
-    /// What the superblock of a candidate proves. `file` is the candidate.
+    /// Returns what the superblock of a candidate proves. `file` is the candidate.
     pub(super) fn claim(
         &self,
         superblock: &Superblock,
@@ -130,7 +132,7 @@ impl Opening<'_> {
                 }
                 (_, true) => Claim::Ours,
                 (false, false) if was_copied && mark.is_of(&superblock.identity) => Claim::Restored,
-                // The home file is the copy, and the companion the original's.
+                // The home file is a copy, and the companion belongs to the original.
                 (_, false) => Claim::Others,
             },
             Some(_) if is_home => Claim::Contested,
@@ -140,7 +142,8 @@ impl Opening<'_> {
                     && !self.may_be_anothers(superblock, file, home);
                 if is_certain { Claim::Ours } else { Claim::Others }
             }
-            // The mark was durable before the pair was in use: a file without one has no pair.
+            // The mark was durable before the pair was in use. So a file without a mark has no
+            // pair.
             None if is_home && superblock.is_marked && !planted!(UnmarkedTaken) => {
                 if is_born(superblock, home) { Claim::Unmarked } else { Claim::Others }
             }
@@ -157,8 +160,9 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether the mark and the superblock are of different openings: the volume of one of them was
-    /// rolled back. Marks tell so where the two lie on different volumes.
+    /// Returns `true` if the mark and the superblock come from different openings, since one of
+    /// their volumes was rolled back. Only a mark on another volume than the companions can show
+    /// that.
     fn is_of_another_time(&self, superblock: &Superblock, mark: &Marker) -> bool {
         let fits = mark.sessions.is_none_or(|sessions| {
             sessions.fit(superblock.session, superblock.state == State::InUse)
@@ -166,8 +170,9 @@ impl Opening<'_> {
         !fits && !planted!(RollBackTaken)
     }
 
-    /// As `claim`, where names of the folder may have to be looked at: a copy of a companion is
-    /// that of the home file that it names, as long as that one lies beside.
+    /// Returns the claim of a candidate, and looks at the folder where the claim depends on it. A
+    /// copied companion belongs to the home file that it names, as long as that file is in the
+    /// folder.
     pub(super) fn claim_beside_others(
         &self,
         superblock: &Superblock,
@@ -187,7 +192,7 @@ impl Opening<'_> {
         Ok(if self.is_among(superblock, &listed)? { Claim::Others } else { claim })
     }
 
-    /// Whether the superblock names a home file of this name.
+    /// Returns `true` if the superblock names a home file of this name.
     fn is_named(&self, superblock: &Superblock) -> bool {
         let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
         let name = &name[name.len().saturating_sub(255)..];
@@ -196,25 +201,26 @@ impl Opening<'_> {
                 && superblock.name[..superblock.name.len() - name.len()].ends_with(b"/")
     }
 
-    /// In a folder for several volumes: whether the superblock may be about a file of another
-    /// volume, with an inode and a birth like this one's. A snapshot of a volume has those.
+    /// Returns `true` if the superblock may be about a file on another volume with the same inode
+    /// and birth. A snapshot of a volume has such files. The case arises only in a folder with the
+    /// companions of several volumes.
     fn may_be_anothers(&self, superblock: &Superblock, file: &FileStat, home: &FileStat) -> bool {
-        // On one volume with its companion it has been copied or mounted together with that.
+        // A companion on the home file's volume was copied or mounted together with it.
         self.options.reflection_dir.is_some()
             && file.dev != home.dev
             && superblock.identity.device != home.dev
             && superblock.name != self.home_name()
     }
 
-    /// Whether an inode number alone connects the two, of a file system that keeps marks: the
-    /// number may have been given to another file since.
+    /// Returns `true` if only an inode number connects the two, although the file system keeps
+    /// marks. Another file may have received that number since.
     fn lacks_its_mark(&self, superblock: &Superblock, home: &FileStat) -> bool {
         !is_born(superblock, home) && self.home_keeps_marks.get() && !planted!(InodeAloneBelieved)
     }
 
-    /// Looks for companions of a file that has bytes, and neither a mark nor a companion in its
-    /// place. They may have been restored under another number, without attributes. Or the file
-    /// took the place of one whose companion is still there.
+    /// Searches for companions of a file that has bytes, but neither a mark nor a companion in its
+    /// place. The companions may have been restored under another number, without attributes. Or
+    /// the file took the place of a home file that still has its companion here.
     pub(super) fn search(&self, file: &File, home: &FileStat, look: &mut Look) -> Result<()> {
         let listed = match self.platform.list_dir(&self.dir, MOST_LISTED) {
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
@@ -294,8 +300,8 @@ impl Opening<'_> {
         Ok(value.as_chunks().0.to_vec())
     }
 
-    /// As `open_trusted`, for a file that need not be ours: what may not be opened is another
-    /// user's.
+    /// Opens a file with `open_trusted`, for a file that may be another home file's. A file that
+    /// this process may not open counts as another user's.
     fn open_trusted_if_open_to_us(&self, name: &Name, home: &FileStat) -> Result<Named> {
         match self.open_trusted(name, home) {
             Err(e) if is_denied(&e) => Ok(Named::Irregular),
@@ -303,15 +309,16 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether the home file of a reflection file lies in the folder under another name: it was
-    /// renamed, and is no business of ours. `listed`: names of the folder, as far as they were
-    /// read.
+    /// Returns `true` if the home file that the superblock names lies in the folder under another
+    /// name. That file was renamed, and its companion does not concern this opening. `listed` holds
+    /// the names of the folder, as far as they were read.
     fn lies_here(&self, superblock: &Superblock, listed: &[OsString]) -> Result<bool> {
         if listed.len() == MOST_LISTED || self.options.reflection_dir.is_some() {
             let folder = self.home.folder();
             let listed = self.platform.list_dir(folder, MOST_LISTED);
             let listed = listed.map_err(self.io("list", folder.path()))?;
-            // Of a longer folder not all is known: then nothing is said of this file.
+            // Only a part of a longer folder is known, so opening concludes nothing about this
+            // file.
             return Ok(listed.len() == MOST_LISTED || self.is_among(superblock, &listed)?);
         }
         self.is_among(superblock, listed)
@@ -321,7 +328,7 @@ impl Opening<'_> {
         for name in names {
             let name = Name::new(self.home.folder(), name.clone());
             let stat = self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
-            // A birth that is no time is asked of open files only.
+            // A birth that is no time can be read from an open file only.
             let is_it = |stat: FileStat| {
                 let born = superblock.identity.born.filter(|born| born.nanos != NO_TIME);
                 stat.ino == superblock.identity.inode
@@ -335,18 +342,19 @@ impl Opening<'_> {
     }
 }
 
-/// Whether nothing that the file holds counts: the pair was being made, or its spatial close did
-/// not end.
+/// Returns `true` if nothing in the file counts: the pair was being made, or a spatial close of it
+/// did not end.
 pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
     superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
 }
 
-/// Whether the companion is a copy of the one that its superblock was written for.
+/// Returns `true` if the companion is a copy of the file for which its superblock was written.
 pub(super) fn was_copied(superblock: &Superblock, file: &FileStat) -> bool {
     superblock.own.inode != 0 && !is_same_file(&superblock.own, &identity_of(file))
 }
 
-/// Whether the births of both are known: else the inode number alone connects them.
+/// Returns `true` if the births of both files are known. Otherwise only the inode number connects
+/// them.
 fn is_born(superblock: &Superblock, home: &FileStat) -> bool {
     superblock.identity.born.is_some() && home.btime.is_some()
 }
@@ -356,25 +364,26 @@ fn key_of(identity: &Identity) -> Key {
     Key { inode, born, index: 0 }
 }
 
-/// What a name of a reflection file says.
+/// Returns the key that the name of a reflection file contains.
 fn parse(name: &str) -> Option<Key> {
     let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
     let inode = u64::from_str_radix(parts.next()?, 16).ok()?;
     let Some(born) = parts.next() else { return Some(Key { inode, born: None, index: 0 }) };
     let (seconds, nanos) = born.split_once('.')?;
-    // Of a moment before 1970 the bits of the negative number.
+    // A moment before 1970 is written as the bits of the negative number.
     let seconds = u64::from_str_radix(seconds, 16).ok()?.cast_signed();
     let born = Some(Moment { seconds, nanos: u32::from_str_radix(nanos, 16).ok()? });
     let index = parts.next().map_or(Some(1), |index| u32::from_str_radix(index, 16).ok())?;
     Some(Key { inode, born, index })
 }
 
-/// By inode and birth. Devices have other numbers after each mount.
+/// Returns `true` if both identities agree in inode and birth. Device numbers may change with each
+/// mount.
 fn is_same_file(was: &Identity, is: &Identity) -> bool {
     was.inode == is.inode && marker::same_birth(was.born, is.born) || planted!(AnotherFileTaken)
 }
 
-/// Whether the name is one of a reflection file.
+/// Returns `true` if the name has the form of a reflection file's name.
 fn is_companion(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.strip_prefix(NAME_PREFIX).is_some_and(|rest| {
@@ -385,7 +394,7 @@ fn is_companion(name: &OsStr) -> bool {
     })
 }
 
-/// Whether the system did not let us look.
+/// Returns `true` if the system denied access.
 pub(super) fn is_denied(error: &crate::Error) -> bool {
     matches!(error, crate::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }

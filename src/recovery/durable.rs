@@ -1,13 +1,16 @@
-//! Which durable point does a file go back to, and how? The journal and the durable words.
+//! Returns a pair to a durable point when it is opened, by its journal and its durable words.
 //!
-//! | the end of the last session | believed | done |
+//! | end of the last session | what counts | what opening does |
 //! |---|---|---|
-//! | closed | the words of both kinds, which are alike | nothing |
-//! | the process died | the working words | the session is closed, as a fast close does it; then what was found is a durable point |
-//! | the machine was restarted, or the session was all or nothing | the durable words, and the journal over them | the records are replayed; the working words become what the durable words say |
+//! | closed | the words of both kinds, which agree | nothing |
+//! | process crash | the working words | ends the session as a fast close does |
+//! | machine restart, or any crash of `AllOrNothing` | durable words and journal | goes back |
 //!
-//! Idempotent: until the superblock of the new session is durable, records and durable words stay
-//! what they are, and what replaying stores is what it stores again. Rules:
+//! After a process crash, the recovered state becomes a durable point in this way. To go back,
+//! opening replays the records and then sets the working words to what the durable words say.
+//!
+//! Opening is idempotent. The records stay as they are until the superblock of the new session is
+//! durable. Until then a second replay stores the same bytes and words again. The rules are in
 //! `docs/model/durable_points.py`.
 
 use super::Opening;
@@ -41,10 +44,10 @@ pub(super) struct Found {
     name: Name,
 }
 
-/// A file in the journal's place, and its newest header with its block.
+/// A file in the journal's place, its metadata, and its newest header with the header's block.
 type FoundJournal = (File, FileStat, Option<(Header, usize)>);
 
-/// A journal that is the pair's and may be used again.
+/// The pair's journal, which may be used again.
 struct Usable {
     file: File,
     len: u64,
@@ -52,7 +55,7 @@ struct Usable {
     newest: Option<(Header, usize)>,
 }
 
-/// What is in the journal's place.
+/// What lies in the journal's place.
 pub(super) enum Read {
     Nothing,
     /// The journal of another pair, or of another time.
@@ -61,7 +64,7 @@ pub(super) enum Read {
 }
 
 impl Found {
-    /// The logical length at the last durable point.
+    /// Returns the logical length at the last durable point.
     pub fn len(&self) -> u64 {
         self.run.last().map_or(self.base.len, |(_, record)| record.len)
     }
@@ -70,7 +73,8 @@ impl Found {
 /// The journal of a session that is about to begin.
 pub(super) struct OpenJournal {
     file: File,
-    /// The same file, written past the page cache, where that can be done.
+    /// A second descriptor of the file, which bypasses the page cache, where the system supports
+    /// that.
     direct: Option<File>,
     name: Name,
     len: u64,
@@ -78,17 +82,16 @@ pub(super) struct OpenJournal {
     block: usize,
     /// The session that begins.
     pub session: u64,
-    /// What it is, if this opening has made it.
+    /// The file's metadata, if this opening has made the file.
     pub made: Option<FileStat>,
 }
 
-/// Bytes of slice words that one byte of a region's word is about: its eight pages have a word
-/// each.
+/// Bytes of slice words that one byte of a region word covers: eight pages with one word each.
 const PER_REGION_BYTE: usize = 8 * 8;
 
 impl Opening<'_> {
-    /// Reads the journal of the session that the superblock began. The reflection file holds its
-    /// floor.
+    /// Reads the journal of the session that the superblock began. The reflection file holds the
+    /// journal's floor.
     pub(super) fn read_journal(
         &self,
         (companions, reflection): (&Companions, &File),
@@ -118,13 +121,13 @@ impl Opening<'_> {
         if newest < self.floor(&companions.reflection, reflection, superblock)?
             && !planted!(FloorNotChecked)
         {
-            // It was copied before that record was written.
+            // The journal was copied before the record of that number was written.
             return Ok(Read::OfAnother);
         }
         Ok(Read::Found(Found { base, run, seed, file, name: name.clone() }))
     }
 
-    /// The number that the newest record of the superblock's session has at least.
+    /// Returns the lowest number that the newest record of the superblock's session may have.
     fn floor(&self, name: &Name, reflection: &File, superblock: &Superblock) -> Result<u64> {
         let mut places = [[0; FLOOR_LEN]; 2];
         for (place, at) in places.iter_mut().zip(layout::FLOORS) {
@@ -135,9 +138,9 @@ impl Opening<'_> {
         Ok(Floor::of_session(&superblock.uuid, superblock.session, places))
     }
 
-    /// The journal for a new session: made if there is none that fits. `is_known`: a durable
-    /// superblock says that it is there. `has_died`: the session before was not closed.
-    /// `superblock` is the one that was found.
+    /// Opens the journal for a new session, and makes one if none fits. `is_known` is `true` if a
+    /// durable superblock says that the journal exists. `has_died` is `true` if the last session
+    /// was not closed. `superblock` is the one that was found.
     pub(super) fn open_journal(
         &self,
         name: &Name,
@@ -156,25 +159,25 @@ impl Opening<'_> {
         let Usable { file, len, newest } = found;
         let used = newest.map_or(superblock.session, |(newest, _)| newest.to);
         let session = superblock.next_session(used);
-        // Of a journal that was just made: the first header goes to the first block.
+        // In a journal that was just made, the first header goes to the first block.
         let block = newest.map_or(1, |(_, block)| block);
         let (name_of, direct) = (name.clone(), None);
         let mut journal = OpenJournal { file, direct, name: name_of, len, block, session, made };
         let path = name.path();
         let header = Header { uuid: superblock.uuid, from: superblock.session, to: session };
         let prepare = |journal: &mut OpenJournal| -> Result<()> {
-            // Elsewhere there is no device to be waited for.
+            // On other media there is no device to wait for.
             if medium == Medium::PageCache {
                 let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
                 journal.direct = self.if_same(direct, &journal.file, path)?;
             }
-            // A close has made a record, and its header before that. After every other end, that of
-            // an opening among them, the newest header may be in the page cache only.
+            // A close has made a record durable, and before it the header. After any other end,
+            // even of an opening, the newest header may be in the page cache only.
             let is_closed =
                 |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
             if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
-                // The next header goes over the one before, and a torn write of it must leave this
-                // one.
+                // The next header overwrites the older one. If that write is torn, the newest
+                // header must still be there.
                 let at = (block * BLOCK) as u64;
                 unless!(
                     HeaderNotMadeDurable,
@@ -185,7 +188,8 @@ impl Opening<'_> {
             }
             let block = 1 - journal.block;
             let at = (block * BLOCK) as u64;
-            // Durable before the superblock of the new session: its journal is known by it.
+            // The header is durable before the superblock of the new session, which recognizes its
+            // journal by this header.
             unless!(
                 JournalHeaderNotWritten,
                 self.platform
@@ -194,7 +198,7 @@ impl Opening<'_> {
             );
             journal.block = block;
             if made.is_some() || !is_known {
-                // Of an open that did not come to its end: it may have died before the syncs.
+                // An earlier opening may have made the journal and crashed before the syncs.
                 self.sync_journal(&journal.file, name, medium)?;
             }
             Ok(())
@@ -207,14 +211,15 @@ impl Opening<'_> {
         Ok(journal)
     }
 
-    /// The second descriptor, if it is one of the same file: the name may be another file's by now.
+    /// Returns the second descriptor if it refers to the same file. The name may belong to another
+    /// file by now.
     fn if_same(&self, second: Option<File>, first: &File, path: &Path) -> Result<Option<File>> {
         let Some(second) = second else { return Ok(None) };
         let (one, other) = (self.stat(first, path)?, self.stat(&second, path)?);
         Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
     }
 
-    /// The journal of this pair, if it may be used again.
+    /// Returns this pair's journal if it may be used again. Otherwise removes it.
     fn find_journal(
         &self,
         name: &Name,
@@ -236,10 +241,11 @@ impl Opening<'_> {
         }
     }
 
-    /// What lies in the journal's place, with its newest header. Writes nothing.
+    /// Returns the file in the journal's place, with its newest header. Writes nothing.
     ///
     /// # Errors
-    /// `Untrusted` if it is not this pair's: nothing may be written before that is known.
+    /// `Untrusted` if the file is not this pair's journal. Opening checks that before it writes
+    /// anything.
     pub(super) fn check_journal(
         &self,
         name: &Name,
@@ -256,7 +262,7 @@ impl Opening<'_> {
         let header = Header::newest(&head);
         let is_ours = match header {
             Some((header, _)) => header.uuid == superblock.uuid,
-            // An opening that was making it has died.
+            // An opening crashed while it was making the journal.
             None => Header::may_be_torn(&head),
         };
         if !is_ours && !planted!(AnyJournalTaken) {
@@ -282,9 +288,10 @@ impl Opening<'_> {
         Ok((file, len, there))
     }
 
-    /// How many of the `len` bytes of a journal have storage: all, or those before its first hole.
-    /// A growth that died half way, or an older version of this crate, may have left one; a record
-    /// that is written there on a full disk would fail when its time comes.
+    /// Returns how many of the journal's `len` bytes have storage: all of them, or those before the
+    /// first hole. Allocates the hole if there is space. An interrupted growth, or an older version
+    /// of this crate, may have left a hole. On a full disk, a record would fail as soon as it
+    /// reached the hole.
     fn room_of_journal(&self, file: &File, path: &Path, len: u64) -> Result<u64> {
         let hole = self
             .platform
@@ -293,7 +300,7 @@ impl Opening<'_> {
         if hole >= len || planted!(JournalHoleCountsAsRoom) {
             return Ok(len);
         }
-        // What is reserved and was never written is told as a hole, too.
+        // The system reports a range that is reserved but was never written as a hole, too.
         let at = hole / BLOCK as u64 * BLOCK as u64;
         match self.platform.allocate(file, FileId::Journal, None, at, len - at) {
             Ok(()) => Ok(len),
@@ -302,8 +309,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Written, and not only reserved: a record then changes neither the file's length nor where it
-    /// lies, and costs one barrier.
+    /// Writes zeroes to a new journal, since reserved blocks are not enough. A record over written
+    /// blocks changes neither the file's length nor its extents, and costs one barrier.
     fn fill_journal(&self, file: &File, path: &Path, len: u64) -> Result<()> {
         self.write_in_place(file, path)?;
         let zeroes = vec![0; len.min(1 << 20) as usize];
@@ -316,8 +323,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Makes the journal and its name durable. Orders both before the superblock that says that
-    /// there is one: without it a loss of power would leave a pair that is refused.
+    /// Makes the journal and its name durable. Orders both before the superblock that says that a
+    /// journal exists. Otherwise a power loss would leave a pair that is refused.
     fn sync_journal(&self, file: &File, name: &Name, medium: Medium) -> Result<()> {
         let (path, folder) = (name.path(), name.folder());
         if medium != Medium::Ram {
@@ -335,19 +342,18 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Closes the session of a process that died, once its lanes were recovered. The working words
-    /// count from here on, after every end: a caller reads what they say as soon as opening has
-    /// returned, and may answer by it. So it becomes a durable point first.
+    /// Closes the session of a crashed process, after recovery from its lanes. From here on the
+    /// working words count, whatever the next end is. A caller may read them as soon as opening has
+    /// returned, and act on the result. So the recovered state becomes a durable point first.
     ///
-    /// This is what a fast close does. No record is needed, so a full disk or a short journal does
-    /// not stop it; and the durable words, which follow, need not change at one blow. If opening
-    /// fails or ends in the middle, the next one finds a closed pair.
+    /// The method does what a fast close does. It needs no record, so a full disk or a short
+    /// journal does not stop it. The durable words follow later, and need not change atomically. If
+    /// opening fails or crashes in between, the next opening finds a closed pair.
     pub(super) fn end_dead_session(&self, pair: &Pair<'_>, last: Superblock) -> Result<Superblock> {
         if planted!(OpeningIsNoPoint) {
             return Ok(last);
         }
-        // Orders everything that was recovered, the words and the bytes, before the superblock that
-        // makes them count.
+        // Orders all recovered words and bytes before the superblock that makes them count.
         unless!(DeadSessionNotSynced, pair.sync_both()?);
         let closed = Superblock {
             session: last.session + 1,
@@ -359,7 +365,7 @@ impl Opening<'_> {
         Ok(closed)
     }
 
-    /// The journal of a session that begins.
+    /// Returns the journal of the session that `superblock` begins.
     pub(super) fn begin_journal(
         &self,
         journal: OpenJournal,
@@ -368,7 +374,7 @@ impl Opening<'_> {
         let OpenJournal { file, direct, name, len: found, block, .. } = journal;
         let len = found.min(journal_len(self.options.journal_len));
         if len < found {
-            // It had grown for one record. Those of older sessions are void by now.
+            // The journal had grown for one record. Records of older sessions no longer count.
             self.platform
                 .set_file_len(&file, FileId::Journal, len)
                 .map_err(self.io("change the length", name.path()))?;
@@ -380,8 +386,8 @@ impl Opening<'_> {
         Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Whether what lies in a journal's place may not be used for one, or is another pair's than
-    /// that of this uuid by its header.
+    /// Returns `true` if the file in the journal's place cannot be used, or if its header names
+    /// another pair than `uuid`.
     pub(super) fn is_anothers_journal(
         &self,
         name: &Name,
@@ -396,13 +402,14 @@ impl Opening<'_> {
         let head = self.read_head(&file, &stat, name)?;
         Ok(match Header::newest(&head) {
             Some((header, _)) => header.uuid != *uuid,
-            // A journal that was being made, or another program's file.
+            // Without a header, the file is a journal that was being made, or another program's
+            // file.
             None => !Header::may_be_torn(&head),
         })
     }
 
-    /// Removes the journal of a pair that has none from here on. Another pair's journal stays: its
-    /// records may be nowhere else.
+    /// Removes the journal of a pair that keeps none from here on. Another pair's journal stays,
+    /// since it may hold the only copy of its records.
     pub(super) fn remove_journal(
         &self,
         name: &Name,
@@ -425,7 +432,7 @@ impl Opening<'_> {
     }
 }
 
-/// The files of a pair that goes on after an end that was no closing.
+/// The files of a pair while opening restores its durable point.
 pub(super) struct Pair<'a> {
     pub platform: &'a Platform,
     pub home: &'a MappedFile,
@@ -434,8 +441,9 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Writes the newest record again. It may be in the page cache only: if its process died
-    /// between writing and waiting for the disk, or the disk failed and the system goes on.
+    /// Writes the newest record again, durably. The record may be in the page cache only. The
+    /// process may have crashed between the write and the wait for the disk, or the disk failed and
+    /// the system went on.
     fn make_newest_durable(&self, found: &Found) -> Result<()> {
         let (journal, path) = (&found.file, found.name.path());
         let Some((at, newest)) = found.run.last() else { return Ok(()) };
@@ -445,10 +453,10 @@ impl Pair<'_> {
             .map_err(|e| Error::io_at("write", path, *at, e))
     }
 
-    /// Goes back to the last durable point. The lengths of the file afterwards.
+    /// Goes back to the last durable point. Returns the lengths of the file at that point.
     pub fn go_back(&self, found: &Found) -> Result<Lengths> {
-        // What is replayed from it may be written back at once. If the power goes then, the next
-        // replay must not end before this record.
+        // The kernel may write back at once what is replayed from the newest record. If the power
+        // fails then, the next replay must not end before that record.
         unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
         let len = found.len();
         let longer = |file: &MappedFile, len: u64| {
@@ -457,17 +465,17 @@ impl Pair<'_> {
             }
             Ok::<_, Error>(())
         };
-        // A growth that the record tells of may be lost with the power.
+        // A power loss may have undone a growth that the record tells of.
         longer(self.home, len)?;
         longer(self.reflection, layout::reflection_len(len))?;
         for (_, record) in &found.run {
             unless!(NotReplayed, self.replay(record, len)?);
         }
-        // The superblock that follows voids the journal: what was replayed is durable before.
+        // Orders the replayed bytes and words before the next superblock, which voids the journal.
         unless!(ReplayNotSynced, self.sync_both()?);
         unless!(WorkingWordsKept, self.reset_working_words(len)?);
-        // Working words past the length are as the kernel happened to write them as well: there is
-        // always something to clean up.
+        // Working words past the length also hold whatever the kernel happened to write. So the
+        // high-water word exceeds the length, and opening always cleans up.
         let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
         let high_water = past.max(self.home.len());
         self.reflection.store_word_through(layout::LENGTH_WORD, len);
@@ -475,11 +483,12 @@ impl Pair<'_> {
         Ok(Lengths { len, high_water })
     }
 
-    /// Makes the superblock durable that was found, or written since. It may be in the page cache
-    /// only: a process may have died between writing it and its sync.
+    /// Makes the superblock durable that was found, or that was written since. It may be in the
+    /// page cache only, if a process crashed between the write and the sync.
     ///
-    /// Orders it before the durable words that change because it says that they do not count; and
-    /// before the next superblock, which goes over the other copy: a loss of power may tear both.
+    /// Orders that superblock before changes of the durable words, since it is the one that says
+    /// that they do not count. Orders it before the next superblock, which overwrites the other
+    /// copy. Otherwise a power loss could tear both copies.
     pub fn sync_superblock(&self) -> Result<()> {
         let file = self.reflection;
         if self.medium != Medium::Ram && !planted!(FoundSessionNotSynced) {
@@ -488,9 +497,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Makes the durable words say what the working words say, of a pair that had none, or whose
-    /// durable words say nothing any more. Only where one of them says something: reading all of a
-    /// long file's words took seconds.
+    /// Sets the durable words to what the working words say, for a pair without durable words that
+    /// count. Skips ranges in which words of both kinds are holes: to read all words of a long file
+    /// takes seconds.
     pub fn begin_durable_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
             let superchunk = (start / SUPERCHUNK as u64) as usize;
@@ -500,7 +509,8 @@ impl Pair<'_> {
             let mut from = 0;
             while from < words {
                 let mut at = self.next_words(first, from, words)?;
-                // A region's word may say that all of its pages are away, and they have no words.
+                // A region word may say that all of its pages are in the reflection file while
+                // their slice words are holes.
                 unless!(RegionsNotBegun, at = next_region_words(&regions, from..at));
                 if at >= words {
                     break;
@@ -516,8 +526,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// The same for the words of `count` pages, which are of one superchunk, as its regions' words
-    /// are.
+    /// Sets the durable words of `count` pages from `first` on. All pages lie in one superchunk,
+    /// and `regions` holds that superchunk's region words.
     fn begin_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
         let mut words = vec![0; count * 8];
         self.read(&mut words, layout::slice_word(first))?;
@@ -537,9 +547,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Where, from byte `from` of the words of a superchunk on, whose first page is `first`, the
-    /// file has data for durable or for working words. `words`, how many bytes there are of each:
-    /// nowhere.
+    /// Returns the first byte, from `from` on, at which the file has data for durable or working
+    /// words. `first` is the first page of a superchunk, and bytes count from its word. Returns
+    /// `words`, the length of each kind of words, if there is no data.
     fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
         let next_of = |base: u64| -> Result<usize> {
             let at = base + from as u64;
@@ -555,8 +565,8 @@ impl Pair<'_> {
     fn replay(&self, record: &Record, len: u64) -> Result<()> {
         let mut slices = &record.slices[..];
         for change in &record.changes {
-            // Once for each of the page's two places: a call for each slice took most of recovery's
-            // time.
+            // Allocates once for each of the page's two places. A call for each slice would take
+            // most of the time of recovery.
             let mut are_allocated = [false; 2];
             for n in crate::bitmap::Slices(change.slices.0).runs().flatten() {
                 let (slice, rest) = slices.split_at(SLICE);
@@ -583,7 +593,7 @@ impl Pair<'_> {
 
     /// Stores the durable words of the changes, as far as the file reaches.
     fn store_words(&self, changes: &[Change], len: u64) -> Result<()> {
-        // The page of words that was allocated last: it holds those of many pages.
+        // The page of words that was allocated last. It holds the words of many pages.
         let mut allocated = None;
         for change in changes {
             for n in 0..change.count {
@@ -602,7 +612,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Makes the working words say what the durable words say. Holes stay holes.
+    /// Sets the working words to what the durable words say. Holes stay holes.
     fn reset_working_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
             let (first, words) = words_of(start, len);
@@ -625,8 +635,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Stores the words at `from` over those of `to`, which are not even read: anything may be
-    /// there.
+    /// Copies the words at `from` to `to`. Does not read the old words there, since they may hold
+    /// anything.
     fn copy_words(&self, from: u64, to: Range<u64>) -> Result<()> {
         let mut words = vec![0; (to.end - to.start) as usize];
         self.read(&mut words, from)?;
@@ -635,7 +645,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Zeroes the words, but for holes.
+    /// Zeroes the words in a range. Holes stay holes.
     fn zero_words(&self, at: u64, len: u64) -> Result<()> {
         let end = at + len;
         let mut from = at;
@@ -677,16 +687,18 @@ impl Pair<'_> {
     }
 }
 
-/// Where, within these bytes of the slice words of a superchunk, those of a region begin whose word
-/// says something. Where they end: nowhere. They begin at a page of words.
+/// Returns the first offset in `words` that belongs to a nonzero byte of a region word. Returns the
+/// end of `words` if all those bytes are zero. `words` is a range of bytes in the slice words of a
+/// superchunk, and begins at a page of words.
 fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
     let ends = words.end.div_ceil(PER_REGION_BYTE);
     let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
     next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
 }
 
-/// Of the superchunk that begins at `start`: its first page, and how many bytes the words of its
-/// pages take, of either kind, in a file of `len` bytes, which reaches into it.
+/// Returns the first page of the superchunk that begins at `start`, and the length in bytes of its
+/// pages' words. The length is that of one kind of words. The file has `len` bytes and reaches into
+/// the superchunk.
 fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
     let first = PageIndex::of(start);
     let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);

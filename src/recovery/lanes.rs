@@ -1,16 +1,19 @@
-//! What did the lanes say at the crash, and what is done about it? Scan, decide, apply.
+//! Recovers a pair from its lanes: scans the lanes, decides, and applies the decisions.
 //!
-//! Recovery looks at the lanes and at what they spilled, so its time depends on the operations that
-//! were in flight and not on the file's size. It is
-//! idempotent: until the superblock of the new session is durable the entries stay as they are and
-//! a second recovery does the same again; with it, every entry is void, because the session number
-//! is in their checksums. Rules and order are those of `docs/model/engine_commit.py`:
-//! 1. words are taken back by undo entries (by masks, which commute);
-//! 2. slices move to where an entry says that vouches for it; each lane's entries in their order,
-//!    the newest only if the slots hold what its checksum says; a void entry voids older ones about
-//!    its page (`docs/model/vouched_flips.py`);
-//! 3. logged data is stored into the reflection slots, and their words are set;
-//! 4. pages in place: slices into their valid slots, and slice bits
+//! Recovery reads the lanes and the overflow of their records. So its time depends on the
+//! operations in flight at the crash, and not on the size of the file.
+//!
+//! Recovery is idempotent. Until the superblock of the new session is durable, the records stay as
+//! they are, and a second recovery does the same again. After that every record is void, since its
+//! checksum covers the session number.
+//!
+//! Rules and order are those of `docs/model/engine_commit.py`:
+//! 1. Undo records take back changes of words. They do so by masks, which commute.
+//! 2. Slices move to the side that a flip record names. The flip records of a lane apply in their
+//!    order. The newest one applies only if the slots match its checksum. An invalidated record
+//!    voids older ones of its page (`docs/model/vouched_flips.py`).
+//! 3. Logged data is stored into the reflection slots, and the words of those slots are set.
+//! 4. Pages in place: slices are stored into their valid slots, and slice bits are set
 //!    (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
@@ -30,37 +33,38 @@ use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
 use std::cell::Cell;
 use std::path::Path;
 
-/// What one lane's undo entry turned out to be, spilled parts included.
+/// The undo record of one lane, with its overflow, as recovery found it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum UndoFound {
     Empty,
-    /// Not written whole: no word was applied.
+    /// Not written whole: no word was changed yet.
     Torn,
-    /// Words may have been applied, and are taken back.
+    /// Words may have changed, and are taken back.
     Words(Vec<OldBits>),
-    /// Committed: these slices belong into the reflection slots.
+    /// Committed: these slices belong in the reflection slots.
     Data(Vec<SpilledPage>),
-    /// Committed: these slices belong into their valid slots, and these slice bits flip.
+    /// Committed: these slices belong in their valid slots, and these slice bits flip.
     InPlace(Vec<InPlacePage>),
 }
 
-/// What was found in one lane.
+/// The records that were found in one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Findings {
     pub ring: Vec<VouchFound>,
     pub undo: UndoFound,
 }
 
-/// An entry that still vouches for something.
+/// A flip record that recovery has to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Vouched {
     pub vouch: Vouch,
-    /// It is the lane's newest entry, and may have arrived without the slices. Every other was
-    /// acknowledged before the next was written; its slots may have been written again.
+    /// `true` for the lane's newest record, which may have arrived without the slices. Any other
+    /// record was acknowledged before the next one was written, and its slots may have been
+    /// overwritten since.
     pub is_newest: bool,
 }
 
-/// What is done about one lane.
+/// What recovery does about one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Actions {
     /// Step 1.
@@ -69,11 +73,11 @@ pub(crate) struct Actions {
     pub vouched: Vec<Vouched>,
     /// Step 3.
     pub store_logged: Vec<SpilledPage>,
-    /// Step 4. Of page cache only, where there is nothing of step 2.
+    /// Step 4. Occurs only on page cache, where step 2 has nothing to do.
     pub store_pages: Vec<InPlacePage>,
 }
 
-/// The lanes of a reflection file, as a program that reads it finds them.
+/// The lanes and the log area of a reflection file, read by system calls.
 struct Log<'a> {
     platform: &'a Platform,
     file: &'a File,
@@ -87,8 +91,8 @@ impl Log<'_> {
             .map_err(|e| Error::io_at("read the log", self.path, at, e))
     }
 
-    /// The lanes in which something is. A lane that was never used is a hole of the file, and is
-    /// not read.
+    /// Returns the lanes that hold anything. A lane that was never used is a hole of the file, and
+    /// is not read.
     fn in_use(&self) -> impl Iterator<Item = Result<LaneIndex>> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -110,7 +114,8 @@ impl Log<'_> {
     }
 }
 
-/// Reads every lane that is in use. `None`: the entries say what cannot have been written.
+/// Reads every lane that is in use. Returns `None` if no writer can have written what the records
+/// say.
 pub(crate) fn scan(
     platform: &Platform,
     reflection: &File,
@@ -120,12 +125,13 @@ pub(crate) fn scan(
     let log = Log { platform, file: reflection, path };
     let mut found = Vec::new();
     let mut spilled_bytes = 0;
-    // One for all lanes: each page that is used for the first time is a page fault.
+    // One buffer for all lanes: the first use of each page costs a page fault.
     let mut bytes = [0; layout::LANE];
     for index in log.in_use() {
         let index = index?;
         log.read(&mut bytes, layout::lane(index))?;
-        // Where they lie: copying them out byte by byte took more time than all else of an open.
+        // Records are decoded where they lie. To copy them out byte by byte would take longer than
+        // the rest of opening.
         let (lines, _) = bytes.as_chunks::<{ layout::VOUCH }>();
         let ring_seed = seed.ring(index);
         let ring = lines[..layout::RING]
@@ -146,7 +152,7 @@ pub(crate) fn scan(
                 UndoBody::SpilledUndo(spill)
                 | UndoBody::SpilledRedo(spill)
                 | UndoBody::SpilledInPlace(spill) => {
-                    // Entries do not share extents: more than there is cannot have been written.
+                    // Records share no extents. So their overflow cannot exceed the log area.
                     spilled_bytes += spill.len;
                     if spilled_bytes > layout::LOG_AREA_LEN {
                         return Ok(None);
@@ -170,9 +176,9 @@ pub(crate) fn scan(
     Ok(Some(found))
 }
 
-/// What an undo entry says that it has spilled. It may say so of 256 MiB that nobody wrote, in a
-/// file that has holes there: what is read costs DRAM only as far as it turned out to be what was
-/// spilled.
+/// The overflow that an undo record refers to. A record may claim 256 MiB that no writer wrote,
+/// where the file has holes. So recovery keeps only those bytes in DRAM that the checksum has
+/// confirmed.
 struct Spilled<'a> {
     log: &'a Log<'a>,
     entry_seed: EntrySeed,
@@ -181,11 +187,12 @@ struct Spilled<'a> {
 }
 
 impl Spilled<'_> {
-    /// Whole records, and so large a part that reading it costs less than what is in it.
+    /// Bytes of one read. They are whole records, and enough of them that the read costs less than
+    /// their processing.
     const PIECE: usize = (1 << 20) / RECORD * RECORD;
 
-    /// Hands over what was spilled, in pieces that all but the last have the same length, until it
-    /// is not wanted any more. Whether it was wanted to the end.
+    /// Passes the overflow to `take` in pieces until `take` returns `false`. All pieces but the
+    /// last have the same length. Returns `true` if `take` accepted every piece.
     fn each_piece(&self, mut take: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let mut bytes = vec![0; Self::PIECE.min(self.spill.len as usize)];
         let (mut at, mut left) = (layout::LOG_AREA + self.spill.offset, self.spill.len as usize);
@@ -201,7 +208,7 @@ impl Spilled<'_> {
         Ok(true)
     }
 
-    /// Whether it was written whole.
+    /// Returns `true` if the overflow was written whole.
     fn is_whole(&self) -> Result<bool> {
         let mut sum = SpillSum::new(self.entry_seed, self.sequence);
         self.each_piece(|piece| {
@@ -211,7 +218,7 @@ impl Spilled<'_> {
         Ok(self.spill.matches(sum))
     }
 
-    /// The old bits of words. `None`: torn.
+    /// Returns the old bits of words, or `None` if the overflow is torn.
     fn words(&self) -> Result<Option<Vec<OldBits>>> {
         let mut words = Vec::new();
         let all = self.is_whole()?
@@ -221,14 +228,15 @@ impl Spilled<'_> {
         Ok(all.then_some(words))
     }
 
-    /// Pages of logged data, each of at most `most` bytes. `None`: torn.
+    /// Returns the pages of the overflow, each of at most `most` bytes, or `None` if the overflow
+    /// is torn.
     fn pages<P>(
         &self,
         decode_first: impl Fn(&mut &[u8]) -> Option<P>,
         most: usize,
     ) -> Result<Option<Vec<P>>> {
         let mut pages = Vec::new();
-        // The beginning of a page whose end is in the next piece.
+        // The beginning of a page that ends in the next piece.
         let mut begun: Vec<u8> = Vec::new();
         let all = self.is_whole()?
             && self.each_piece(|piece| {
@@ -239,14 +247,14 @@ impl Spilled<'_> {
                 }
                 let left = rest.len();
                 begun.drain(..begun.len() - left);
-                // More than any page has: not the beginning of one.
+                // More bytes than any page has are not the beginning of a page.
                 left < most
             })?;
         Ok((all && begun.is_empty()).then_some(pages))
     }
 }
 
-/// The decision table of one lane: the row of the undo entry, and the ring.
+/// Returns the decisions about one lane, by its undo record and its ring.
 pub(crate) fn decide(found: Findings) -> Actions {
     let (take_back, store_logged, store_pages) = match found.undo {
         UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new(), Vec::new()),
@@ -257,9 +265,9 @@ pub(crate) fn decide(found: Findings) -> Actions {
     Actions { take_back, vouched: in_order(&found.ring), store_logged, store_pages }
 }
 
-/// The entries that still vouch for something, oldest first: those whose words were not durable
-/// when the lane's newest was begun, and that no newer void one of the lane voids, by being about
-/// the same page.
+/// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
+/// word that was durable before the lane's newest record was begun. Leaves out records that a newer
+/// invalidated record of the lane voids, because it names the same page.
 fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     let is_before = |one: Sequence, other: Sequence| {
         one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)
@@ -285,13 +293,14 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     for found in ring {
         let VouchFound::Valid(vouch) = found else { continue };
         if is_before(vouch.sequence, needed_from) {
-            // Its word was durable before the newest entry was begun.
+            // The word was durable before the newest record was begun.
             continue;
         }
         if ring.iter().any(|other| voids(vouch, other)) {
             continue;
         }
-        // By insertion: what one session wrote is in one order, and what nobody wrote ends in some.
+        // Insertion copes with any input. Records of one session have one order, while damaged
+        // records may have none.
         let at = ordered
             .iter()
             .rposition(|earlier| !is_before(vouch.sequence, earlier.vouch.sequence))
@@ -302,8 +311,9 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     ordered
 }
 
-/// Does what was decided for all lanes. `len` is the logical length: what lies past it is not
-/// looked at. The caller drains what was stored; what was written is durable already.
+/// Applies the decisions about all lanes. `len` is the logical length, and `apply` ignores what
+/// lies past it. The caller drains the stores. Words that `apply` writes by system calls are
+/// durable when it returns.
 pub(crate) fn apply(
     home: &MappedFile,
     reflection: &MappedFile,
@@ -325,7 +335,8 @@ pub(crate) fn apply(
         unless!(RecoverNotVouched, has_written |= files.move_slices(vouched)?);
     }
     if has_written {
-        // Orders the words before the superblock that voids the entries, and before what is logged.
+        // Orders the words before the superblock that voids the records, and before the logged
+        // data.
         unless!(RecoverNotSynced, files.sync_words()?);
     }
     for page in actions.iter().flat_map(|lane| &lane.store_logged) {
@@ -338,13 +349,13 @@ struct Files<'a> {
     home: &'a MappedFile,
     reflection: &'a MappedFile,
     len: u64,
-    /// Of which superchunk it is known where the first data of its region words are, and where.
+    /// A superchunk, and where the first data of its region words are.
     region_words: Cell<Option<(usize, u64)>>,
 }
 
 impl Files<'_> {
-    /// Where a word is, if it describes bytes of the file. What lies past the length is cleaned up
-    /// and not recovered.
+    /// Returns the offset of a word, or `None` if the word describes no bytes of the file. Bytes
+    /// past the length are cleaned up and not recovered.
     fn word_at(&self, word: WordId) -> Option<u64> {
         let (start, at) = match word {
             WordId::Slice(page) => (page.start(), layout::slice_word(page)),
@@ -367,8 +378,8 @@ impl Files<'_> {
         Ok(Validity::new(word, self.region_bit(page)?))
     }
 
-    /// Mostly nothing was ever written as a region: the words of a whole superchunk are a hole
-    /// then.
+    /// Returns the bit of the page in its region word. Usually no region of a superchunk was ever
+    /// written as a whole, and all of its region words are a hole.
     fn region_bit(&self, page: PageIndex) -> Result<bool> {
         let (region, superchunk) = (page.region(), page.region().superchunk());
         let at = layout::region_word(region);
@@ -390,26 +401,26 @@ impl Files<'_> {
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
-    /// Moves the slices to where the entry says. Changes no slot, so that whatever a second
-    /// recovery finds, it decides the same. Whether a word was written.
+    /// Moves the slices to the sides that the record names. Returns `true` if it wrote the word.
+    /// Changes no slot, so a second recovery decides the same, whatever it finds.
     ///
-    /// By system calls: the words lie far apart, and to map the page of each takes several times as
-    /// long. A crash may leave some bytes of the word: what else is in it stays as it is, so a
-    /// second recovery mends that.
+    /// The word is written by a system call. The words lie far apart, and to map the page of each
+    /// one takes several times as long. A crash may leave only some bytes of the new word. The
+    /// word's other bits stay as they are, so a second recovery repairs it.
     fn move_slices(&self, vouched: &Vouched) -> Result<bool> {
         let vouch = &vouched.vouch;
         let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
         let verifies =
             vouched.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
         if verifies && self.sum_of_slots(vouch)? != vouch.sum {
-            // Not all of it arrived: the operation was not acknowledged.
+            // Not all slices arrived, so the operation was not acknowledged.
             return Ok(false);
         }
         let word = read_word(self.reflection, at)?;
         let valid = Validity::new(word, self.region_bit(vouch.page)?);
         let moved = vouch.slices & (valid.0 ^ vouch.sides);
-        // Also a word that is right already: after the death of a process it may be so in the cache
-        // only, and nothing vouches for it any more when the new session has begun.
+        // A word that is already right is written, too. After a process crash it may be right in
+        // the cache only, and once the new session has begun, no record covers it.
         if moved == 0 && planted!(RightWordNotStored) {
             return Ok(false);
         }
@@ -431,7 +442,7 @@ impl Files<'_> {
         let sides = Validity(vouch.sides);
         let mut rest = Slices(vouch.slices);
         while let Some(run) = rest.runs().next() {
-            // What lies on one side.
+            // The part of the run that lies on one side.
             let side = sides.side(run.start);
             let run = match sides.on(side, rest).runs().next() {
                 Some(run) => run,
@@ -444,7 +455,7 @@ impl Files<'_> {
                 Side::Reflection => (self.reflection, layout::reflection(offset)),
             };
             let next = filled + run.len() * SLICE;
-            // Through the file: a slot that never arrived may be a hole.
+            // Reads the file instead of the mapping, since a slot that never arrived may be a hole.
             file.read_file(&mut bytes[filled..next], at)
                 .map_err(|e| Error::io_at("read slices", file.path(), at, e))?;
             filled = next;
@@ -463,7 +474,8 @@ impl Files<'_> {
             slices = rest;
         }
         let valid = self.validity(logged.page)?;
-        // The region bit as it is: XOR with the slice word gives the validity, twice gives it back.
+        // The region bit stays as it is. Its XOR with the slice word gives the validity, and a
+        // second XOR gives the slice word back.
         allocate(self.reflection, word_at, 8)?;
         let word = self.reflection.load_word(word_at);
         let missing = logged.mask & !valid.0;
@@ -471,8 +483,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// The bits that flip are others than those of the slices: neither step changes what the other
-    /// does, and both can be repeated.
+    /// Stores the slices of a page in place, and sets its slice bits. These bits belong to other
+    /// slices than the stored ones. So neither step affects the other, and both can be repeated.
     fn store_page(&self, page: &InPlacePage) -> Result<()> {
         let Some(word_at) = self.word_at(WordId::Slice(page.page)) else { return Ok(()) };
         allocate(self.reflection, word_at, 8)?;
@@ -495,7 +507,7 @@ impl Files<'_> {
     }
 }
 
-/// Makes sure that a store to the range cannot fail.
+/// Allocates a range, so that a store to it cannot fail.
 fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
     if planted!(RecoverNotAllocated) {
         return Ok(());
@@ -515,8 +527,8 @@ mod tests {
         Vouch { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
     }
 
-    /// All combinations of what three places of a ring can hold, about two pages, and what counts
-    /// then: also where the numbers begin anew.
+    /// Checks all combinations of what three places of a ring can hold about two pages, also where
+    /// the numbers wrap around.
     #[test]
     fn every_combination_of_entries_has_one_outcome() {
         let kinds = |sequence: u64| {
@@ -537,12 +549,13 @@ mod tests {
             [last - 1, last, 0],
             [0, last - 1, last],
             [1, 0, last],
-            // About the end of a batch: 31 was drained with the words of those before it.
+            // Around the end of a batch: record 31 was drained together with the words of the
+            // records before it.
             [30, 31, 32],
             [33, 31, 30],
             [14, 15, 23],
         ] {
-            // Said once more, as a rule over the set of entries, by how old they are.
+            // The rule is stated a second time here, over the set of records by their age.
             let age = |n: Sequence| if n.bits() < 9 { n.bits() + (1 << 40) } else { n.bits() };
             for a in kinds(numbers[0]) {
                 for b in kinds(numbers[1]) {

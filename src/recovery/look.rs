@@ -1,4 +1,4 @@
-//! What is there, and in which state? Finds out everything about the pair and writes nothing.
+//! Finds out what exists of a pair, and in which state. Writes nothing.
 
 use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
 use super::medium::map_sync;
@@ -23,15 +23,15 @@ pub(super) struct Lengths {
     pub high_water: u64,
 }
 
-/// Everything that was found out about the pair.
+/// Everything that opening has found out about the pair.
 pub(super) struct Look {
     pub mark: Mark,
     pub found: Found,
     /// The reflection file that the findings are about, and its journal.
     pub companions: Companions,
-    /// Whether that one is this home file's.
+    /// `true` if that reflection file certainly belongs to this home file.
     pub is_ours: bool,
-    /// Whether the files of the pair were copied or restored together.
+    /// `true` if the files of the pair were copied or restored together.
     pub is_restored: bool,
     /// The pair of a reflection file that stays when it is discarded, since it may be another file's.
     pub stays: Option<[u8; 16]>,
@@ -44,12 +44,12 @@ pub(super) struct Look {
     pub journal: Option<durable::Found>,
 }
 
-/// How the files of a pair were restored.
+/// The way in which the files of a pair were restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Restored {
     /// With their marks and times.
     WithAttributes,
-    /// Without: the names alone connect them.
+    /// Without marks and times: only the names connect the files.
     Bare,
 }
 
@@ -198,8 +198,8 @@ impl Opening<'_> {
         Ok(look)
     }
 
-    /// The first name that a new reflection file may have, of those that are left. Reports a link
-    /// in the place of what is to be made.
+    /// Returns the first of the remaining names that a new reflection file may have. Fails if a
+    /// link lies where the new journal or the unfinished file would go.
     pub(super) fn next_free(
         &self,
         names: &mut impl Iterator<Item = Name>,
@@ -213,8 +213,8 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    /// Whether a new reflection file may have the name: nothing lies there, and no journal beside
-    /// it, which would be another's.
+    /// Returns `true` if a new reflection file may have the name. No file has that name, and no
+    /// journal lies beside it, since it would be another pair's.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
         if self.platform.stat_name(name).map_err(self.io("look up", name.path()))?.is_some() {
             return Ok(false);
@@ -236,7 +236,8 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Whether the home file's file system keeps marks. Asked where nothing else tells files apart.
+    /// Returns `true` if the home file's file system keeps marks. Asks the system only if the home
+    /// file has no mark.
     fn keeps_marks(&self, home: &File, marker: &Option<Vec<u8>>) -> Result<bool> {
         match marker {
             Some(_) => Ok(true),
@@ -247,7 +248,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Looks at a reflection file that is this home file's.
+    /// Examines a reflection file that belongs to this home file, and records the findings in
+    /// `look`.
     pub(super) fn look_at(
         &self,
         (name, file, there, superblock): (Name, File, FileStat, Superblock),
@@ -327,7 +329,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Whether the page cache that held the pair's stores is certainly still there.
+    /// Returns `true` if the page cache that held the pair's stores is certainly still there.
     fn cache_is_there(&self, superblock: &Superblock, is_restored: bool) -> bool {
         let was = cache_of(superblock);
         let is_same = was.is_same_as(&self.cache) || planted!(RestartNotNoticed);
@@ -335,7 +337,8 @@ impl Opening<'_> {
         (is_same || trusts_boot) && !is_restored
     }
 
-    /// A file with nothing of ours in it: cut off before its superblock, or somebody else's.
+    /// Classifies a file without a superblock of this crate. It was cut off inside its superblock,
+    /// or it is another program's.
     fn what_is_foreign(&self, file: &File, stat: &FileStat, path: &Path) -> Result<Found> {
         let mut start = vec![0; MAGIC.len().min(stat.len as usize)];
         self.platform
@@ -345,7 +348,8 @@ impl Opening<'_> {
         Ok(if is_cut_off { Found::Truncated } else { Found::Foreign })
     }
 
-    /// What a whole superblock says about this home file.
+    /// Returns what a whole superblock says about this home file, and the lengths in the state
+    /// words.
     fn judge_pair(
         &self,
         (file, path): (&File, &Path),
@@ -373,7 +377,7 @@ impl Opening<'_> {
             DurablePoints::AfterDeath(_) => true,
         };
         if goes_back && superblock.state == State::InUse {
-            // Lengths and working words are as the kernel happened to write them.
+            // Lengths and working words hold whatever the kernel happened to write.
             let state = Use::Undone;
             return Ok((Found::OfThisFile { home: Home::AsItWas, state }, none));
         }
@@ -409,7 +413,8 @@ impl Opening<'_> {
                     };
                     home.len != closed.len || is_other
                 }
-                // In use: times tell nothing, but nobody but us makes the file longer.
+                // The pair was in use, so times tell nothing. But only this crate makes the file
+                // longer.
                 State::InUse | State::Emptied => home.len > lengths.len.max(lengths.high_water),
             };
             if changed && !planted!(ChangedHomeTaken) { Home::Changed } else { Home::AsItWas }
@@ -417,7 +422,7 @@ impl Opening<'_> {
         let state = match superblock.state {
             State::Clean(_) => Use::Closed,
             _ if same_boot => Use::Died,
-            // A copy may have been made while its original was written to.
+            // A copy may have been made while a process wrote to the original.
             _ if restored.is_none() && self.survives_restart(file, path)? => Use::Died,
             _ => Use::Restarted,
         };
@@ -441,8 +446,9 @@ impl Opening<'_> {
         Ok(sum != closed)
     }
 
-    /// Whether the medium keeps stores when the machine is restarted: it can be mapped so. Or the
-    /// files lie in memory, and are there: then it was not.
+    /// Returns `true` if the pair's stores outlived any restart of the machine. Either the medium
+    /// keeps them, since it can be mapped synchronously. Or the files lie in memory and still
+    /// exist, so there was no restart.
     fn survives_restart(&self, file: &File, path: &Path) -> Result<bool> {
         let in_memory = |file_system| matches!(file_system, FileSystem::Ram(_));
         match self.forced {
@@ -453,9 +459,9 @@ impl Opening<'_> {
     }
 }
 
-/// What a pair is if its process died: its last durable point has no bytes past those of the
-/// working state, since a shrink makes one before it cuts. Its words are stored where the working
-/// state has room.
+/// Returns the finding for a pair in use by a crashed process, after a comparison with its journal.
+/// The last durable point has no bytes past the working state, since a shrink makes a point before
+/// it cuts. The reflection file must have room for the words of that point.
 fn fits_working_state(
     journal: &durable::Found,
     lengths: &Lengths,

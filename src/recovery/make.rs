@@ -1,4 +1,5 @@
-//! How is a pair made, begun anew, or thrown away? Everything that opening writes but recovery.
+//! Makes pairs, begins sessions and discards pairs: everything that opening writes, except
+//! recovery.
 
 use super::look::Look;
 use super::pair::{Found, Mark};
@@ -26,13 +27,13 @@ const MOST_DISCARDED: usize = 64;
 pub(super) struct Made {
     pub file: File,
     pub superblock: Superblock,
-    /// What the file is known by.
+    /// The metadata by which the file is known.
     pub there: FileStat,
 }
 
 impl Opening<'_> {
-    /// Makes the home file as long as it is to be, and a reflection file for it: under `first`, or
-    /// under the next free name, where other openings are faster.
+    /// Gives the home file its length, and makes a reflection file for it. Its name is `first`, or
+    /// the next free name if another opening is faster.
     pub(super) fn make_reflection(
         &self,
         home: &File,
@@ -55,8 +56,8 @@ impl Opening<'_> {
         Err(self.mismatch(first.path(), Mismatch::Foreign))
     }
 
-    /// Makes a reflection file of this name. Under another name first: under its own it is whole or
-    /// not there. `None`: another opening has the name.
+    /// Makes a reflection file of this name. Writes it under another name first, so that under its
+    /// own name it is whole or absent. Returns `None` if another opening has the name.
     fn make_reflection_of(
         &self,
         home: &File,
@@ -77,10 +78,11 @@ impl Opening<'_> {
         };
         let there = self.stat_made(&new_name, &file)?;
         let mut unfinished = self.undo_making(&new_name, there);
-        // Held until the pair is closed: an opening of another home file takes the file for no
-        // leftover.
+        // The lock is held until the pair is closed. So an opening of another home file does not
+        // take the file for a leftover.
         if !platform.try_lock(&file).map_err(self.io("lock", &new))? {
-            // That opening took it for one between the two calls, and removes it.
+            // Between the two calls, that other opening took the file for a leftover, and removes
+            // it.
             unfinished.keep();
             return Ok(None);
         }
@@ -94,12 +96,12 @@ impl Opening<'_> {
             boot_id: self.cache.boot_id,
             cache: cache_parts(&self.cache),
             name: self.home_name(),
-            // Nothing counts in it before the home file has its mark.
+            // Nothing in the file counts before the home file has its mark.
             durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
             is_marked: false,
         };
-        // While they are empty: later it does not count. Where it cannot be had, a full disk can be
-        // a SIGBUS, and nothing else changes.
+        // This has an effect only while the files are empty. Where it is not available, a full disk
+        // can cause a SIGBUS, and nothing else changes.
         self.write_in_place(&file, &new)?;
         if stat.len == 0 {
             self.write_in_place(home, self.path)?;
@@ -118,9 +120,10 @@ impl Opening<'_> {
         platform
             .set_file_len(&file, id, reflection_len)
             .map_err(self.io("change the length", &new))?;
-        // Written, so that it is allocated: both superblocks and the state words.
+        // Both superblocks and the state words are written, so that they are allocated.
         let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
-        // Both copies, so that a file that is cut off anywhere past the first is still known.
+        // Both copies are written, so that a file that is cut off anywhere past the first is
+        // recognized.
         for copy in [&Superblock { session: 0, ..superblock.clone() }, &superblock] {
             let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
             head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
@@ -158,8 +161,9 @@ impl Opening<'_> {
         Ok(Some(Made { file, superblock, there }))
     }
 
-    /// Removes what an opening has left that died while it made a reflection file of this name.
-    /// `false`: another opening makes one just now, for another home file.
+    /// Removes the leftover of an opening that crashed while it made a reflection file of this
+    /// name. Returns `false` if the name cannot be used: another opening may be making a file
+    /// there, for another home file.
     fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<bool> {
         let file = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(true),
@@ -175,8 +179,7 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Has a file that is new and empty written to in place, where the file system lets itself be
-    /// told so.
+    /// Turns copying on write off for a new and empty file, where the file system supports that.
     pub(super) fn write_in_place(&self, file: &File, path: &Path) -> Result<()> {
         let _goes_on_copying = self
             .platform
@@ -185,7 +188,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Voids everything in the lanes by a new session number, which is in all their checksums.
+    /// Begins a session. Its number voids all records in the lanes, since their checksums cover the
+    /// session number.
     pub(super) fn begin_session(
         &self,
         platform: &Platform,
@@ -201,7 +205,7 @@ impl Opening<'_> {
             state: State::InUse,
             boot_id: self.cache.boot_id,
             cache: cache_parts(&self.cache),
-            // Either may have been restored, and the device has another number after each mount.
+            // Either file may have been restored, and the device number may change with each mount.
             identity: identity_of(home),
             own: identity_of(&self.stat(reflection.file(), reflection.path())?),
             name: self.home_name(),
@@ -220,8 +224,8 @@ impl Opening<'_> {
         Ok(superblock)
     }
 
-    /// Puts the mark on the home file, durably but on RAM. `false`: the file system has no
-    /// attributes.
+    /// Puts the mark on the home file, durably except on RAM. Returns `false` if the file system
+    /// has no attributes.
     pub(super) fn set_marker(
         &self,
         home: &MappedFile,
@@ -232,7 +236,7 @@ impl Opening<'_> {
         medium: Medium,
     ) -> Result<bool> {
         let there = self.stat(reflection.file(), reflection.path())?;
-        // On one volume the two are rolled back together.
+        // Files on one volume are rolled back together.
         let lies_elsewhere = there.dev != stat.dev;
         let marker = Marker {
             named: self.named(name, stat),
@@ -260,21 +264,21 @@ impl Opening<'_> {
         Ok(marked)
     }
 
-    /// Removes what the caller does not want. First the reflection file says that nothing in it
-    /// counts, then the mark goes, and then both companions: so a crash in between leaves nothing
-    /// that is refused.
+    /// Removes what the caller discards. First the reflection file says that nothing in it counts,
+    /// then the mark goes, and then both companions. So a crash in between leaves nothing that is
+    /// refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)
         {
-            // The emptied state may be in the page cache only: its process may have died before the
-            // sync. It is durable before the journal goes, which a pair in use needs.
+            // The emptied state may be in the page cache only, if its process crashed before the
+            // sync. It must be durable before the journal goes, which a pair in use needs.
             self.platform
                 .sync_all(file, FileId::Reflection)
                 .map_err(self.io("sync", found.companions.reflection.path()))?;
         }
-        // What is not certainly this home file's may be another's, with bytes that are nowhere
-        // else.
+        // A file that is not certainly this home file's may be another's, and may hold the only
+        // copy of its bytes.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
         let mut locked = None;
@@ -330,7 +334,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Removes a reflection file and its journal, which no process has open.
+    /// Removes a reflection file and its journal. Fails with `Busy` if a process has the pair open.
     fn remove_companions(
         &self,
         companions: &Companions,
@@ -346,7 +350,7 @@ impl Opening<'_> {
         if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
             return Err(Error::Busy { path: name.path().to_owned(), in_this_process: false });
         }
-        // The journal first: it is found by the reflection file.
+        // The journal goes first, since opening finds it by the reflection file.
         self.remove_journal(&companions.journal, home, uuid)?;
         remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
         Ok(())

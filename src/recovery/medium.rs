@@ -1,4 +1,4 @@
-//! What does the file lie on? The forced medium, or what the system shows.
+//! Determines the medium of a file: the one that is forced, or the one that the system shows.
 
 use crate::error::{Error, Result};
 use crate::format::layout;
@@ -9,7 +9,7 @@ use crate::terms::Medium;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// The medium that the caller or the environment forces, if any.
+/// Returns the medium that the caller or the environment forces, if any.
 pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
     if options.medium.is_some() {
         return Ok(options.medium);
@@ -27,7 +27,7 @@ pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
     }
 }
 
-/// Fails for file systems on which nobody has tested what a mapping promises, unless allowed.
+/// Refuses file systems on which mappings were not tested, unless the caller allows them.
 pub(crate) fn check_file_system(
     options: &Options,
     path: &Path,
@@ -48,8 +48,8 @@ pub(crate) fn check_file_system(
     Err(Error::UnsupportedFileSystem { path: path.to_owned(), file_system })
 }
 
-/// Fails where the companions lie in memory and the home file does not: without them a restart of
-/// the machine would leave a home file of which a part is missing.
+/// Refuses companions in memory for a home file that does not lie in memory. A restart of the
+/// machine would remove them, and a part of the home file would be missing.
 pub(crate) fn check_pair(
     options: &Options,
     dir: &Path,
@@ -65,7 +65,7 @@ pub(crate) fn check_pair(
     Err(Error::UnsupportedFileSystem { path: dir.to_owned(), file_system })
 }
 
-/// Maps both files, and finds the medium by that: DAX if both can be mapped synchronously.
+/// Maps both files and determines the medium: `Dax` if both can be mapped synchronously.
 pub(crate) fn map(
     platform: &Platform,
     forced: Option<Medium>,
@@ -81,9 +81,11 @@ pub(crate) fn map(
         |(file, path, len): (&File, &Path, u64)| map_sync(platform, file, path, len, max_len);
     let plain = || {
         let mapping = map(reflection)?;
-        // Much of it is holes for good, and words lie among them, allocated by the page.
+        // Much of the reflection file stays a hole. Words lie among the holes, and are allocated
+        // page by page.
         platform.expect_random(reflection.0, &mapping);
-        // Also what was read before: superblocks, lanes and log lie among holes as well.
+        // Also drops pages that were cached before. Superblocks, lanes and log lie among holes as
+        // well.
         platform.forget_cached(reflection.0, &mapping, 0, layout::SUPERCHUNKS);
         let home_mapping = map(home)?;
         platform.expect_random(home.0, &home_mapping);
@@ -99,15 +101,17 @@ pub(crate) fn map(
         return Ok((home, reflection, Medium::Dax));
     }
     let (home, reflection) = plain()?;
-    // The medium of both: what the one forgets is gone.
+    // Both files have one medium, since a pair that loses one of its files is lost.
     let in_memory = |file_system: &FileSystem| matches!(file_system, FileSystem::Ram(_));
     let medium = if lie_on.iter().any(in_memory) { Medium::Ram } else { Medium::PageCache };
     Ok((home, reflection, medium))
 }
 
-/// Maps `len` bytes of a file synchronously, for up to `max_len` bytes of home file. `None`: what
-/// it lies on cannot be mapped so. What merely failed (for want of memory, say) is an error: a file
-/// on persistent memory would be taken for less.
+/// Maps `len` bytes of a file synchronously. Returns `None` if the file system cannot do that. The
+/// home file may have up to `max_len` bytes.
+///
+/// Any other failure is an error, for example a lack of memory. Otherwise opening would take
+/// persistent memory for a lesser medium.
 pub(crate) fn map_sync(
     platform: &Platform,
     file: &File,
@@ -117,13 +121,13 @@ pub(crate) fn map_sync(
 ) -> Result<Option<Mapping>> {
     match platform.map(file, len, true) {
         Ok(mapping) => Ok(Some(mapping)),
-        // The latter by kernels that do not know the flag.
+        // Kernels that do not know the flag return `InvalidInput`.
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => Ok(None),
         Err(e) => Err(Error::of_mapping(path, len, max_len, e)),
     }
 }
 
-/// What stores have to reach on this medium.
+/// Returns what stores have to reach on this medium.
 pub(crate) fn persistence(platform: &Platform, medium: Medium) -> Persistence {
     match medium {
         Medium::Dax if platform.caches_persist() => Persistence::Caches,

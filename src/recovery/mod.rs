@@ -1,20 +1,20 @@
-//! How does a path become an open pair of files? Find, judge, map, recover.
+//! Opens a pair of files by its path: finds the files, judges them, maps them and recovers them.
 //!
-//! | file | question |
+//! | file | holds |
 //! |---|---|
-//! | `candidates` | where may companions lie, and whose are they? (writes nothing) |
-//! | `trust` | may a file be used for a companion? (writes nothing) |
-//! | `look` | what is there, and in which state? (writes nothing) |
-//! | `pair` | do the two files go together? (a pure table) |
-//! | `make` | how is a pair made, begun anew, or thrown away? |
-//! | `reservation` | how much address space does a file take by default? |
-//! | `medium` | what do they lie on? |
-//! | `durable` | which durable point does it go back to, and how? |
-//! | `lanes` | what did the lanes say at the crash, and what is done about it? (scan, decide, apply) |
+//! | `candidates` | the names of companions, and to which home file they belong (writes nothing) |
+//! | `trust` | the checks that a companion must pass before it is used (writes nothing) |
+//! | `look` | the search for the pair and its state (writes nothing) |
+//! | `pair` | the decision whether the two files go together (a pure table) |
+//! | `make` | how opening makes a pair, begins a session, and discards a pair |
+//! | `reservation` | the default size of a file's reservation of addresses |
+//! | `medium` | the medium on which the files lie |
+//! | `durable` | the return to the last durable point |
+//! | `lanes` | recovery from the lanes: scan, decide, apply |
 //!
-//! Invariant: until `pair::decide` has said what to do nothing is written to any file but a new
-//! home file, and what this open has made is removed again when opening fails. `docs/recovery.md`
-//! goes through all steps with their crash points. May import `engine` and below.
+//! Invariant: until `pair::decide` has returned, opening writes to no file but a new home file. If
+//! opening fails, it removes what it has made. `docs/recovery.md` lists all steps with their crash
+//! points. May import `engine` and below.
 
 mod candidates;
 mod durable;
@@ -51,7 +51,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a reflection file's name ends with while it is being made.
+/// Suffix of a reflection file's name while the file is being made.
 const UNFINISHED: &str = "new";
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -63,7 +63,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         let path = path.to_owned();
         move |e| Error::io("look up", &path, e)
     };
-    // Once: what the names mean from here on depends on no link and on no current directory.
+    // The path is resolved once. From here on, no link and no current directory affects the names.
     let given = path;
     let home_name = platform.name(given).map_err(|e| Error::of_opening(given, e))?;
     let path = home_name.path();
@@ -113,8 +113,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         found.lengths = Lengths { len, high_water: len };
     }
     let mut lengths = found.lengths;
-    // A file that is too long, or has no name for its companions, is refused before anything is
-    // removed for it.
+    // Opening refuses a file that is too long, or has no name for its companions, before it removes
+    // anything for that file.
     let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
     let mut companions = opening.companions_of(&found, &stat, is_fresh)?;
     if decision == Decision::Discard {
@@ -123,8 +123,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if is_fresh {
         found.superblock = None;
     }
-    // Files that must not stay if anything from here on fails. The reflection file goes first: one
-    // that is in use and has no journal would be refused, a journal alone is nothing.
+    // These files must not stay if anything from here on fails. The reflection file is removed
+    // before the journal. A reflection file in use without a journal would be refused, while a
+    // journal alone has no effect.
     let mut made_journal = None;
     let mut made = None;
     let mut marked = None;
@@ -143,7 +144,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         }
     };
     let reflection_path = companions.reflection.path();
-    // Nobody opens the reflection file for a home file, here or in another process.
+    // Prevents any opening of the reflection file as a home file, here or in another process.
     let found_stat = opening.stat(&reflection_file, reflection_path)?;
     let reflection_registration =
         Registration::new(found_stat.dev, found_stat.ino).ok_or_else(|| busy(true))?;
@@ -159,12 +160,12 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         (&home.file, path, max_len),
         (&reflection_file, reflection_path, reflection_max),
     )?;
-    // Where a mapping cannot reach past the end of its file, the file cannot grow while it is open.
+    // If a mapping cannot reach past the end of its file, the file cannot grow while it is open.
     let reaches =
         home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
     let max_len = if reaches { max_len } else { lengths.len };
-    // Where durable points are kept, stores have to survive the process only: what is to be durable
-    // is synced or written through.
+    // Where durable points are kept, a store only has to survive a process crash. Bytes that have
+    // to be durable are synced or written through.
     let keeps = opening.keeps_durable_points(medium);
     let persistence =
         if keeps { Persistence::Process } else { medium::persistence(&platform, medium) };
@@ -188,7 +189,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         reflection_len,
     );
     if keeps && !is_fresh {
-        // Before anything is written: another pair's journal refuses this opening.
+        // Another pair's journal refuses this opening before anything is written.
         opening.check_journal(&companions.journal, &stat, &superblock)?;
     }
     if let Some(entries) = entries
@@ -196,8 +197,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     {
         recover(&platform, &home_file, &reflection, lengths.len, entries)?;
     }
-    // Of a pair that is believed because the caller says so, words of both kinds may differ in any
-    // case.
+    // The caller chose `Trust` for a closed pair that does not fit its close. Its working words and
+    // durable words may differ.
     let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
     let had_points = superblock.durable.base().is_some();
     let has_died = superblock.state == State::InUse && !is_fresh;
@@ -208,7 +209,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         Some(journal) if goes_back => {
             lengths = pair.go_back(journal)?;
         }
-        // The process died, or the caller vouches for what is there: it becomes a durable point.
+        // The process crashed, or the caller vouches for the state of the files. That state becomes
+        // a durable point.
         _ if had_points
             && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
         {
@@ -219,7 +221,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     if !is_fresh {
         pair.sync_superblock()?;
     }
-    // Made before the superblock that says that it is there.
+    // The journal is made before the superblock that says that it exists.
     let journal = match keeps {
         true => {
             let name = &companions.journal;
@@ -233,13 +235,14 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         made_journal = Some(opening.undo_making(&companions.journal, there));
     }
     if keeps && !is_fresh && superblock.durable.base().is_none() {
-        // Of a session that kept none, or whose durable points count no more: from here on what is
-        // there counts as the first one.
+        // The last session kept no durable points, or they no longer count. From here on, the state
+        // of the files counts as the first durable point.
         pair.begin_durable_words(lengths.len)?;
     }
     let points = opening.durable_points(keeps, lengths.len);
     if !is_fresh && let Some(undo) = &mut made_journal {
-        // A pair that was there before may say from here on that it has a journal.
+        // The superblock of a pair that existed before may say from here on that there is a
+        // journal. So the journal stays even if opening fails.
         undo.keep();
     }
     let set_marker = || {
@@ -248,9 +251,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         let name = &companions.reflection;
         opening.set_marker(&home_file, &stat, &reflection, of_pair, name, medium)
     };
-    // Before the superblock that says that the pair is in use: so a home file without a mark has no
-    // pair. The superblock of a restored one names another home file until then, and a mark would
-    // hide that.
+    // The mark comes before the superblock that says that the pair is in use. So a home file
+    // without a mark has no pair. The superblock of a restored pair still names another home file,
+    // and a mark would hide that.
     let mark_comes_last = found.is_restored || planted!(MarkLast);
     let mut is_marked = false;
     if !mark_comes_last && !planted!(OpenNotMarked) {
@@ -268,7 +271,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     }
     let superblock = begun;
     if !keeps && had_points {
-        // Of a session that kept durable points; this one says that it does not.
+        // The last session kept durable points. The new superblock says that this session keeps
+        // none.
         opening.remove_journal(&companions.journal, &stat, &superblock.uuid)?;
     }
     let is_longer = home_file.len() > lengths.len
@@ -281,15 +285,16 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
             platform.drain();
         }
         clean_up::zero_past(&home_file, &reflection, lengths.len)?;
-        // Orders the zeroes and the files' lengths before the mark that says that there is nothing
-        // left to zero.
+        // Orders the zeroes and the lengths of the files before the high-water word that says that
+        // nothing is left to zero.
         unless!(OpenZeroesNotDrained, platform.drain());
         if medium == Medium::Dax {
             home_file.sync_all().map_err(|e| Error::io("sync", path, e))?;
             reflection.sync_all().map_err(|e| Error::io("sync", reflection_path, e))?;
         }
         reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
-        // Orders the mark before what is written past the length after the next growth.
+        // Orders the high-water word before bytes that are written past the length after the next
+        // growth.
         unless!(OpenHighWaterNotDrained, platform.drain());
         lengths.high_water = lengths.len;
     }
@@ -327,12 +332,12 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     for undo in steps.into_iter().flatten() {
         undo.keep();
     }
-    // From here on by closing the pair.
+    // From here on, closing the pair releases the lock.
     home.is_locked = false;
     Ok(engine)
 }
 
-/// Applies what the lanes say. Idempotent; the entries stay as they are.
+/// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
 fn recover(
     platform: &Platform,
     home: &MappedFile,
@@ -342,24 +347,24 @@ fn recover(
 ) -> Result<()> {
     let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
     lanes::apply(home, reflection, len, &actions)?;
-    // Orders everything that was recovered before the superblock that voids the entries.
+    // Orders everything that was recovered before the superblock that voids the records.
     unless!(RecoverNotDrained, platform.drain());
     Ok(())
 }
 
-/// Undoes a step of this open unless everything goes well.
+/// A step of this opening that is undone on drop, unless opening has succeeded.
 struct UndoUnlessKept<'a> {
     platform: &'a Platform,
     step: Option<Step>,
 }
 
-/// What is to be undone.
+/// A step that can be undone.
 enum Step {
-    /// The file was made, and has this name.
+    /// Opening has made this file under this name.
     Made(Name, FileStat),
-    /// The empty home file was given a length.
+    /// Opening has given the empty home file a length.
     Lengthened(File),
-    /// The home file got a mark, and had no pair before.
+    /// Opening has marked the home file, which had no pair before.
     Marked(File),
 }
 
@@ -388,22 +393,24 @@ impl Drop for UndoUnlessKept<'_> {
 /// The home file, open.
 struct HomeFile<'a> {
     platform: &'a Platform,
-    /// Set once the lock is held and the file was found to be empty: until then it may be, or
-    /// hold, somebody else's.
+    /// The step that removes or empties the home file if opening fails. Set once the lock is held
+    /// and the file was found to be empty. Until then the file, or bytes in it, may belong to
+    /// another opening.
     if_it_fails: Option<UndoUnlessKept<'a>>,
     file: File,
     is_new: bool,
-    /// Whether the lock is held, and nobody else is to give it back.
+    /// `true` while this opening holds the lock and has to release it.
     is_locked: bool,
 }
 
 impl Drop for HomeFile<'_> {
     fn drop(&mut self) {
-        // While the lock is held.
+        // The step is undone while the lock is held.
         drop(self.if_it_fails.take());
         if self.is_locked {
-            // Explicitly, not by closing the file: a process that another thread is starting may
-            // have inherited it, and keeps it open until its `exec`.
+            // Unlocks explicitly, since the drop of the file may not unlock it. A process that
+            // another thread is starting may have inherited the file, and keeps it open until its
+            // `exec`.
             let _closing_the_file_unlocks_otherwise = self.platform.unlock(&self.file);
         }
     }
@@ -415,7 +422,7 @@ struct Opening<'a> {
     /// The path that the caller gave, which may lead over links.
     given: &'a Path,
     home: &'a Name,
-    /// Of the home file.
+    /// The path of the home file.
     path: &'a Path,
     /// The folder of the companions.
     dir: Arc<Folder>,
@@ -423,10 +430,10 @@ struct Opening<'a> {
     forced: Option<Medium>,
     home_lies_on: FileSystem,
     dir_lies_on: FileSystem,
-    /// The page cache that holds what is stored from here on. (Asked at each opening: a process may
-    /// be taken from one boot to the next.)
+    /// The page cache that holds what is stored from here on. Read anew at each opening, since a
+    /// process may be moved from one boot to the next.
     cache: CacheIdentity,
-    /// Whether every mount of the file systems shares it.
+    /// `true` if every mount of the file systems shares that page cache.
     cache_is_shared: bool,
     home_keeps_marks: Cell<bool>,
 }
@@ -456,7 +463,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Finds out which file systems hold the home file and its companions, and whether they do.
+    /// Determines the file systems of the home file and its companions, and refuses unsuitable
+    /// ones.
     fn find_where_files_lie(&mut self, home: &File) -> Result<()> {
         let dir = self.dir.path().to_owned();
         let platform = self.platform;
@@ -479,7 +487,7 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    /// Where the companions are, or are to be made.
+    /// Returns the names of the companions that exist, or of those that opening will make.
     fn companions_of(&self, found: &Look, home: &FileStat, is_fresh: bool) -> Result<Companions> {
         if !is_fresh {
             return Ok(found.companions.clone());
@@ -489,11 +497,12 @@ impl<'a> Opening<'a> {
             if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
                 return Ok(found.companions.clone());
             }
-            // The reflection file goes, and another pair's journal stays beside its name.
+            // The reflection file is removed, but the journal beside it is another pair's and
+            // stays. So the new companions need another name.
         }
         match self.next_free(&mut self.new_names(home), home)? {
             Some(name) => Ok(Companions::new(name)),
-            // Other files have both names.
+            // Other files have all names.
             None => Err(self.mismatch(found.companions.reflection.path(), Mismatch::Foreign)),
         }
     }
@@ -502,17 +511,17 @@ impl<'a> Opening<'a> {
         UndoUnlessKept::new(self.platform, Step::Made(name.clone(), there))
     }
 
-    /// What a file is that was just made under a name. The name goes again if that cannot be found
-    /// out.
+    /// Returns the metadata of a file that was just made under `name`. Removes the name if the
+    /// metadata cannot be read.
     fn stat_made(&self, name: &Name, file: &File) -> Result<FileStat> {
         self.stat(file, name.path()).inspect_err(|_| {
             let _best_effort = self.platform.remove(name);
         })
     }
 
-    /// Gives a companion the home file's owner, group and rights, and no user more than those. A
-    /// tool that an administrator runs once on a service's file leaves nothing that the service may
-    /// not open.
+    /// Gives a companion the home file's owner, group and rights. No user gets more rights than the
+    /// home file grants. So a tool that an administrator runs once on a service's file leaves no
+    /// companion that the service cannot open.
     fn own_like_home(
         &self,
         file: &File,
@@ -562,11 +571,12 @@ impl<'a> Opening<'a> {
             return Err(busy(false));
         }
         home.is_locked = true;
-        // Anew: another process may have closed the file between the first look and the lock.
+        // Read anew: another process may have closed the file between the first look and the lock.
         Ok((registration, self.stat(&home.file, self.path)?))
     }
 
-    /// Removes a home file that was made and could not be taken, if nobody else has taken it.
+    /// Removes a home file that this opening made and could not take, unless another opening has
+    /// taken it.
     fn give_up(&self, home: &HomeFile<'_>, why: &Error) {
         if !home.is_new || matches!(why, Error::Busy { .. }) {
             return;
@@ -578,7 +588,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What the lanes of a pair that is to be recovered say. `None`: what cannot have been written.
+    /// Returns what the lanes of a pair say that needs recovery. Returns `None` if no writer can
+    /// have written that.
     fn entries(&self, found: &Look) -> Result<Option<Vec<lanes::Findings>>> {
         let Some((superblock, file)) = found.superblock.as_ref().zip(found.file.as_ref()) else {
             return Ok(None);
@@ -602,7 +613,7 @@ impl<'a> Opening<'a> {
         let mut is_new = !exists && self.options.create;
         let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
         let file = match self.platform.open(self.home, how) {
-            // Somebody else was faster, and may be done with it or not: the lock will tell.
+            // Another opening was faster, and may still use the file or not. The lock will tell.
             Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
                 is_new = false;
                 self.platform.open(self.home, OpenHow { create_new: false, ..how })
@@ -614,8 +625,8 @@ impl<'a> Opening<'a> {
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }
 
-    /// What the superblock calls the home file: its name, or its whole path where the reflection
-    /// files of several folders lie in one.
+    /// Returns the name of the home file for the superblock. It is the whole path where one folder
+    /// holds the reflection files of several folders.
     fn home_name(&self) -> Vec<u8> {
         let name: OsString = if self.options.reflection_dir.is_some() {
             self.path.as_os_str().to_owned()
@@ -624,21 +635,21 @@ impl<'a> Opening<'a> {
         };
         let mut name = name.into_encoded_bytes();
         if name.len() > 255 {
-            // The end of a long path tells more than its beginning; the sum tells paths of one end
-            // apart.
+            // The end of a long path says more than its beginning. The checksum distinguishes paths
+            // that end alike.
             let sum = format!("{:08x}", crate::sum::crc32c(&name)).into_bytes();
             name.splice(..name.len() + sum.len() - 255, sum);
         }
         name
     }
 
-    /// Whether durable points are kept: where the medium does not make everything durable at once,
-    /// and where what is not synced is to be taken back.
+    /// Returns `true` if durable points are kept. They are needed where the medium does not make
+    /// every store durable at once, or where unsynced changes must be taken back.
     fn keeps_durable_points(&self, medium: Medium) -> bool {
         medium == Medium::PageCache || self.options.durability == Durability::AllOrNothing
     }
 
-    /// What a superblock says of durable points.
+    /// Returns what the superblock says about durable points.
     fn durable_points(&self, keeps: bool, len: u64) -> DurablePoints {
         match self.options.durability {
             _ if !keeps => DurablePoints::None,
@@ -647,7 +658,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// How much address space is reserved.
+    /// Returns how many bytes of address space to reserve for a home file of `len` bytes.
     fn max_len(&self, len: u64) -> Result<u64> {
         let too_long = |max_len| Error::TooLong { path: self.path.to_owned(), len, max_len };
         if len > layout::MAX_LEN {

@@ -1,6 +1,6 @@
-//! Do the two files go together, and what is to be done? A pure decision table.
+//! Decides what opening does with a home file and a reflection file: a pure decision table.
 //!
-//! Every combination of findings has exactly one row (a test goes through all of them).
+//! Every combination of findings has exactly one row. A test goes through all of them.
 
 use crate::error::Mismatch;
 use crate::terms::OnMismatch;
@@ -8,17 +8,17 @@ use crate::terms::OnMismatch;
 /// What the home file's attribute says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
-    /// No attribute: a plain file, or a file system without attributes.
+    /// No attribute: the file is a plain one, or its file system has no attributes.
     None,
     /// A reflection file belongs to this very file.
     OfThisFile,
-    /// The attribute was made for another file, of which this is a copy.
+    /// The attribute was made for another file, and this file is a copy of it.
     OfAnotherFile,
-    /// No attribute, and the reflection file of this very file says that there was one.
+    /// No attribute, although the reflection file of this very file says that there was one.
     Gone,
-    /// As `OfThisFile`, and the pair was last opened on another device and by another path, while
-    /// its companions lie on a third one: this may be a snapshot, and the companions the
-    /// original's.
+    /// As `OfThisFile`, but this file may be a snapshot, and the companions may belong to the
+    /// original. The pair was last opened on another device and by another path, while its
+    /// companions lie on a third device.
     OfSnapshot,
 }
 
@@ -32,10 +32,11 @@ pub(crate) enum Found {
     Truncated,
     /// A reflection file of this home file that a spatial close has emptied and not removed yet.
     Emptied,
-    /// What is there is another home file's, or lies in the way of one that has no bytes yet.
+    /// A file that belongs to another home file, or that lies at a companion's name of a home file
+    /// without a pair.
     OfAnotherFile,
-    /// A whole reflection file that says that it is this home file's, and the mark or its own
-    /// identity says that it is not.
+    /// A whole reflection file that names this home file, while the mark or its own identity
+    /// contradicts that.
     Contested,
     /// A whole reflection file of this home file, of another time than the mark.
     RolledBack,
@@ -48,7 +49,7 @@ pub(crate) enum Found {
     },
 }
 
-/// What became of the home file since.
+/// What became of the home file since the last session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
     AsItWas,
@@ -56,31 +57,31 @@ pub(crate) enum Home {
     TooShort,
 }
 
-/// In which state the reflection file was left.
+/// The state in which the last session left the reflection file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Closed by `CloseMode::Fast`.
     Closed,
-    /// In use by a process that died, on a medium and machine that kept its stores.
+    /// In use by a process that crashed, on a medium and machine that kept its stores.
     Died,
-    /// In use when the machine was restarted, on a medium that does not survive that.
+    /// In use when the machine was restarted, on a medium that loses stores then.
     Restarted,
-    /// In use, and it ended so that only the last durable point counts.
+    /// In use, and the session ended so that only the last durable point counts.
     Undone,
-    /// The same or the death of the process, and the journal is gone that durable points need.
+    /// As `Died` or `Undone`, but the journal that durable points need is gone.
     JournalGone,
-    /// The same, and another journal is in its place.
+    /// As `Died` or `Undone`, but another journal lies in the journal's place.
     JournalSwapped,
 }
 
-/// What is done.
+/// What opening does with the pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
-    /// Make a reflection file; the home file's bytes are as they are.
+    /// Make a reflection file. The home file's bytes stay as they are.
     Fresh,
-    /// Remove what is there and make a reflection file; the home file's bytes are as they are.
+    /// Remove the companions and make a reflection file. The home file's bytes stay as they are.
     Discard,
-    /// Go on with the reflection file; there is nothing to recover.
+    /// Go on with the reflection file. There is nothing to recover.
     Reuse,
     /// Recover by the lanes, and go on.
     Recover,
@@ -90,7 +91,7 @@ pub(crate) enum Decision {
     Refuse(Mismatch),
 }
 
-/// The table. Rows are tried by pattern, and no two patterns overlap.
+/// Returns the decision for a combination of findings. The first row that matches counts.
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
     let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
@@ -107,7 +108,8 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
             }
         }
         (Mark::Gone | Mark::OfSnapshot, _) => with_mark(wish),
-        // What is another's stays where it is: the new reflection file gets another name.
+        // Another home file's companion stays where it is. The new reflection file gets another
+        // name.
         (Mark::None, Found::Nothing | Found::OfAnotherFile | Found::Foreign) => Fresh,
         (Mark::OfThisFile, Found::Nothing | Found::OfEarlierFile) => {
             mismatch(Mismatch::ReflectionGone, wish, None)
@@ -117,19 +119,20 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
             mismatch(Mismatch::HomeIsCopy, wish, None)
         }
         (Mark::None, Found::OfEarlierFile) => mismatch(Mismatch::HomeReplaced, wish, None),
-        // What is not ours, or of a format that we do not know, is not ours to remove.
+        // Opening removes no file of another program, and no file in an unknown format.
         (_, Found::Foreign) => Decision::Refuse(Mismatch::Foreign),
         (_, Found::Newer(version)) => Decision::Refuse(Mismatch::Newer { version }),
-        // Nothing is in it, so nothing can be wrong with it.
+        // An emptied reflection file holds nothing, so nothing in it can be wrong.
         (_, Found::Emptied) => Decision::Discard,
         (_, Found::Corrupt) => mismatch(Mismatch::Corrupt, wish, None),
         (_, Found::Truncated) => mismatch(Mismatch::ReflectionTruncated, wish, None),
         (_, Found::Contested) => mismatch(Mismatch::Swapped, wish, None),
         (_, Found::RolledBack) => mismatch(Mismatch::RolledBack, wish, None),
-        // Whose it is was found out before: by uuid and mark, wherever both were moved to.
+        // Uuid and mark have proved before that the companion is this home file's, wherever both
+        // were moved.
         (_, Found::OfThisFile { home, state }) => {
             match (home, state) {
-                // What the files' lengths and times say is older than the durable point, or newer.
+                // The lengths and times of the files may be older or newer than the durable point.
                 (_, Use::Undone) => GoBack,
                 (_, Use::JournalGone) => mismatch(Mismatch::JournalGone, wish, None),
                 (_, Use::JournalSwapped) => mismatch(Mismatch::JournalSwapped, wish, None),
@@ -192,9 +195,9 @@ mod tests {
         all
     }
 
-    /// The table once more, as rows of predicates: each combination must fall into exactly one
-    /// row, and the function must do what that row says. (The compiler checks that `decide` has a
-    /// row for everything, but not that its rows do not hide one another.)
+    /// States the table a second time, as rows of predicates. Each combination must match exactly
+    /// one row, and `decide` must do what that row says. The compiler checks that `decide` covers
+    /// every combination, but not that no row hides another.
     #[test]
     fn every_combination_has_exactly_one_row() {
         type Row = (&'static str, fn(Mark, Found) -> bool, Decision);

@@ -1,8 +1,9 @@
-//! How much address space does a file take by default?
+//! Chooses how much address space a file reserves by default.
 //!
-//! A mapping never moves, so a file grows only as far as addresses were reserved at open. One file
-//! is served best by much, thousands of files in a process need little each. The default is a share
-//! of what the process has left, so that both hold and later mappings of the process find room.
+//! A mapping never moves, so a file grows only as far as addresses were reserved at open. A single
+//! file is best served by a large reservation, while thousands of files in a process need small
+//! ones. The default is a share of the address space that the process has left. So both cases work,
+//! and later mappings of the process find room.
 //!
 //! | largest free piece of address space | default `max_len` |
 //! |---|---|
@@ -11,21 +12,21 @@
 //! | 32 GiB or more | 1 GiB |
 //! | less (`ulimit -v`, small processors) | a 32nd of it |
 //!
-//! It is twice the length where that is more and an eighth of the piece holds it, and never less
-//! than the length. A piece is looked for in powers of two. On x86-64 (128 TiB) over ten thousand
-//! files open.
+//! The default is raised to twice the file's length, or to an eighth of the piece if that is less.
+//! It is never less than the length. The search for the largest piece tries powers of two. On
+//! x86-64, with 128 TiB, more than ten thousand files can be open.
 //!
-//! A pure rule: the caller says what is free.
+//! The rule is pure: the caller says what is free.
 
 use super::HUGE_PAGE;
 use crate::format::layout::MAX_LEN;
 use crate::mutant::planted;
 
-/// The largest piece that is looked for.
+/// The largest piece that the search tries, in bytes.
 const LARGEST: u64 = 64 << 40;
 
 /// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB.
-/// `is_free` says whether that many bytes of address space could be reserved in one piece.
+/// `is_free(n)` says if `n` bytes of address space could be reserved in one piece.
 pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64 {
     let mut left = LARGEST;
     while left > HUGE_PAGE && !planted!(ReservationNotAdapted) && !is_free(left) {
@@ -36,7 +37,7 @@ pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64
         left if left >= 16 << 40 => 8 << 30,
         left => (left / 32).min(1 << 30),
     };
-    // Home and reflection file take a quarter of the piece at most.
+    // Home and reflection file together take at most a quarter of the piece.
     let twice = (len * 2).min(left / 8);
     share.max(twice).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
 }
@@ -74,12 +75,12 @@ mod tests {
         }
     }
 
-    /// 1,018 files were all that 128 TiB held, at twice 64 GiB each.
+    /// With 128 GiB for each file, 128 TiB would hold no more than about a thousand files.
     #[test]
     fn ten_thousand_short_files_fit_the_address_space_of_x86_64() {
         let mut free = 127 * TIB;
         for n in 0..10_000 {
-            // The reflection file has its log area and words besides.
+            // The reflection file also has a log area and words.
             let takes = 2 * with_free(free, 4096) + (274 << 20);
             free = free.checked_sub(takes).unwrap_or_else(|| panic!("file {n} finds no room"));
         }

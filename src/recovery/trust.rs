@@ -1,7 +1,7 @@
-//! May a companion file be used? Its kind, its links, its owner, and where it lies.
+//! Checks a companion before it is used: its kind, its links, its owner, and where it lies.
 //!
-//! In a folder that others may write to, a name proves nothing: another user may have put a link or
-//! a file of their own there. What is refused here is neither written to nor believed.
+//! In a folder that other users may write to, a name proves nothing. Another user may have put a
+//! link or a file there. Opening neither writes to a refused file nor believes it.
 //! `docs/soundness.md` has the table of threats. May import `platform` and below.
 
 use super::Opening;
@@ -10,24 +10,24 @@ use crate::mutant::planted;
 use crate::platform::{File, FileStat, Name, OpenHow};
 use std::io::ErrorKind;
 
-/// What a name in the folder of companions turned out to be.
+/// What opening found under a name in the folder of companions.
 pub(super) enum Named {
     Nothing,
     /// Not a regular file: a folder, a device, a pipe.
     Irregular,
-    /// It may not be used, for this reason.
+    /// A file that must not be used, for this reason.
     Distrusted(Distrust),
     /// An open regular file that may be used.
     Trusted(File, FileStat),
 }
 
-/// The user that stands for all that a user namespace has no number for.
+/// The user id that stands for every user without a number in the user namespace.
 const UNMAPPED: u32 = 65534;
 
 const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
 
 impl Opening<'_> {
-    /// Opens a companion, if there is one that may be used. Writes nothing.
+    /// Opens a companion, if one exists that may be used. Writes nothing.
     pub(super) fn open_trusted(&self, name: &Name, home: &FileStat) -> Result<Named> {
         let io = |call| self.io(call, name.path());
         let Some(named) = self.platform.stat_name(name).map_err(io("look up"))? else {
@@ -46,7 +46,7 @@ impl Opening<'_> {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Named::Nothing),
             other => other.map_err(io("open"))?,
         };
-        // Of what was opened: the name may have become another file's meanwhile.
+        // Checks the opened file, since the name may belong to another file by now.
         let stat = self.stat(&file, name.path())?;
         if !stat.is_regular {
             return Ok(Named::Irregular);
@@ -66,13 +66,13 @@ impl Opening<'_> {
             return Some(Distrust::HasLinks(stat.links));
         }
         let ours = self.platform.user();
-        // Every owner without a number in this process's user namespace has that one.
+        // Every owner without a number in this process's user namespace has the id `UNMAPPED`.
         let is_owners = stat.uid == home.uid && stat.uid != UNMAPPED;
         let is_known = is_owners || stat.uid == ours || planted!(OwnerNotCompared);
         (!is_known).then_some(Distrust::IsOwnedBy { owner: stat.uid, home_owner: home.uid })
     }
 
-    /// The error for a companion that may not be used.
+    /// Returns the error for a companion that must not be used.
     pub(super) fn distrusted(&self, name: &Name, why: Distrust) -> Error {
         Error::Untrusted { home: self.path.to_owned(), path: name.path().to_owned(), why }
     }
