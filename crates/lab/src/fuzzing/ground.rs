@@ -61,6 +61,8 @@ pub struct Around {
     pub has_marks: bool,
     /// The home file's name.
     pub home_name: String,
+    /// The home file's path.
+    pub home_path: String,
     /// All files of the folder, in listing order.
     pub files: Vec<(String, Identity)>,
     /// The contents of all files with the name of a companion, journals included.
@@ -156,6 +158,7 @@ impl Ground {
             is_in_memory: self.is_in_memory,
             has_marks: self.has_marks,
             home_name,
+            home_path: slot.home.to_string_lossy().into_owned(),
             files: Vec::new(),
             companions: BTreeMap::new(),
         };

@@ -560,10 +560,15 @@ impl Folder<'_> {
 
     fn judge(&self) -> (Option<Chosen>, Judged) {
         let mark = self.mark();
-        let has_bytes = self.stat.len > 0 || mark.is_some();
+        // Also with a mark that this version cannot read.
+        let is_marked = self.image.mark.is_some();
+        let has_bytes = self.stat.len > 0 || is_marked;
         // If files have marks, a file without one has no pair.
-        let may_have_pair = mark.is_some() || has_bytes && !self.around.has_marks;
+        let may_have_pair = is_marked || has_bytes && !self.around.has_marks;
         let mut names = names_of(&self.stat.identity).to_vec();
+        while names.len() < 16 && self.around.companions.contains_key(&names[names.len() - 1]) {
+            names.push(format!("{}-{:x}", names[1], names.len()));
+        }
         if let Some(Mark { named_after: (file, index), .. }) = &mark {
             let [usual, other] = names_of(file);
             let further = (*index > 1).then(|| format!("{other}-{index:x}"));
@@ -595,6 +600,7 @@ impl Folder<'_> {
                 Some(Searched::Found(name, superblock, is)) => {
                     return self.judge_pair(&name, superblock, is);
                 }
+                Some(Searched::Several) => found = Found::Bad(Mismatch::Swapped),
                 Some(Searched::Earlier) => found = Found::Earlier,
                 None => {}
             }
@@ -617,6 +623,14 @@ impl Folder<'_> {
         (None, judged)
     }
 
+    /// Returns how many components of the path that a superblock names are the home file's, from the
+    /// end.
+    fn rank(&self, superblock: &Superblock) -> usize {
+        let is = self.around.home_path.as_bytes().rsplit(|byte| *byte == b'/');
+        let was = superblock.name.rsplit(|byte| *byte == b'/');
+        is.zip(was).take_while(|(is, was)| is == was).count()
+    }
+
     /// Looks for a reflection file under another number that names a home file of this name.
     fn search(&self, known: &[String]) -> Option<Searched> {
         let is_companion = |name: &str| {
@@ -624,6 +638,8 @@ impl Folder<'_> {
             let is_part = |c: char| c.is_ascii_hexdigit() || c == '-' || c == '.';
             rest.starts_with(|c: char| c.is_ascii_hexdigit()) && rest.chars().all(is_part)
         };
+        let mut restored: Vec<(usize, bool, String, Superblock)> = Vec::new();
+        let mut is_earlier = false;
         for (name, _) in &self.around.files {
             if !is_companion(name) || known.contains(name) {
                 continue;
@@ -634,15 +650,36 @@ impl Folder<'_> {
                 continue;
             }
             match self.whose(name, &superblock, None) {
-                is @ (Is::Restored | Is::Ours | Is::Unmarked { .. }) => {
+                is @ (Is::Ours | Is::Unmarked { .. }) => {
                     return Some(Searched::Found(name.clone(), superblock, is));
                 }
+                Is::Restored => {
+                    if let (Some(Chosen { superblock, .. }), _) =
+                        self.judge_pair(name, superblock, Is::Restored)
+                    {
+                        let wish = OnMismatch::Refuse;
+                        let judged = self.judge_state(name, &superblock, true, wish);
+                        let is_right =
+                            superblock.state == 2 && matches!(judged, Judged::Kept { .. });
+                        let like = self.rank(&superblock);
+                        restored.push((like, is_right, name.clone(), superblock));
+                    }
+                }
                 // A renamed file in the folder does not concern this one.
-                Is::Anothers if !self.lies_here(&superblock) => return Some(Searched::Earlier),
+                Is::Anothers if !self.lies_here(&superblock) => is_earlier = true,
                 _ => {}
             }
         }
-        None
+        let best = restored.iter().map(|(like, is_right, ..)| (*like, *is_right)).max();
+        restored.retain(|(like, is_right, ..)| Some((*like, *is_right)) == best);
+        match restored.len() {
+            0 => is_earlier.then_some(Searched::Earlier),
+            1 => {
+                let (_, _, name, superblock) = restored.pop()?;
+                Some(Searched::Found(name, superblock, Is::Restored))
+            }
+            _ => Some(Searched::Several),
+        }
     }
 
     /// Judges the pair.
@@ -659,6 +696,12 @@ impl Folder<'_> {
                 Judged::Refused(Mismatch::HomeChanged) => {
                     found.state != 2 || self.stat.len != found.closed_len
                 }
+                Judged::GoBack(points) => {
+                    let reflection = &self.around.companions[name];
+                    let words = [layout::LENGTH_WORD, layout::HIGH_WATER_WORD];
+                    let [len, high_water] = words.map(|at| reflection.word(at));
+                    ![points.file_len(), len, high_water].contains(&self.stat.len)
+                }
                 _ => false,
             };
             if is_by_length {
@@ -666,9 +709,9 @@ impl Folder<'_> {
             }
         }
         if matches!(is, Is::Unmarked { .. }) {
-            let is_damaged = [Mismatch::Corrupt, Mismatch::ReflectionTruncated];
             judged = match (self.how.wish, judged) {
-                (_, Judged::Refused(why)) if is_damaged.contains(&why) => Judged::Refused(why),
+                // Another mismatch is told first.
+                (_, Judged::Refused(why)) => Judged::Refused(why),
                 (OnMismatch::Refuse, _) => Judged::Refused(Mismatch::MarkGone),
                 (OnMismatch::Discard, _) => Judged::Plain,
                 (OnMismatch::Trust, judged) => judged,
@@ -758,9 +801,12 @@ impl Folder<'_> {
         let has_time = !is_restored || self.mark().is_some();
         let is_changed = match is_closed {
             true => {
-                let is_other = match has_time {
-                    true => stat.mtime != found.mtime,
-                    false => found.closed_sum.is_some_and(|sum| sum != self.sum_of_home()),
+                let has_other_time = stat.mtime != found.mtime;
+                let has_other_sum = || found.closed_sum.map(|sum| sum != self.sum_of_home());
+                let is_other = match (is_restored, has_time) {
+                    (false, _) => has_other_time,
+                    (true, true) => has_other_time && has_other_sum().unwrap_or(true),
+                    (true, false) => has_other_sum().unwrap_or(false),
                 };
                 stat.len != found.closed_len || is_other
             }
@@ -798,6 +844,8 @@ enum Searched {
     Found(String, Superblock, Is),
     /// The companion of an earlier file, which this file has replaced.
     Earlier,
+    /// Several that may have been restored, and no reason to choose one.
+    Several,
 }
 
 /// The place of a word, the bits that an operation flips, and their old values.
