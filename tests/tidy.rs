@@ -1,8 +1,9 @@
-//! What a reader may rely on in every file: short files and functions, headers, narrow comments, plain words,
-//! and calls that go downwards.
+//! What a reader may rely on in every file: short files and functions, headers, narrow comments,
+//! plain words, and calls that go downwards.
 //!
-//! Limits are denied, not reported. [`DEBTS`] lists what was there when a limit was introduced. An entry may
-//! only shrink: a file that grows beyond its entry fails, and so does an entry that is larger than needed.
+//! Limits are denied, not reported. [`DEBTS`] lists what was there when a limit was introduced. An
+//! entry may only shrink: a file that grows beyond its entry fails, and so does an entry that is
+//! larger than needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,8 +19,38 @@ const COLUMNS: usize = 100;
 const NOBODIES: [&str; 8] =
     ["who", "whoever", "whose", "whom", "somebody", "anybody", "nobody", "everybody"];
 
+/// Beginnings of comments that do not say what a thing is or does.
+const RIDDLES: [&str; 2] = ["The same", "Whether"];
+
 /// A rule, a file or folder, and what was there. Sorted, so that a change shows.
-const DEBTS: &[(Rule, &str, usize)] = &[];
+const DEBTS: &[(Rule, &str, usize)] = &[
+    (Rule::FileLines, "src/engine/at_home.rs", 718),
+    (Rule::FileLines, "src/engine/durable.rs", 736),
+    (Rule::FileLines, "src/engine/lanes.rs", 870),
+    (Rule::FileLines, "src/engine/loom_models.rs", 904),
+    (Rule::FileLines, "src/engine/state.rs", 695),
+    (Rule::FileLines, "src/error.rs", 755),
+    (Rule::FileLines, "src/format/entry.rs", 691),
+    (Rule::FileLines, "src/lock/mod.rs", 684),
+    (Rule::FileLines, "src/mutant.rs", 648),
+    (Rule::FileLines, "src/platform/mod.rs", 658),
+    (Rule::FileLines, "src/platform/native.rs", 698),
+    (Rule::FileLines, "src/platform/os.rs", 1110),
+    (Rule::FileLines, "src/platform/recorder.rs", 838),
+    (Rule::FileLines, "src/platform/x86.rs", 778),
+    (Rule::FileLines, "src/recovery/durable.rs", 706),
+    (Rule::FileLines, "src/recovery/lanes.rs", 618),
+    (Rule::FileLines, "src/recovery/mod.rs", 678),
+    (Rule::LongFunctions, "src/engine/commit.rs", 1),
+    (Rule::LongFunctions, "src/engine/deploy.rs", 1),
+    (Rule::LongFunctions, "src/engine/in_place.rs", 1),
+    (Rule::LongFunctions, "src/engine/read_in_page.rs", 1),
+    (Rule::LongFunctions, "src/recovery/look.rs", 1),
+    (Rule::LongFunctions, "src/recovery/make.rs", 1),
+    (Rule::LongFunctions, "src/recovery/mod.rs", 1),
+    (Rule::LongFunctions, "src/recovery/pair.rs", 1),
+    (Rule::CircularCalls, "src/engine", 96),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
@@ -29,7 +60,7 @@ enum Rule {
     LongFunctions,
     /// Comments with more than [`COLUMNS`].
     WideComments,
-    /// Comments with one of [`NOBODIES`], or that begin with "The same" or "Whether".
+    /// Comments that name no actor, or that begin with one of [`RIDDLES`].
     Words,
     /// Files without a header.
     Headers,
@@ -114,7 +145,7 @@ fn findings() -> BTreeMap<(Rule, String), usize> {
         add(Rule::FileLines, &name, if lines > FILE_LINES { lines } else { 0 });
         let is_long = |(_, first, last): &&(_, usize, usize)| last - first >= FUNCTION_LINES;
         add(Rule::LongFunctions, &name, functions(&text).iter().filter(is_long).count());
-        add(Rule::Headers, &name, usize::from(!text.starts_with("//!")));
+        add(Rule::Headers, &name, usize::from(!text.starts_with("//!") && !text.starts_with("#!")));
         count_comments(&text, &name, &mut add);
     }
     // Tests and tools are judged as wholes.
@@ -132,7 +163,7 @@ fn count_comments(text: &str, name: &str, add: &mut impl FnMut(Rule, &str, usize
     for line in text.lines() {
         let Some(comment) = comment(line) else { continue };
         add(Rule::WideComments, name, usize::from(line.chars().count() > COLUMNS));
-        let begins = ["The same", "Whether"].iter().any(|start| comment.starts_with(start));
+        let begins = RIDDLES.iter().any(|start| comment.starts_with(start));
         add(Rule::Words, name, usize::from(begins || is_word_of(comment, &NOBODIES)));
     }
 }

@@ -134,8 +134,8 @@ impl Engine {
         self.end_session(State::Clean(closed_as(&self.platform, &self.home)?))
     }
 
-    /// Has a mark with sessions say that its own one has begun: a superblock of the one before is no
-    /// match from here on. The sync of the home file that follows makes it durable.
+    /// Has a mark with sessions say that its own one has begun: a superblock of the one before is
+    /// no match from here on. The sync of the home file that follows makes it durable.
     fn note_close_in_mark(&self) -> Result<()> {
         let io = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
         let home = self.home.file();

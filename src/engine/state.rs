@@ -220,8 +220,8 @@ impl RegionState {
             // A transaction may begin to watch a page while a writer holds it. That watch does not
             // count.
             //
-            // Acquire: a watch sets its own bit before this one. A sequentially consistent load would
-            // hide from the models that a fence of the writer is missing.
+            // Acquire: a watch sets its own bit before this one. A sequentially consistent load
+            // would hide from the models that a fence of the writer is missing.
             let known = self.known_at_home.load(Ordering::Acquire) & mask;
             let known = known & !self.watched.load(Ordering::Relaxed);
             assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");

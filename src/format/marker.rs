@@ -56,8 +56,8 @@ impl Sessions {
     /// Returns `true` if a superblock of this session may belong to the mark. It may be that of the
     /// opening, before or after its superblock was written, or that of the close.
     ///
-    /// An opening may end a dead session before its own begins, and a discard empties a closed pair:
-    /// neither leaves one that is in use.
+    /// An opening may end a dead session before its own begins, and a discard empties a closed
+    /// pair: neither leaves one that is in use.
     pub fn fit(&self, session: u64, is_in_use: bool) -> bool {
         let ends = !is_in_use && session == self.begun + 2;
         ends || [self.before, self.begun, self.begun + 1].contains(&session)

@@ -265,8 +265,8 @@ impl Opening<'_> {
                 _ => {}
             }
         }
-        // Of several that may have been restored with this file, the one whose path is most like this
-        // file's, and whose home file held the same bytes. Two that are as good are not told apart.
+        // Among several that may have been restored with this file, the best has a path most like
+        // this file's, and a sum that fits. Two that are as good are not told apart.
         let best = restored.iter().map(|(rank, one)| (*rank, one.has_sum())).max();
         restored.retain(|(rank, one)| Some((*rank, one.has_sum())) == best);
         if restored.len() > 1 {
@@ -279,21 +279,22 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// How many components of the path that a superblock names are those of this home file, counted from
-    /// the end.
+    /// Returns how many components of the path that a superblock names are this home file's,
+    /// counted from the end.
     fn rank(&self, superblock: &Superblock) -> usize {
         let is = self.path.as_os_str().as_encoded_bytes().rsplit(|byte| *byte == b'/');
         let was = superblock.name.rsplit(|byte| *byte == b'/');
         is.zip(was).take_while(|(is, was)| is == was).count()
     }
 
-    /// Whether a superblock names a home file of this path. Where companions lie beside their home files,
-    /// the name says it.
+    /// Returns `true` if a superblock names a home file of this path. Where companions lie beside
+    /// their home files, the name says it.
     fn is_named_here(&self, superblock: &Superblock) -> bool {
         self.options.reflection_dir.is_none() || superblock.name == self.home_name()
     }
 
-    /// The pairs that the user has discarded for this file, and whose reflection files stayed.
+    /// Returns the pairs that the user has discarded for this file while their reflection files
+    /// stayed.
     pub(super) fn discarded(&self, home: &File) -> Result<Vec<[u8; 16]>> {
         let value = self.platform.get_xattr(home, marker::DISCARDED);
         let value = value.map_err(self.io("read the attribute", self.path))?.unwrap_or_default();

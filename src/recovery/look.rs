@@ -33,7 +33,8 @@ pub(super) struct Look {
     pub is_ours: bool,
     /// `true` if the files of the pair were copied or restored together.
     pub is_restored: bool,
-    /// The pair of a reflection file that stays when it is discarded, since it may be another file's.
+    /// The pair of a reflection file that stays when it is discarded, since it may be another
+    /// file's.
     pub stays: Option<[u8; 16]>,
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
@@ -70,7 +71,7 @@ impl Look {
         }
     }
 
-    /// Whether the pair was closed: then a sum has told that the home file is the one that it was.
+    /// Returns `true` if the pair was closed and its home file is as it was, by a sum.
     pub(super) fn has_sum(&self) -> bool {
         matches!(self.found, Found::OfThisFile { home: Home::AsItWas, state: Use::Closed })
     }
@@ -438,8 +439,8 @@ impl Opening<'_> {
         Ok(Lengths { len: word(0), high_water: word(8) })
     }
 
-    /// Whether the home file holds other bytes than when the pair was closed, as far as a sum over
-    /// a part of them tells.
+    /// Returns `true` if the home file holds other bytes than when the pair was closed, as far as a
+    /// sum over a part of them tells.
     fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
         let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
         let sum = sample(self.platform, (home, self.path), len)?;

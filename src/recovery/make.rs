@@ -20,7 +20,8 @@ use crate::units::PAGE;
 use std::io;
 use std::path::Path;
 
-/// Pairs that a home file remembers as discarded, the newest first: its attributes have little room.
+/// Pairs that a home file remembers as discarded, the newest first: its attributes have little
+/// room.
 const MOST_DISCARDED: usize = 64;
 
 /// A reflection file that this opening has made.

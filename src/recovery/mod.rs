@@ -535,7 +535,7 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    /// Whether all files lie on file systems in memory.
+    /// Returns `true` if all files lie on file systems in memory.
     fn lies_in_memory(&self) -> bool {
         [self.home_lies_on, self.dir_lies_on]
             .iter()

@@ -96,7 +96,7 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
     let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
     match (mark, found) {
-        // Another mismatch is told first: the caller who trusts has read of both.
+        // Another mismatch is reported first, so that a caller that trusts has read of it.
         (Mark::Gone, Found::OfThisFile { .. }) => match with_mark(OnMismatch::Refuse) {
             Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
             _ => mismatch(Mismatch::MarkGone, wish, Some(with_mark(OnMismatch::Trust))),

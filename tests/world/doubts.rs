@@ -228,7 +228,7 @@ fn a_pair_of_a_newer_version_is_refused_whatever_its_mark_looks_like() {
     }
 }
 
-/// Somebody else has the reflection file locked.
+/// Another process has the reflection file locked.
 #[test]
 fn a_discard_that_is_told_busy_has_changed_nothing() {
     let scratch = disk().scratch();
@@ -278,7 +278,7 @@ fn trust_after_a_mark_that_is_gone_tells_that_the_file_has_changed() {
     assert!(matches!(error, Error::Mismatch { why: Mismatch::HomeChanged, .. }), "{error:?}");
 }
 
-/// A pair with this text in it, whose home file has this length, left in use or closed.
+/// Leaves a pair with this text and a home file of this length, in use or closed.
 fn leave(path: &Path, bytes: &[u8; 4], len: u64, mode: CloseMode) {
     let file = AtomicMappedFile::options().create(true).len(len).journal_len(64 << 10);
     let file = file.open(path).expect("open");
@@ -287,8 +287,8 @@ fn leave(path: &Path, bytes: &[u8; 4], len: u64, mode: CloseMode) {
     file.close(mode).expect("close");
 }
 
-/// Files of one name came and went, and left their companions. All of the folder is restored without
-/// attributes. `plain`: the last one was closed spatially.
+/// Files of one name came and went, and left their companions. All of the folder is restored
+/// without attributes. `plain`: the last one was closed spatially.
 fn restored_beside_leftovers(len: u64, mode: CloseMode, last: CloseMode) -> Result<String, String> {
     let scratch = disk().scratch();
     let data = scratch.file("data");
@@ -334,7 +334,8 @@ fn a_plain_file_restored_beside_leftovers_in_use() {
     is_mine_or_refused(restored_beside_leftovers(LEN, CloseMode::Unsynced, CloseMode::Spatial));
 }
 
-/// Leftovers of spatial closes that did not come to their end, under names that no opening looks at.
+/// Leftovers of spatial closes that did not come to their end, under names that no opening looks
+/// at.
 #[test]
 fn spatial_closes_that_failed_refuse_no_file() {
     let scratch = disk().scratch();
@@ -362,7 +363,7 @@ fn spatial_closes_that_failed_refuse_no_file() {
     }
 }
 
-/// A snapshot of a volume, whose original's spatial close died after it had emptied the companions.
+/// The spatial close of a snapshot's original died after it had emptied the companions.
 pub fn emptied(base: &Path) {
     let common = base.join("common");
     fs::create_dir(&common).expect("a folder");
@@ -414,7 +415,7 @@ fn companions_that_were_set_back_by_one_session_are_recognised() {
     check("doubts back by one");
 }
 
-/// A recorder on whose file systems there are no attributes.
+/// Returns a recorder that keeps no attributes.
 fn without_attributes() -> Recorder {
     let recorder = Recorder::new();
     for call in [call::GET_XATTR, call::SET_XATTR, call::REMOVE_XATTR] {
@@ -835,7 +836,8 @@ fn an_emptied_leftover_under_a_further_name_is_removed() {
     assert_eq!(companions_in(scratch.path()), before);
 }
 
-/// In a folder of very many names nothing is searched, and a pair under a further name lost its mark.
+/// In a folder of very many names nothing is searched, and a pair under a further name lost its
+/// mark.
 #[test]
 fn a_mark_that_is_gone_is_told_for_further_names_in_a_long_folder() {
     let scratch = disk().scratch();

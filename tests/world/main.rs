@@ -1,8 +1,8 @@
 //! What does the world do to a pair of files? Moves, restores, links, owners, mounts, folders.
 //!
 //! Each test plays what a user, an administrator or an doubts did. What must hold: a pair that was
-//! moved or restored together opens, with what can be trusted of it; nothing that may be another's is
-//! believed, written to or removed; and what was synced is never lost in silence.
+//! moved or restored together opens, with what can be trusted of it; nothing that may be another's
+//! is believed, written to or removed; and what was synced is never lost in silence.
 //!
 //! Tests that mount file systems or change users need root, and say so where they are skipped.
 #![cfg(target_os = "linux")]
@@ -43,7 +43,7 @@ fn write_more(file: &AtomicMappedFile) {
     }
 }
 
-/// The same four bytes from each of the pages: a mixture of two states never existed.
+/// Returns the four bytes that each of the pages holds. A mixture of two states never existed.
 #[track_caller]
 fn state_of(file: &AtomicMappedFile) -> String {
     let read = |page: u64| {

@@ -1,4 +1,5 @@
-//! Volumes that come and go under a running machine: remounts, other devices, snapshots, roll-backs.
+//! Volumes that come and go under a running machine: remounts, other devices, snapshots,
+//! roll-backs.
 //!
 //! Each test runs in a mount namespace of its own, on images that are mounted by loop devices.
 
@@ -106,8 +107,8 @@ pub fn unmount(folder: &Path) {
     run(Command::new("umount").arg(folder));
 }
 
-/// A volume that was unmounted and attached again has another device number, perhaps, and a page cache of
-/// its own in any case.
+/// A volume that was unmounted and attached again has another device number, perhaps, and a page
+/// cache of its own in any case.
 fn remounted(base: &Path) {
     for (end, leave) in ENDS {
         for volume in Volume::each(base, end) {
@@ -132,8 +133,8 @@ fn a_volume_that_was_mounted_anew_opens_at_its_last_durable_point() {
     check("remount");
 }
 
-/// The boot goes on, and the disk is as it was when its power went: with what was synced, and with a part of
-/// what the kernel had written back since.
+/// The boot goes on, and the disk is as it was when its power went: with what was synced, and with
+/// a part of what the kernel had written back since.
 fn lost_what_was_not_synced(base: &Path) {
     for volume in Volume::each(base, "lost") {
         died(&volume.state());
@@ -196,7 +197,8 @@ fn subvolumes(volume: &Volume) {
     died(&one.join("state.dat"));
     run(Command::new("btrfs").args(["subvolume", "snapshot"]).arg(&one).arg(&two));
     let file = options().open(two.join("state.dat")).expect("the snapshot");
-    // The files that the dead process had stored to are in the snapshot as far as btrfs wrote them back.
+    // The files that the dead process had stored to are in the snapshot as far as btrfs wrote them
+    // back.
     let state = state_of(&file);
     assert!(state == "paid" || state == "more", "{state}");
     drop(file);
@@ -266,8 +268,8 @@ pub fn keep(volume: &Volume, as_file: &Path) {
     volume.mount();
 }
 
-/// The companions lie on another volume than the home file, and one of the two is set back: half of the
-/// slices of each state was read.
+/// The companions lie on another volume than the home file, and one of the two is set back: half of
+/// the slices of each state was read.
 fn rolled_back(base: &Path) {
     let homes = Volume::new("ext4", base, "homes").expect("ext4");
     let others = Volume::new("ext4", base, "companions").expect("ext4");
@@ -299,7 +301,8 @@ fn rolled_back(base: &Path) {
         let error = open(wish).expect_err("of another time");
         assert!(matches!(error, Error::Mismatch { why: Mismatch::RolledBack, .. }), "{error:?}");
     }
-    // To a time before the pair was made: it is complete, and looks as if its mark had been removed.
+    // To a time before the pair was made: it is complete, and looks as if its mark had been
+    // removed.
     set_back(&homes, &plain);
     let leftover = companions_in(&others.folder).remove(0);
     let error = open(OnMismatch::Refuse).expect_err("of another time");
@@ -331,8 +334,8 @@ fn a_volume_that_was_set_back_under_companions_elsewhere_is_recognised() {
     check("back");
 }
 
-/// A disk is mounted at another place, and its companions lie in a folder of another volume. The only
-/// advice was to lose what they hold.
+/// A disk is mounted at another place, and its companions lie in a folder of another volume. The
+/// only advice was to lose what they hold.
 fn mounted_elsewhere(base: &Path) {
     let common = base.join("common");
     fs::create_dir(&common).expect("a folder");

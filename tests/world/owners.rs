@@ -39,7 +39,7 @@ fn become_user(user: u32) {
     assert_eq!(done, 0, "to become user {user}");
 }
 
-/// Opens as a user. The format of `what` is `WHO does`.
+/// Opens as a user. The format of `what` is `UID does`.
 pub fn play(what: &str, path: &Path) {
     let (user, does) = what.split_once(' ').expect("a user and what it does");
     become_user(user.parse().expect("a number"));

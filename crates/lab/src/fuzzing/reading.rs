@@ -623,8 +623,8 @@ impl Folder<'_> {
         (None, judged)
     }
 
-    /// Returns how many components of the path that a superblock names are the home file's, from the
-    /// end.
+    /// Returns how many components of the path that a superblock names are the home file's, from
+    /// the end.
     fn rank(&self, superblock: &Superblock) -> usize {
         let is = self.around.home_path.as_bytes().rsplit(|byte| *byte == b'/');
         let was = superblock.name.rsplit(|byte| *byte == b'/');

@@ -221,6 +221,11 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         || is_home_ours && case.companion == Companion::Copied && (case.is_closed || is_unmarked)
         || is_restored;
     let mut gone = Vec::new();
+    let is_left_alone = case.companion == Companion::Gone && case.mark == Mark::Kept;
+    if is_left_alone && is_home_ours && case.wish == OnMismatch::Discard {
+        // The mark and the journal say that it is this pair's.
+        gone.push(ended.journal.clone());
+    }
     if is_certain && case.mark != Mark::OfAnotherPair {
         gone.push(ended.reflection.clone());
         if !matches!(case.journal, Journal::Theirs | Journal::OfAnotherUser) {
