@@ -42,6 +42,10 @@ impl Opening<'_> {
         first: &Name,
         len: u64,
     ) -> Result<(Name, Made)> {
+        // An opening that died may have used another of these names.
+        for name in self.new_names(stat).take(2).filter(|name| name.name() != first.name()) {
+            self.remove_leftover(&name.with_suffix(UNFINISHED), stat)?;
+        }
         if let Some(made) = self.make_reflection_of(home, stat, first, len)? {
             return Ok((first.clone(), made));
         }

@@ -221,9 +221,14 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
         || is_home_ours && case.companion == Companion::Copied && (case.is_closed || is_unmarked)
         || is_restored;
     let mut gone = Vec::new();
-    let is_left_alone = case.companion == Companion::Gone && case.mark == Mark::Kept;
+    let agree = match case.mark {
+        Mark::Kept => case.journal != Journal::Theirs,
+        Mark::OfAnotherPair => case.journal == Journal::Theirs,
+        Mark::None | Mark::OfAnotherFile => false,
+    };
+    let is_left_alone = case.companion == Companion::Gone && agree;
     if is_left_alone && is_home_ours && case.wish == OnMismatch::Discard {
-        // The mark and the journal say that it is this pair's.
+        // The mark and the journal name one pair.
         gone.push(ended.journal.clone());
     }
     if is_certain && case.mark != Mark::OfAnotherPair {
