@@ -568,7 +568,7 @@ fn advice_after(call: &str, source: &io::Error) -> &'static str {
     if leaves_doubt(call) {
         ADVICE
     } else if is_out_of_descriptors(source) {
-        "; a file that is open takes up to four descriptors: raise the limit (ulimit -n), or close \
+        "; a file that is open takes up to five descriptors: raise the limit (ulimit -n), or close \
          other files"
     } else {
         ""
