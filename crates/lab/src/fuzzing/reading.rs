@@ -200,7 +200,8 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
             None if !around.has_free_name(&stat.identity) => {
                 return Outcome::Refused(Mismatch::Foreign);
             }
-            None => {}
+            // The journal that the pair of the mark has left.
+            None => gone.extend(Folder { image, stat, around, how }.lone_journals()),
         }
         Outcome::Opened(image.home.clone(), gone)
     };
@@ -621,6 +622,22 @@ impl Folder<'_> {
             (Some(false), _) => discardable(Mismatch::HomeIsCopy),
         };
         (None, judged)
+    }
+
+    /// Returns the names of journals without a reflection file that may be of the pair that the mark
+    /// names.
+    fn lone_journals(&self) -> Vec<String> {
+        let Some(mark) = self.mark().filter(|mark| same_file(&mark.file, &self.stat.identity))
+        else {
+            return Vec::new();
+        };
+        let names = names_of(&self.stat.identity);
+        let further = (2..16).map(|n| format!("{}-{n:x}", names[1]));
+        let all = names.iter().cloned().chain(further);
+        all.filter(|name| !self.around.companions.contains_key(name))
+            .map(|name| journal_of(&name))
+            .filter(|name| whose(self.around.companions.get(name), &mark.uuid) != Whose::Anothers)
+            .collect()
     }
 
     /// Returns how many components of the path that a superblock names are the home file's, from
