@@ -624,8 +624,8 @@ impl Folder<'_> {
         (None, judged)
     }
 
-    /// Returns the names of journals without a reflection file that may be of the pair that the mark
-    /// names.
+    /// Returns the names of journals without a reflection file that may be of the pair that the
+    /// mark names.
     fn lone_journals(&self) -> Vec<String> {
         let Some(mark) = self.mark().filter(|mark| same_file(&mark.file, &self.stat.identity))
         else {
