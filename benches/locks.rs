@@ -10,7 +10,7 @@
 //! Run with `cargo bench --bench locks`. Results are in `docs/decisions/two-lock-granularities.md`.
 
 #[allow(dead_code, unused_imports, unused_macros, reason = "the locks name a few of them")]
-#[path = "../src/mutant.rs"]
+#[path = "../src/mutant/mod.rs"]
 mod mutant;
 
 #[allow(dead_code, reason = "the crate's own file, of which this uses a part")]

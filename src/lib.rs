@@ -55,7 +55,7 @@ pub mod testing {
     };
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
-    /// The deliberate bugs of mutation tests, see `src/mutant.rs`.
+    /// The deliberate bugs of mutation tests, see `src/mutant/bugs.rs`.
     #[cfg(feature = "mutants")]
     pub mod mutants {
         pub use crate::mutant::{ALL, Mutant, VARIABLE, by_name, set};

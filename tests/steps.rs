@@ -262,16 +262,8 @@ fn what_is_discarded_says_so_and_loses_its_mark_first() {
         std::fs::write(traced.path(), [1; LEN as usize]).expect("change the home file");
         traced.steps();
         let file = traced.open(OnMismatch::Discard);
-        // The opening locks the reflection file for the superblock, and anew for its removal.
-        let discarding = [
-            "superblock 0",
-            "sync Reflection",
-            "unmark",
-            "sync Home",
-            "unlock",
-            "=remove",
-            "remove",
-        ];
+        let discarding =
+            ["superblock 0", "sync Reflection", "unmark", "sync Home", "=remove", "remove"];
         let table: Vec<&str> = discarding.into_iter().chain(MAKING).collect();
         traced.assert_steps(&table, "discarding");
         drop(file);

@@ -128,7 +128,7 @@ impl Engine {
     }
 
     fn close_fast(&self) -> Result<()> {
-        self.note_close_in_mark()?;
+        unless!(CloseNotNoted, self.note_close_in_mark()?);
         unless!(FastHomeNotSynced, self.sync_home()?);
         unless!(FastReflectionNotSynced, self.sync_reflection()?);
         self.end_session(State::Clean(closed_as(&self.platform, &self.home)?))

@@ -170,17 +170,21 @@ impl Opening<'_> {
         !fits && !planted!(RollBackTaken)
     }
 
-    /// Returns the claim of a candidate, and looks at the folder where the claim depends on it. A
-    /// copied companion belongs to the home file that it names, as long as that file is in the
-    /// folder.
+    /// Returns the claim of a candidate, and looks at the folder and at what the home file
+    /// remembers where the claim depends on them. A copied companion belongs to the home file that
+    /// it names, as long as that file is in the folder. A pair without its mark is this home
+    /// file's, unless the user has discarded it.
     pub(super) fn claim_beside_others(
         &self,
         superblock: &Superblock,
         file: &FileStat,
-        home: &FileStat,
+        (home_file, home): (&File, &FileStat),
         mark: Option<&Marker>,
     ) -> Result<Claim> {
         let claim = self.claim(superblock, file, home, mark);
+        if claim == Claim::Unmarked && self.discarded(home_file)?.contains(&superblock.uuid) {
+            return Ok(Claim::Others);
+        }
         if claim != Claim::Restored {
             return Ok(claim);
         }
@@ -239,7 +243,7 @@ impl Opening<'_> {
             if !self.is_named(&superblock) || is_unfinished(&superblock) {
                 continue;
             }
-            match self.claim_beside_others(&superblock, &stat, home, None)? {
+            match self.claim_beside_others(&superblock, &stat, (file, home), None)? {
                 claim @ (Claim::Ours | Claim::Unmarked) => {
                     let candidate = (name, there, stat, superblock);
                     return self.look_at(candidate, claim, (file, home), look);

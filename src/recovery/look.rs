@@ -155,26 +155,24 @@ impl Opening<'_> {
                 }
                 Judged::Valid(superblock) => {
                     let mark = marker.as_ref();
-                    let claim = self.claim_beside_others(&superblock, &there, stat, mark)?;
+                    let of = (home, stat);
+                    let claim = self.claim_beside_others(&superblock, &there, of, mark)?;
                     match claim {
-                        Claim::Unmarked if self.discarded(home)?.contains(&superblock.uuid) => {
-                            look.note(Found::OfAnotherFile, &name, may_have_pair);
-                        }
                         Claim::Ours | Claim::Restored | Claim::Unmarked => {
                             let candidate = (name, file, there, superblock);
-                            self.look_at(candidate, claim, (home, stat), &mut look)?;
+                            self.look_at(candidate, claim, of, &mut look)?;
                             return Ok(look);
                         }
                         // This file may have a pair of its own under another name.
                         Claim::PerhapsOriginals => {
                             snapshots.get_or_insert((name, file, there, superblock));
                         }
-                        Claim::Contested | Claim::RolledBack => {
-                            let found = match claim {
-                                Claim::Contested => Found::Contested,
-                                _ => Found::RolledBack,
-                            };
-                            look.note(found, &name, has_bytes);
+                        Claim::Contested => {
+                            look.note(Found::Contested, &name, has_bytes);
+                            look.stays = Some(superblock.uuid);
+                        }
+                        Claim::RolledBack => {
+                            look.note(Found::RolledBack, &name, has_bytes);
                             look.stays = Some(superblock.uuid);
                         }
                         Claim::Others => look.note(Found::OfAnotherFile, &name, may_have_pair),
@@ -299,23 +297,10 @@ impl Opening<'_> {
                 }
             }
         }
-        let is_too_long_or_short = match (&found, superblock.state) {
-            (Found::OfThisFile { home: Home::TooShort, .. }, _) => true,
-            (Found::OfThisFile { home: Home::Changed, .. }, State::Clean(closed)) => {
-                home.len != closed.len
-            }
-            (Found::OfThisFile { home: Home::Changed, .. }, _) => true,
-            _ => false,
-        };
-        let is_undone = matches!(found, Found::OfThisFile { state: Use::Undone, .. });
-        let has_other_len = match &look.journal {
-            Some(journal) if is_undone => {
-                let Lengths { len, high_water } = self.read_lengths(&file, name.path())?;
-                ![journal.len(), len, high_water].contains(&home.len)
-            }
-            _ => false,
-        };
-        if restored == Some(Restored::Bare) && (is_too_long_or_short || has_other_len) {
+        if restored == Some(Restored::Bare)
+            && self.has_other_len(found, &superblock, look, (&file, home.len))?
+            && !planted!(OtherLengthTaken)
+        {
             // The name alone connects the two, and the length does not: it is another file's.
             look.is_ours = false;
             look.is_restored = false;
@@ -328,6 +313,31 @@ impl Opening<'_> {
         look.superblock = Some(superblock);
         look.file = Some(file);
         Ok(())
+    }
+
+    /// Returns `true` if a home file of this length is not the one that the pair had.
+    fn has_other_len(
+        &self,
+        found: Found,
+        superblock: &Superblock,
+        look: &Look,
+        (reflection, home_len): (&File, u64),
+    ) -> Result<bool> {
+        let Found::OfThisFile { home, state } = found else { return Ok(false) };
+        Ok(match (home, state, superblock.state) {
+            (Home::TooShort, _, _) => true,
+            (Home::Changed, _, State::Clean(closed)) => home_len != closed.len,
+            (Home::Changed, _, _) => true,
+            (Home::AsItWas, Use::Undone, _) => {
+                // The journal tells the length of the last durable point, and the words that of the
+                // working state, as far as the kernel wrote them back.
+                let path = look.companions.reflection.path();
+                let Lengths { len, high_water } = self.read_lengths(reflection, path)?;
+                let of_point = look.journal.as_ref().map(durable::Found::len);
+                ![of_point, Some(len), Some(high_water)].contains(&Some(home_len))
+            }
+            (Home::AsItWas, _, _) => false,
+        })
     }
 
     /// Returns `true` if the page cache that held the pair's stores is certainly still there.
@@ -395,22 +405,18 @@ impl Opening<'_> {
         } else {
             let changed = match superblock.state {
                 State::Clean(closed) => {
-                    // A restored file has its own time, or that of its copy. (The time of its inode
-                    // changes by a rename and by permissions as well, which change no byte.)
+                    // A rename and new permissions change the time of the inode and no byte, so
+                    // that time is not compared.
                     let has_other_time = moment(home.mtime) != closed.mtime;
+                    let has_other_sum = || self.has_other_sum(home_file, home.len, closed.sum);
                     let is_other = match restored {
                         None => has_other_time,
-                        // A restore may keep whole seconds of it.
+                        // A restore may keep whole seconds of the time.
                         Some(Restored::WithAttributes) => {
-                            let sum = closed.sum;
-                            let is_unknown = sum.is_none();
-                            has_other_time
-                                && (is_unknown
-                                    || self.is_of_another_sum(home_file, home.len, sum)?)
+                            has_other_time && has_other_sum()?.unwrap_or(true)
                         }
-                        Some(Restored::Bare) => {
-                            self.is_of_another_sum(home_file, home.len, closed.sum)?
-                        }
+                        // The time is that of the copy.
+                        Some(Restored::Bare) => has_other_sum()?.unwrap_or(false),
                     };
                     home.len != closed.len || is_other
                 }
@@ -440,11 +446,10 @@ impl Opening<'_> {
     }
 
     /// Returns `true` if the home file holds other bytes than when the pair was closed, as far as a
-    /// sum over a part of them tells.
-    fn is_of_another_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<bool> {
-        let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(false) };
-        let sum = sample(self.platform, (home, self.path), len)?;
-        Ok(sum != closed)
+    /// sum over a part of them tells. Returns `None` if the close noted no sum.
+    fn has_other_sum(&self, home: &File, len: u64, closed: Option<u32>) -> Result<Option<bool>> {
+        let Some(closed) = closed.filter(|_| !planted!(SumNotCompared)) else { return Ok(None) };
+        Ok(Some(sample(self.platform, (home, self.path), len)? != closed))
     }
 
     /// Returns `true` if the pair's stores outlived any restart of the machine. Either the medium

@@ -42,9 +42,10 @@ impl Opening<'_> {
         first: &Name,
         len: u64,
     ) -> Result<(Name, Made)> {
-        // An opening that died may have used another of these names.
+        // An opening that died may have used another of these names. A leftover that this process
+        // may not open, or that is no file of ours, stands in no way: this opening has a name.
         for name in self.new_names(stat).take(2).filter(|name| name.name() != first.name()) {
-            self.remove_leftover(&name.with_suffix(UNFINISHED), stat)?;
+            let _best_effort = self.remove_leftover(&name.with_suffix(UNFINISHED), stat);
         }
         if let Some(made) = self.make_reflection_of(home, stat, first, len)? {
             return Ok((first.clone(), made));
@@ -220,7 +221,9 @@ impl Opening<'_> {
         write_superblock(platform, reflection, &superblock)?;
         if medium != Medium::Ram || !self.lies_in_memory() {
             // The new session is durable before its first operation: else the next recovery could
-            // take that operation's words back by an undo entry of the old one.
+            // take that operation's words back by an undo entry of the old one. On a disk that was
+            // forced to be RAM, a power loss would otherwise leave the superblock of a pair that
+            // was being made or closed, beside a home file with stores of this session.
             unless!(
                 SessionNotSynced,
                 reflection.sync_data().map_err(self.io("sync", reflection.path()))?
@@ -254,7 +257,9 @@ impl Opening<'_> {
             .get_xattr(home.file(), marker::NAME)
             .map_err(self.io("read the attribute", self.path))?;
         let is_there = known.as_deref() == Some(&value[..]);
-        if is_there && is_durable {
+        // A mark with sessions is new at each opening. One that is there already was set by an
+        // opening that died, perhaps before its sync.
+        if is_there && is_durable && !lies_elsewhere {
             return Ok(true);
         }
         let marked = is_there
@@ -263,7 +268,9 @@ impl Opening<'_> {
                 .set_xattr(home.file(), marker::NAME, &value)
                 .map_err(self.io("set the attribute", self.path))?;
         if marked && (medium != Medium::Ram || !self.lies_in_memory()) {
-            // The mark is durable before the superblock that says so.
+            // The mark is durable before the superblock that says so: a home file without a mark
+            // has no pair. So it is on a disk that was forced to be RAM, since a power loss leaves
+            // both files.
             unless!(MarkNotSynced, home.sync_all().map_err(self.io("sync", self.path))?);
         }
         Ok(marked)
@@ -273,6 +280,16 @@ impl Opening<'_> {
     /// then the mark goes, and then both companions. So a crash in between leaves nothing that is
     /// refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
+        self.discard_step_by_step(home, stat, found).inspect_err(|_| {
+            if let Some(file) = &found.file {
+                // Explicitly: a process that another thread is starting may have inherited the
+                // file, and keeps it open until its `exec`.
+                let _closing_the_file_unlocks_otherwise = self.platform.unlock(file);
+            }
+        })
+    }
+
+    fn discard_step_by_step(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)
         {
@@ -286,17 +303,19 @@ impl Opening<'_> {
         // copy of its bytes.
         let is_ours = found.is_ours || planted!(DiscardedAnyones) && found.found != Found::Nothing;
         let uuid = found.superblock.as_ref().map_or([0; 16], |superblock| superblock.uuid);
-        let mut locked = None;
+        let path = found.companions.reflection.path();
+        if let (true, Some(file)) = (is_ours, &found.file)
+            && !self.platform.try_lock(file).map_err(self.io("lock", path))?
+        {
+            // Nothing has changed yet.
+            return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
+        }
         if let (true, Some(file), Some(last)) = (is_ours, &found.file, &found.superblock)
             && matches!(found.found, Found::OfThisFile { .. })
             && !planted!(DiscardedNotEmptied)
         {
-            if !self.platform.try_lock(file).map_err(self.io("lock", self.path))? {
-                return Err(Error::Busy { path: self.path.to_owned(), in_this_process: false });
-            }
-            locked = Some(file);
-            // Without its mark it would be refused: from here on nothing in it counts.
-            let path = found.companions.reflection.path();
+            // Without its mark the pair would be refused. From here on nothing in it counts.
+            // Durable before the mark goes, for a crash in between.
             let emptied =
                 Superblock { session: last.session + 1, state: State::Emptied, ..last.clone() };
             let at = layout::SUPERBLOCKS[emptied.copy_index()];
@@ -320,44 +339,35 @@ impl Opening<'_> {
         if let Some(earlier) = &found.stays {
             // Its reflection file stays, and does not refuse this file again.
             let mut all = self.discarded(home)?;
-            all.truncate(MOST_DISCARDED - 1);
+            all.retain(|known| known != earlier);
             all.insert(0, *earlier);
+            all.truncate(MOST_DISCARDED);
+            // The sync after the removal of the mark makes both durable.
             self.platform
                 .set_xattr(home, marker::DISCARDED, all.as_flattened())
                 .map_err(self.io("set the attribute", self.path))?;
         }
         if planted!(DiscardMarkLast) && is_ours {
-            self.remove_companions(&found.companions, stat, (&uuid, locked))?;
+            self.remove_companions(found, stat, &uuid)?;
         }
         self.platform
             .remove_xattr(home, marker::NAME)
             .map_err(self.io("remove the attribute", self.path))?;
         self.platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
         if is_ours && !planted!(DiscardMarkLast) {
-            self.remove_companions(&found.companions, stat, (&uuid, locked))?;
+            self.remove_companions(found, stat, &uuid)?;
         }
         Ok(())
     }
 
-    /// Removes a reflection file and its journal. Fails with `Busy` if a process has the pair open.
-    fn remove_companions(
-        &self,
-        companions: &Companions,
-        home: &FileStat,
-        (uuid, locked): (&[u8; 16], Option<&File>),
-    ) -> Result<()> {
-        let name = &companions.reflection;
-        let Named::Trusted(file, _) = self.open_trusted(name, home)? else { return Ok(()) };
-        if let Some(locked) = locked {
-            // By this opening, through another open file.
-            self.platform.unlock(locked).map_err(self.io("unlock", name.path()))?;
-        }
-        if !self.platform.try_lock(&file).map_err(self.io("lock", name.path()))? {
-            return Err(Error::Busy { path: name.path().to_owned(), in_this_process: false });
-        }
+    /// Removes the reflection file that was looked at, which the caller has locked, and its
+    /// journal.
+    fn remove_companions(&self, found: &Look, home: &FileStat, uuid: &[u8; 16]) -> Result<()> {
+        let Some(file) = &found.file else { return Ok(()) };
         // The journal goes first, since opening finds it by the reflection file.
-        self.remove_journal(&companions.journal, home, uuid)?;
-        remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
+        self.remove_journal(&found.companions.journal, home, uuid)?;
+        let name = &found.companions.reflection;
+        remove_own(self.platform, name, file).map_err(self.io("remove", name.path()))?;
         Ok(())
     }
 }

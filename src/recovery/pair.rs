@@ -95,18 +95,21 @@ pub(crate) enum Decision {
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
     use Decision::{Fresh, GoBack, Recover, Reuse};
     let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
-    match (mark, found) {
-        // Another mismatch is reported first, so that a caller that trusts has read of it.
-        (Mark::Gone, Found::OfThisFile { .. }) => match with_mark(OnMismatch::Refuse) {
-            Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
-            _ => mismatch(Mismatch::MarkGone, wish, Some(with_mark(OnMismatch::Trust))),
-        },
+    let doubt = match (mark, found) {
+        (Mark::Gone, Found::OfThisFile { .. }) => Some(Mismatch::MarkGone),
         (Mark::OfSnapshot, Found::OfThisFile { .. } | Found::Emptied) => {
-            match with_mark(OnMismatch::Refuse) {
-                Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
-                _ => mismatch(Mismatch::MayBeSnapshot, wish, Some(with_mark(OnMismatch::Trust))),
-            }
+            Some(Mismatch::MayBeSnapshot)
         }
+        _ => None,
+    };
+    if let Some(doubt) = doubt {
+        // Another mismatch is reported first, so that a caller that trusts has read of it.
+        return match with_mark(OnMismatch::Refuse) {
+            Decision::Refuse(why) if wish == OnMismatch::Refuse => Decision::Refuse(why),
+            _ => mismatch(doubt, wish, Some(with_mark(OnMismatch::Trust))),
+        };
+    }
+    match (mark, found) {
         (Mark::Gone | Mark::OfSnapshot, _) => with_mark(wish),
         // Another home file's companion stays where it is. The new reflection file gets another
         // name.

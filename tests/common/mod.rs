@@ -288,7 +288,6 @@ impl Snapshot {
 
     /// Like `assert_unchanged`, but ignores the inode time that changes with an attribute.
     #[track_caller]
-    #[allow(dead_code, reason = "not every test binary needs it")]
     pub fn assert_unchanged_but_for_attributes(&self, folder: &Path, what: &str) {
         let without_ctimes = |mut snapshot: Snapshot| {
             snapshot.0.iter_mut().for_each(|file| file.2[2..].fill(0));

@@ -4,7 +4,8 @@ use super::mounts::{Volume, check, keep, set_back};
 use super::*;
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::marker;
-use atomic_mmap::testing::{call, recorder::Recorder};
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::{FileId, call};
 use atomic_mmap::{Error, Medium, Mismatch, OnMismatch};
 use std::fs;
 use std::process::Command;
@@ -48,6 +49,8 @@ pub fn play(test: &str, base: &Path) {
         "back by one" => back_by_one(base),
         "bare snapshot" => bare_snapshot(base),
         "emptied" => emptied(base),
+        "unsynced mark" => unsynced_mark(base),
+        "restored elsewhere" => discarded_under_another_name(base),
         test => panic!("{test}"),
     }
 }
@@ -323,7 +326,12 @@ fn is_mine_or_refused(found: Result<String, String>) {
 
 #[test]
 fn restored_beside_leftovers_of_another_length() {
-    is_mine_or_refused(restored_beside_leftovers(2 * LEN, CloseMode::Fast, CloseMode::Fast));
+    for mode in [CloseMode::Fast, CloseMode::Unsynced] {
+        for last in [CloseMode::Fast, CloseMode::Spatial] {
+            let found = restored_beside_leftovers(2 * LEN, mode, last);
+            assert_eq!(found, Ok(format!("{:?}", ["mine"; 3])), "{mode:?}, {last:?}");
+        }
+    }
 }
 
 #[test]
@@ -861,4 +869,71 @@ fn a_mark_that_is_gone_is_told_for_further_names_in_a_long_folder() {
         Ok(file) => assert_eq!(state_of(&file), "paid"),
         Err(e) => println!("{e}"),
     }
+}
+
+/// An opening set the mark and failed before the sync. The next one found the mark that it wanted,
+/// and did not sync it either: a power loss could leave the mark of an older session beside the
+/// superblock.
+fn unsynced_mark(base: &Path) {
+    let homes = Volume::new("ext4", base, "homes").expect("ext4");
+    let others = Volume::new("ext4", base, "companions").expect("ext4");
+    // A journal's header would give the second opening another session.
+    let options = || options().reflection_dir(&others.folder).medium(Medium::Ram);
+    let file = options().open(homes.state()).expect("open");
+    write_and_sync(&file);
+    file.close(CloseMode::Fast).expect("close");
+    let recorder = Recorder::new();
+    recorder.fail_next(call::SYNC_ALL, 1, libc::EIO);
+    options().open_recorded(&recorder, homes.state()).expect_err("the mark is not durable");
+    recorder.take();
+    let file = options().open_recorded(&recorder, homes.state()).expect("open");
+    let events: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
+    let is_synced = |event: &What| matches!(event, What::Sync { file: FileId::Home, all: true });
+    let is_superblock =
+        |event: &What| matches!(event, What::Write { file: FileId::Reflection, .. });
+    let synced = events.iter().position(is_synced).expect("the mark is made durable");
+    let says = events.iter().position(is_superblock).expect("a session begins");
+    assert!(synced < says, "{synced} {says}");
+    drop(file);
+}
+
+#[test]
+fn a_mark_that_an_opening_left_is_made_durable_before_it_counts() {
+    check("doubts unsynced mark");
+}
+
+/// A pair was restored, keeps its companions' names of the old inode, and lost its mark. After a
+/// discard the search for companions under other names refused the file again.
+fn discarded_under_another_name(base: &Path) {
+    let homes = Volume::new("ext4", base, "homes").expect("ext4");
+    let others = Volume::new("ext4", base, "companions").expect("ext4");
+    let open = |wish| {
+        let options = options().reflection_dir(&others.folder).on_mismatch(wish);
+        options.open(homes.state())
+    };
+    let file = open(OnMismatch::Refuse).expect("open");
+    write_and_sync(&file);
+    file.close(CloseMode::Fast).expect("close");
+    for path in companions_in(&others.folder).into_iter().chain([homes.state()]) {
+        let copy = path.with_added_extension("copy");
+        common::run(Command::new("cp").arg("-a").arg(&path).arg(&copy));
+        fs::rename(&copy, &path).expect("rename");
+    }
+    let file = open(OnMismatch::Refuse).expect("restored");
+    assert_eq!(state_of(&file), "paid");
+    file.close(CloseMode::Fast).expect("close");
+    // The first session after a restore begins before its mark, and says so.
+    open(OnMismatch::Refuse).expect("again").close(CloseMode::Fast).expect("close");
+    let leftovers = companions_in(&others.folder);
+    let home = fs::File::open(homes.state()).expect("open").into();
+    Recorder::new().platform().remove_xattr(&home, marker::NAME).expect("take the mark off");
+    open(OnMismatch::Refuse).expect_err("its mark is gone");
+    drop(open(OnMismatch::Discard).expect("its bytes as they are"));
+    drop(open(OnMismatch::Refuse).expect("a plain file"));
+    assert_eq!(companions_in(&others.folder), leftovers);
+}
+
+#[test]
+fn a_pair_under_another_name_is_discarded_once() {
+    check("doubts restored elsewhere");
 }

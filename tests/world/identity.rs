@@ -294,6 +294,17 @@ fn an_inode_number_alone_proves_nothing_where_marks_are_kept() {
     change_superblocks(&companions_in(scratch.path())[0], |superblock| {
         superblock.identity.born = None;
     });
+    // A superblock that tells of no mark was written before one could be set.
+    let tells = |is_marked| {
+        let change = |superblock: &mut Superblock| superblock.is_marked = is_marked;
+        change_superblocks(&companions_in(scratch.path())[0], change);
+    };
+    tells(false);
+    let before = Snapshot::of(scratch.path());
+    let error = options().open(&path).expect_err("perhaps another file");
+    assert!(matches!(error, Error::Mismatch { why: Mismatch::Swapped, .. }), "{error:?}");
+    before.assert_unchanged(scratch.path(), "an inode number");
+    tells(true);
     let leftover = companions_in(scratch.path()).remove(0);
     let [bytes, theirs] = [&path, &leftover].map(|path| fs::read(path).expect("read"));
     let file = options().open(&path).expect("perhaps another file");
@@ -375,20 +386,42 @@ fn a_journal_of_another_pair_or_time_is_refused() {
     // one.
     fs::write(&journal, &right).expect("write");
     let kept = fs::read(&reflection).expect("read");
-    let file = options().open(&path).expect("goes back");
-    assert_eq!(state_of(&file), "paid");
+    refuses_a_journal_that_goes_on(&path, kept, Some(&right));
+    // The older session made no durable point, so its floor tells nothing.
+    let path = scratch.file("without.dat");
+    run_child(CHILD, "die again", &path);
+    let reflection = journal_of(&path).with_extension("");
+    change_superblocks(&reflection, boot);
+    refuses_a_journal_that_goes_on(&path, fs::read(&reflection).expect("read"), None);
+    // A closed pair needs no record, and would write over those of the other pair.
+    let path = scratch.file("closed.dat");
+    closed_fast(&path);
+    fs::write(journal_of(&path), &older).expect("write");
+    let error = options().open(&path).expect_err("of another pair");
+    assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
+    assert!(fs::read(journal_of(&path)).expect("read") == older, "it was written to");
+}
+
+/// Opens a pair that was in use under another boot, so that it goes back, and makes a durable
+/// point. Then neither an `older` journal fits the newer reflection file, nor the newer journal the
+/// `kept` one.
+fn refuses_a_journal_that_goes_on(path: &Path, kept: Vec<u8>, older: Option<&[u8]>) {
+    let reflection = folder_of(path).join(format!(".atomic-mmap.{:x}", inode(path)));
+    let journal = reflection.with_added_extension("journal");
+    let file = options().open(path).expect("goes back");
     write_more(&file);
     file.sync().expect("sync");
     std::mem::forget(file);
     let later = fs::read(&journal).expect("read");
-    let copy = scratch.file("copy");
+    let name = path.file_name().expect("a name");
+    let copy = path.with_added_extension("copy");
     fs::create_dir(&copy).expect("a folder");
-    // An older journal with the newer reflection file, and the newer journal with the older one.
+    let older = older.map(|older| (fs::read(&reflection).expect("read"), older, "older"));
     for (reflection_bytes, journal_bytes, what) in
-        [(fs::read(&reflection).expect("read"), &right, "older"), (kept, &later, "newer")]
+        older.into_iter().chain([(kept, &later[..], "newer")])
     {
-        let home = copy.join("state.dat");
-        fs::copy(&path, &home).expect("copy");
+        let home = copy.join(name);
+        fs::copy(path, &home).expect("copy");
         let name = format!(".atomic-mmap.{:x}", inode(&home));
         fs::write(copy.join(&name), &reflection_bytes).expect("write");
         fs::write(copy.join(format!("{name}.journal")), journal_bytes).expect("write");

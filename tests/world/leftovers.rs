@@ -178,11 +178,14 @@ fn an_opening_takes_another_name_while_the_usual_one_is_being_made() {
     assert_eq!(file.reflection_path(), names[1]);
     drop(file);
     assert!(theirs.exists(), "the other opening goes on with it");
+    // A link in the place of an unfinished file of another name is in no opening's way.
+    let link = names[1].with_added_extension("new");
+    std::os::unix::fs::symlink("nowhere", &link).expect("a link");
     // The other opening has died and left the file.
     drop(other);
     let file = options().open(&path).expect("open");
     assert_eq!(file.reflection_path(), names[0]);
-    assert!(!theirs.exists());
+    assert!(!theirs.exists() && link.is_symlink());
     drop(file);
     assert!(fs::read(&path).expect("read") == vec![7; LEN as usize]);
 }

@@ -1,7 +1,7 @@
 //! The part `mutants`: every planted bug, and the test that notices it first.
 //!
-//! The bugs are in `atomic-mmap` itself (`src/mutant.rs`, feature `mutants`), one line each. For
-//! each bug, this file names its killers: tests of the crate or parts of the lab. A killer is a
+//! The bugs are in `atomic-mmap` itself (`src/mutant/bugs.rs`, feature `mutants`), one line each.
+//! For each bug, this file names its killers: tests of the crate or parts of the lab. A killer is a
 //! process of its own, and the environment tells it which bug to plant. If a killer fails, panics,
 //! hangs or dies by a signal, it has noticed the bug. Each killer first runs without a bug, and
 //! must pass.
@@ -481,13 +481,15 @@ fn fate(mutant: Mutant) -> Fate {
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
         CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
         SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
+        CloseNotNoted => by(test("world", "companions_that_were_set_back_by_one")),
+        OtherLengthTaken => by(test("world", "restored_beside_leftovers_of_another_length")),
         SumNotCompared => by(test("world", "a_home_file_that_was_copied_at_another")),
         UnmarkedMayHavePair => by(test("world", "a_plain_file_opens_beside")),
         UnmarkedTaken => by(test("world", "a_mark_that_is_gone")),
         RollBackTaken => by(test("world", "a_volume_that_was_set_back")),
-        InodeAloneBelieved | DiscardedAnyones | OwnerNotCompared | BootIdAloneBelieved => {
-            by(EVERY_CASE)
-        }
+        InodeAloneBelieved => by(test("world", "an_inode_number_alone")),
+        DiscardedAnyones => by(test("world", "a_volume_that_is_mounted_elsewhere")),
+        OwnerNotCompared | BootIdAloneBelieved => by(EVERY_CASE),
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),
         LinkFollowed => by(test("world", "a_link_in_the_place_of_a_companion")),
         HardLinkTaken => by(EVERY_CASE),

@@ -1,33 +1,6 @@
-//! Deliberate bugs for mutation tests, which check that the tests notice each bug.
+//! The list of deliberate bugs: the file of each, its name, and what it breaks.
 //!
-//! At most one bug is planted at a time. `unless!(Bug, step)` runs `step`, except while `Bug` is
-//! planted. `planted!(Bug)` is `true` while `Bug` is planted, and otherwise `false`. Without the
-//! feature `mutants` both are constants, and the compiler removes all of this. With it, each use is
-//! one relaxed load.
-//!
-//! The part `mutants` of the lab lists for each bug the test that notices it. May import nothing
-//! from the crate.
-
-#[cfg(feature = "mutants")]
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-
-/// Evaluates to `true` while the bug is planted.
-macro_rules! planted {
-    ($mutant:ident) => {
-        $crate::mutant::is_on($crate::mutant::Mutant::$mutant)
-    };
-}
-
-/// Runs a step of a protocol, except while the bug that omits it is planted.
-macro_rules! unless {
-    ($mutant:ident, $step:expr) => {
-        if !$crate::mutant::is_on($crate::mutant::Mutant::$mutant) {
-            $step;
-        }
-    };
-}
-
-pub(crate) use {planted, unless};
+//! A line adds a bug to [`Mutant`]. May import nothing from the crate.
 
 macro_rules! mutants {
     ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
@@ -366,6 +339,7 @@ mutants! {
         HolesUpToOldLength "holes-up-to-old-length": "holes are looked for up to the logical length only",
     }
     "engine/close.rs" {
+        CloseNotNoted "close-not-noted": "a mark with sessions still fits the session before, once its own one is closed",
         DamagedWordsNotNoted "damaged-words-not-noted": "a spatial close takes the durable words of a closed pair for right",
         DropMakesPoint "drop-makes-point": "dropping a handle makes half a save durable",
         CloseNoPoint "close-no-point": "a close begins without a durable point",
@@ -449,6 +423,7 @@ mutants! {
         LongPointTaken "long-point-taken": "a durable point is believed that no file could hold",
         RestartNotNoticed "restart-not-noticed": "a restart of the machine is not noticed",
         ShortReflectionTaken "short-reflection-taken": "a reflection file that was cut off is taken",
+        OtherLengthTaken "other-length-taken": "companions restored without attributes are taken by a home file of another length",
         SumNotCompared "sum-not-compared": "a home file that was restored without attributes is taken with whatever it holds",
         UnmarkedMayHavePair "unmarked-may-have-pair": "what lies at the name of a plain file's companion refuses it",
         ShortHomeTaken "short-home-taken": "a home file that was cut off is taken",
@@ -549,100 +524,5 @@ mutants! {
     }
     "bitmap/span.rs" {
         LastPageOfRegionMissed "last-page-of-region-missed": "a range over a region's end misses its last page",
-    }
-}
-
-/// Returns `false`: without the feature `mutants` no bug is planted.
-#[cfg(not(feature = "mutants"))]
-#[inline(always)]
-pub(crate) const fn is_on(_: Mutant) -> bool {
-    false
-}
-
-/// Environment variable with the name of the bug to plant for the whole process.
-#[cfg(feature = "mutants")]
-pub const VARIABLE: &str = "ATOMIC_MMAP_MUTANT";
-
-/// The number of the planted bug, [`NONE`], or [`UNKNOWN`].
-#[cfg(feature = "mutants")]
-static ON: AtomicU16 = AtomicU16::new(UNKNOWN);
-#[cfg(feature = "mutants")]
-const NONE: u16 = u16::MAX;
-/// The environment variable has not been read yet.
-#[cfg(feature = "mutants")]
-const UNKNOWN: u16 = u16::MAX - 1;
-
-/// Returns `true` if `mutant` is planted.
-#[cfg(feature = "mutants")]
-#[inline]
-pub(crate) fn is_on(mutant: Mutant) -> bool {
-    let on = ON.load(Ordering::Relaxed);
-    (on == mutant as u16 || on == UNKNOWN && ask() == mutant as u16) && {
-        dawdle();
-        true
-    }
-}
-
-/// Reads the environment variable, and returns the number of the planted bug.
-#[cfg(feature = "mutants")]
-#[cold]
-fn ask() -> u16 {
-    let on = match std::env::var(VARIABLE) {
-        Ok(name) => by_name(&name).unwrap_or_else(|| panic!("{VARIABLE}={name}: no such")) as u16,
-        Err(_) => NONE,
-    };
-    // Fails if another thread has planted a bug meanwhile.
-    match ON.compare_exchange(UNKNOWN, on, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => on,
-        Err(planted) => planted,
-    }
-}
-
-/// Sometimes delays the thread at the bug. This widens the window of a race, so that tests notice a
-/// missing lock or check within seconds.
-#[cfg(feature = "mutants")]
-#[cold]
-fn dawdle() {
-    static TIMES: AtomicU32 = AtomicU32::new(0);
-    match TIMES.fetch_add(1, Ordering::Relaxed) % 8 {
-        0 => std::thread::sleep(std::time::Duration::from_micros(50)),
-        4 => std::thread::yield_now(),
-        _ => {}
-    }
-}
-
-/// Plants `mutant` in the whole process, in place of the bug planted before.
-#[cfg(feature = "mutants")]
-pub fn set(mutant: Option<Mutant>) {
-    ON.store(mutant.map_or(NONE, |mutant| mutant as u16), Ordering::Relaxed);
-}
-
-/// Returns the bug with this name.
-#[cfg(feature = "mutants")]
-pub fn by_name(name: &str) -> Option<Mutant> {
-    ALL.iter().copied().find(|mutant| mutant.name() == name)
-}
-
-#[cfg(all(test, feature = "mutants"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_names_one() {
-        for (n, mutant) in ALL.iter().enumerate() {
-            assert_eq!(*mutant as usize, n);
-            assert_eq!(by_name(mutant.name()), Some(*mutant));
-        }
-    }
-
-    /// Checks that each listed bug is planted in the file that the list names.
-    #[test]
-    fn every_one_is_planted_where_it_says() {
-        for mutant in ALL {
-            let path = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), mutant.file());
-            let mut source = std::fs::read_to_string(path).expect("the file");
-            source.retain(|character| !character.is_whitespace());
-            assert!(source.contains(&format!("!({mutant:?}")), "{}", mutant.name());
-        }
     }
 }
