@@ -1,6 +1,7 @@
 //! Makes pairs, begins sessions and discards pairs: everything that opening writes, except
 //! recovery.
 
+use super::candidates::is_denied;
 use super::look::Look;
 use super::pair::{Found, Mark};
 use super::trust::Named;
@@ -42,10 +43,14 @@ impl Opening<'_> {
         first: &Name,
         len: u64,
     ) -> Result<(Name, Made)> {
-        // An opening that died may have used another of these names. A leftover that this process
-        // may not open, or that is no file of ours, stands in no way: this opening has a name.
+        // An opening that died may have used another of these names. This opening has a name, so a
+        // link there, and a file that it may not open, are left alone.
         for name in self.new_names(stat).take(2).filter(|name| name.name() != first.name()) {
-            let _best_effort = self.remove_leftover(&name.with_suffix(UNFINISHED), stat);
+            match self.remove_leftover(&name.with_suffix(UNFINISHED), stat) {
+                Err(Error::Untrusted { .. }) => {}
+                Err(error) if is_denied(&error) => {}
+                removed => drop(removed?),
+            }
         }
         if let Some(made) = self.make_reflection_of(home, stat, first, len)? {
             return Ok((first.clone(), made));
