@@ -4,7 +4,7 @@
 //! platform.
 
 use crate::engine::Engine;
-use crate::engine::session::remove_if_is;
+use crate::engine::superblock::remove_if_is;
 use crate::error::{Error, Result};
 use crate::platform::{FileId, Name, OpenHow};
 use crate::units::PAGE;

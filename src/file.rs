@@ -3,7 +3,7 @@
 //! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
 use crate::engine::Engine;
-use crate::engine::stats::Stats;
+use crate::engine::pair::stats::Stats;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::options::Options;

@@ -28,7 +28,7 @@ mod units;
 mod view;
 mod writes;
 
-pub use engine::stats::Stats;
+pub use engine::pair::stats::Stats;
 pub use error::{Distrust, Error, Mismatch, Result};
 pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;

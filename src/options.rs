@@ -2,7 +2,7 @@
 //!
 //! Module `recovery` performs the steps from a path to an open pair of files.
 
-use crate::engine::journal::JOURNAL_LEN;
+use crate::engine::durable::journal::JOURNAL_LEN;
 use crate::error::Result;
 use crate::file::AtomicMappedFile;
 use crate::platform::Platform;

@@ -5,9 +5,9 @@
 //! and the commit validate the read set. So a transaction never sees a state that did not exist,
 //! and commits are serializable.
 
-use crate::engine::commit::Part;
-use crate::engine::own_changes::Closure;
-use crate::engine::read_marks::ReadMarks;
+use crate::engine::pair::own_changes::Closure;
+use crate::engine::pair::read_set::ReadMarks;
+use crate::engine::plan::Part;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;

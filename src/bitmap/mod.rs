@@ -221,6 +221,15 @@ const fn spread(bit: bool) -> u64 {
     if bit { !0 } else { 0 }
 }
 
+/// Returns the places of the set bits, ascending.
+pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
+    std::iter::from_fn(move || {
+        let n = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(n)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

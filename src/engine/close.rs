@@ -2,11 +2,14 @@
 //!
 //! A crash at any step leaves files that the next opening understands. The pair is in use until the
 //! superblock says otherwise. From then on it is a closed pair, or a complete home file.
+//!
+//! May import every other room of the engine.
 
-use super::Engine;
-use super::deploy::{Pins, Which};
-use super::session::{closed_as, remove_own, write_superblock};
 use crate::bitmap::Validity;
+use crate::engine::Engine;
+use crate::engine::deploy::region::{Pins, Which};
+use crate::engine::pair::region::RegionState;
+use crate::engine::superblock::{closed_as, remove_own, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
@@ -208,7 +211,7 @@ impl Engine {
             }
         }
         // Words past the end are zero unless they were damaged, and mean nothing in any case.
-        let is_home = |(index, region): (RegionIndex, &super::RegionState)| {
+        let is_home = |(index, region): (RegionIndex, &RegionState)| {
             (0..PAGES_PER_REGION)
                 .filter(|n| index.page(*n).start() < self.len())
                 .all(|n| region.validity(n) == Validity(0))

@@ -1,13 +1,14 @@
 //! Model checks of small programs over lanes, page states and allocation flags, in every execution.
 
-use super::at_home::{AllSeen, HomeWord};
-use super::gates::Gate;
-use super::lanes::{LaneKeeper, Lanes, next_file_number};
-use super::read_in_region::Versions;
-use super::read_marks::Watched;
-use super::space::unless_known;
-use super::state::{RegionState, State, known};
 use crate::bitmap::{Side, Validity};
+use crate::engine::pair::gates::Gate;
+use crate::engine::pair::log::lanes::{LaneKeeper, Lanes, next_file_number};
+use crate::engine::pair::page_table::{State, known};
+use crate::engine::pair::read_set::Watched;
+use crate::engine::pair::region::RegionState;
+use crate::engine::pair::space::unless_known;
+use crate::engine::pair::stamps::{AllSeen, HomeWord};
+use crate::engine::read::range::Versions;
 use crate::format::entry::Sequence;
 use crate::lock::{
     AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_alone, try_lock_page_closed,
@@ -19,8 +20,6 @@ use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
 use crate::units::{LaneIndex, PAGES_PER_REGION, PageIndex, RegionIndex};
 use ::loom::thread;
 use std::sync::{Arc, Weak};
-
-// ---- lanes -----------------------------------------------------------------------------------
 
 struct Keeper {
     lanes: Lanes,
@@ -187,8 +186,8 @@ fn a_cut_is_taken_while_nobody_is_inside_the_gate() {
     is_found("gate, not passed", Preemptions(3), || operation_against_cut(false));
 }
 
-/// A thread takes a page by plain stores in a biased section (`one_store`). Another thread, in its
-/// first operation, claims a lane and locks the page, or its region as a whole.
+/// A thread takes a page by plain stores in a biased section (`write::direct`). Another thread, in
+/// its first operation, claims a lane and locks the page, or its region as a whole.
 fn alone_beside_another(by_region: bool) {
     let (keeper, weak) = new_keeper();
     let file = next_file_number();
@@ -243,8 +242,6 @@ fn a_record_is_never_seen_with_another_entrys_slices() {
     holds("entry record", Preemptions(3), record_of_an_entry);
     needs("entry record", &kinds, Preemptions(3), record_of_an_entry);
 }
-
-// ---- page and region states ------------------------------------------------------------------
 
 fn new_region() -> Arc<RegionState> {
     Arc::new(RegionState::new(0, &[0; PAGES_PER_REGION], None))
@@ -518,7 +515,7 @@ fn who_reads_a_page_by_its_word_sees_one_state() {
     is_found("known page, stored to at once, no fence", Preemptions(2), || stored_at_once(false));
 }
 
-/// A writer changes a stamped page by a direct store (`one_store`). One step takes the page
+/// A writer changes a stamped page by a direct store (`write::direct`). One step takes the page
 /// exclusively, before the stamp is cleared.
 fn stored_at_once(fences: bool) {
     let region = new_region();
@@ -865,8 +862,6 @@ fn who_comes_first_to_a_region_and_who_comes_second_have_one_state() {
     holds("first touch", Preemptions(2), || first_touch(true));
     is_found("first touch of two", Preemptions(2), || first_touch(false));
 }
-
-// ---- allocation ------------------------------------------------------------------------------
 
 /// Two threads race to store to a chunk for the first time.
 fn first_allocation(note_before: bool) {

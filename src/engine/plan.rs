@@ -1,15 +1,24 @@
 //! Plans of operations: the pages, regions and words that an operation touches, and its locks.
 //!
 //! Pure decisions, and the taking of locks. Nothing here writes to a file.
+//!
+//! May import `pair`, and what lies below it.
 
-use super::state::RegionState;
-use crate::bitmap::Slices;
 use crate::bitmap::span::{self, PageSpan, RegionSpan};
+use crate::bitmap::{Slices, bits};
+use crate::engine::Engine;
+use crate::engine::pair::region::RegionState;
+use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region};
 use crate::mutant::planted;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use smallvec::SmallVec;
+use std::ops::Range;
+
+pub(super) fn is_whole_slices(part: &Part<'_>) -> bool {
+    part.offset.is_multiple_of(SLICE as u64) && part.data.len().is_multiple_of(SLICE)
+}
 
 /// A segment of an operation: bytes that it writes at one offset.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +44,7 @@ const _: () = assert!(PAGES_PER_REGION < UNDO_INLINE);
 
 /// The plans of an operation, one for each region; seldom more than two.
 pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
+
 /// The words that an operation changes; seldom more than a few.
 pub(super) type Moves = SmallVec<[WordMove; 8]>;
 
@@ -105,15 +115,6 @@ impl<'e> RegionPlan<'e> {
     }
 }
 
-/// Returns the places of the set bits, ascending.
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
-    std::iter::from_fn(move || {
-        let n = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
-        mask &= mask - 1;
-        Some(n)
-    })
-}
-
 /// Takes the locks of all plans. The order in the file is ascending, so there is no deadlock. No
 /// thread takes locks in a read section.
 pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
@@ -149,8 +150,8 @@ pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
 pub(super) fn plan_writes<'e, E>(
     plans: &mut Plans<'e>,
     parts: &[Part<'_>],
-    region: impl Fn(RegionIndex) -> Result<&'e RegionState, E>,
-) -> Result<(), E> {
+    region: impl Fn(RegionIndex) -> std::result::Result<&'e RegionState, E>,
+) -> std::result::Result<(), E> {
     let mut touch = |index: RegionIndex, touched: u64, whole: u64| {
         match plans.last_mut() {
             Some(last) if last.index == index => {
@@ -254,6 +255,21 @@ fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,
         old: plan.state.pages[place].slice_word(),
+    }
+}
+
+impl Engine {
+    /// Returns a plan that locks every page of `range`. The regions are loaded.
+    pub(super) fn plan_range(&self, range: Range<u64>) -> Result<Plans<'_>> {
+        span::regions(range)
+            .map(|span| Ok(RegionPlan::touching(self.region(span.region)?, &span)))
+            .collect()
+    }
+
+    /// Makes the stamps of all pages of `plans` even, as [`leave_home`](Self::leave_home) does.
+    #[inline]
+    pub(super) fn leave_home_all(&self, plans: &[RegionPlan<'_>]) {
+        plans.iter().for_each(|plan| self.leave_home(plan.index, plan.state, plan.touched));
     }
 }
 

@@ -455,7 +455,7 @@ impl Spill {
     }
 }
 
-/// The changes of an operation to one page that it changes in place. See `engine::in_place`.
+/// The changes of an operation to one page that it changes in place. See `engine::commit::redo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InPlacePage {
     /// The page.

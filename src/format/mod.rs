@@ -15,3 +15,10 @@ pub mod layout;
 pub mod marker;
 pub mod superblock;
 pub mod vouch;
+
+/// Returns the word that the first 8 bytes hold, in little-endian order.
+pub(crate) fn le_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}

@@ -40,7 +40,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    "engine/in_page.rs" {
+    "engine/write/page.rs" {
         PageFlipsDurableSlots "page-flips-durable-slots": "a write in a page flips into durable slots",
         VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of an entry that vouches is not allocated",
         FlipNoClear "flip-no-clear": "a flip in a page does not clear the entries that name its slots",
@@ -49,7 +49,7 @@ mutants! {
         FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
         StoreNotClosed "store-not-closed": "what one instruction stores has no new version",
     }
-    "engine/commit.rs" {
+    "engine/write/range.rs" {
         TogetherBeforeCommit "together-before-commit": "pages are put together before the write of them counts",
         TogetherWhileOpen "together-while-open": "who puts pages together closes no words before it publishes them",
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over pages flips into durable slots",
@@ -61,31 +61,49 @@ mutants! {
         CopyNotNoted "copy-not-noted": "who copies at once notes no change for the next durable point",
         WordsNotCounted "words-not-counted": "who copies at once does not count what the entry has to hold",
         FailedCopyNotDrained "failed-copy-not-drained": "a copy that fails is not drained before the locks open",
-        PartsWhileResizing "parts-while-resizing": "who writes several pieces does not pass the gate that a shrink shuts",
-        LogNotMeasured "log-not-measured": "an operation that no log holds is not refused",
         RegionWordsNotAllocated "region-words-not-allocated": "region words are not allocated",
         UndoSpillNotAllocated "undo-spill-not-allocated": "the log area is not allocated",
         PagesNoClear "pages-no-clear": "a write over pages does not clear the entries that name its slots",
         RegionForgetsNamed "region-forgets-named": "a region forgets pages that entries still name",
         PagesWordGivenBack "pages-word-given-back": "who writes over pages gives the region's word back before it has stored to it",
         PagesNotClosed "pages-not-closed": "a write over pages is published without a new version",
+    }
+    "engine/write/general.rs" {
+        PartsWhileResizing "parts-while-resizing": "who writes several pieces does not pass the gate that a shrink shuts",
+        OwnChangesNotNoted "own-changes-not-noted": "a thread does not note what it changes inside a closure",
+    }
+    "engine/commit/redo.rs" {
+        LogNotMeasured "log-not-measured": "an operation that no log holds is not refused",
+        InPlaceNoEntry "in-place-no-entry": "slices are stored in place without an entry",
+        InPlaceNotClosed "in-place-not-closed": "readers do not wait while slices are stored in place",
+        InPlaceAfterFailure "in-place-after-failure": "who waited for a durable point that failed stores in place",
+        InPlaceNotEnded "in-place-not-ended": "the entry of slices in place is not retired",
+        InPlaceFlips "in-place-flips": "slices whose other slot is durable flip",
+        LoggedNoClear "logged-no-clear": "logged data goes over slots that live entries name",
+        LoggedNoDrainAfterClear "logged-no-drain-after-clear": "no drain between void entries and logged data",
+        LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of logged data",
+        LoggedNotClosed "logged-not-closed": "readers do not wait while logged data is stored",
+        LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between logged data and the end of its entry",
+        LoggedNotEnded "logged-not-ended": "the entry of logged data is not retired",
+        LoggedNoDrainAfterEnd "logged-no-drain-after-end": "no drain after the end of logged data",
+    }
+    "engine/write/checks.rs" {
         MarksNotChecked "marks-not-checked": "a commit does not look at what it has read",
         NotClosedBeforeMarks "not-closed-before-marks": "a commit looks at what it has read before its words are closed",
         ReadsAloneNotChecked "reads-alone-not-checked": "a transaction that writes nothing is not checked when it commits",
-        OwnChangesNotNoted "own-changes-not-noted": "a thread does not note what it changes inside a closure",
         HeldMarksHold "held-marks-hold": "what was read and is held by another writer still counts",
     }
-    "engine/small.rs" {
+    "engine/write/small.rs" {
         DraftNotLookedAtAgain "draft-not-looked-at-again": "what was computed before the lock is taken for right under it",
         SmallNotClosed "small-not-closed": "a small flip is published without a new version",
         SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
     }
-    "engine/one_store.rs" {
+    "engine/write/direct.rs" {
         StoreOverView "store-over-view": "what one instruction stores goes to a page that a view pins",
         StoreToFreeSlot "store-to-free-slot": "what one instruction stores goes to the slot that is not valid",
         StoreToHole "store-to-hole": "what one instruction stores goes to what may be a hole",
     }
-    "engine/whole.rs" {
+    "engine/write/aligned.rs" {
         WholeNotLookedAtAgain "whole-not-looked-at-again": "whole pages go to the side that was free before they were locked",
         WholeNoClear "whole-no-clear": "whole pages go over slots that live entries name",
         WholeOverView "whole-over-view": "whole pages go over a view's bytes",
@@ -94,54 +112,57 @@ mutants! {
         WholeWordGivenBack "whole-word-given-back": "who writes whole pages gives the region's word back before it has stored to it",
         WholeNotPublished "whole-not-published": "whole pages are not published in DRAM",
     }
-    "engine/durable.rs" {
+    "engine/durable/checkpoint.rs" {
         RetryAfterFailedSync "retry-after-failed-sync": "a sync that fails is tried once more, and counts if it succeeds then",
         FailedCheckpointForgotten "failed-checkpoint-forgotten": "a failed checkpoint does not poison",
-        CutGateOpen "cut-gate-open": "a cut is taken while operations are under way",
-        PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
-        CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
-        GrownRestNotFlushed "grown-rest-not-flushed": "a growth over what was cut off within a page is told by the journal alone",
-        OpenedRestKnown "opened-rest-known": "a file that is opened holds zeroes past its end, on the disk",
-        FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
-        FirstFloorMissing "first-floor-missing": "the first record of a session is followed by no floor",
-        FloorNotDurable "floor-not-durable": "the first floor of a session is not waited for",
-        FloorInOnePlace "floor-in-one-place": "the floor is written over the one before",
         FloorNotRaised "floor-not-raised": "a checkpoint does not raise the floor of the journal",
         FloorAfterSync "floor-after-sync": "a checkpoint raises the floor after its syncs",
-        WordsBeforeRecord "words-before-record": "durable words before their record",
-        FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
-        CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
-        CutOffLeadStays "cut-off-lead-stays": "who was to make a durable point leads for ever after a panic",
-        OverdueForGood "overdue-for-good": "writes fail for good once a point at an interval has failed",
-        FollowersKeepLanes "followers-keep-lanes": "who waits for another thread's durable point keeps its lane",
-        FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
-        RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
-        FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
-        DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
         CheckpointNotSynced "checkpoint-not-synced": "a checkpoint syncs nothing",
         FlushHomeNotSynced "flush-home-not-synced": "the home file is not synced for a base or checkpoint",
         FlushReflectionNotSynced "flush-reflection-not-synced": "nor the reflection file",
     }
-    "engine/copy.rs" {
+    "engine/durable/point.rs" {
+        CutGateOpen "cut-gate-open": "a cut is taken while operations are under way",
+        PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
+        CutNotFlushed "cut-not-flushed": "after a shrink the next point is made by the journal all the same",
+        FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
+        FirstFloorMissing "first-floor-missing": "the first record of a session is followed by no floor",
+        WordsBeforeRecord "words-before-record": "durable words before their record",
+        FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison",
+        CutOffPointGoesOn "cut-off-point-goes-on": "after a panic in the middle of a durable point the handle goes on",
+        RecordOfOldLength "record-of-old-length": "a record has the length of the point before",
+        FlushNotBase "flush-not-base": "a record after a flush does not say that it is a base",
+        DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
+    }
+    "engine/durable/mod.rs" {
+        GrownRestNotFlushed "grown-rest-not-flushed": "a growth over what was cut off within a page is told by the journal alone",
+        OpenedRestKnown "opened-rest-known": "a file that is opened holds zeroes past its end, on the disk",
+        OverdueForGood "overdue-for-good": "writes fail for good once a point at an interval has failed",
+    }
+    "engine/durable/floor.rs" {
+        FloorNotDurable "floor-not-durable": "the first floor of a session is not waited for",
+        FloorInOnePlace "floor-in-one-place": "the floor is written over the one before",
+    }
+    "engine/durable/group.rs" {
+        CutOffLeadStays "cut-off-lead-stays": "who was to make a durable point leads for ever after a panic",
+        FollowersKeepLanes "followers-keep-lanes": "who waits for another thread's durable point keeps its lane",
+        FailedTurnCounts "failed-turn-counts": "a durable point that failed counts for who waited for it",
+    }
+    "engine/read/all.rs" {
         CopyNotLocked "copy-not-locked": "writers go on while a consistent copy is made",
         CopyMissesRegions "copy-misses-regions": "a copy lacks what was written to a region that held nothing",
     }
-    "engine/sync.rs" {
+    "engine/durable/sync.rs" {
         OverdueForgotten "overdue-forgotten": "a point at an interval that fails and does not poison is not heard of",
     }
-    "engine/journal.rs" {
+    "engine/durable/journal.rs" {
         JournalHeaderNotRenewed "journal-header-not-renewed": "an older superblock finds a journal whose records of its session are written over",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record goes over the one before it",
         JournalLongerBeforeAllocated "journal-longer-before-allocated": "a journal that cannot grow keeps its new length, with a hole",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's place is free",
     }
-    "engine/in_place.rs" {
-        InPlaceNoEntry "in-place-no-entry": "slices are stored in place without an entry",
-        InPlaceNotClosed "in-place-not-closed": "readers do not wait while slices are stored in place",
-        InPlaceAfterFailure "in-place-after-failure": "who waited for a durable point that failed stores in place",
-        InPlaceNotEnded "in-place-not-ended": "the entry of slices in place is not retired",
-        InPlaceFlips "in-place-flips": "slices whose other slot is durable flip",
+    "engine/pair/mod.rs" {
         ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
     }
     "engine/plan.rs" {
@@ -149,7 +170,7 @@ mutants! {
         PartTakenForWhole "part-taken-for-whole": "a page that is written in part counts as whole",
         SecondPartNotMoved "second-part-not-moved": "the second part in a page is not made valid",
     }
-    "engine/vouched.rs" {
+    "engine/commit/logged_flip.rs" {
         VouchInSharedLane "vouch-in-shared-lane": "a lane that is only lent carries entries that vouch",
         VouchOnePlace "vouch-one-place": "all entries of a ring go to one place",
         VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring vouches for are not flushed",
@@ -162,9 +183,11 @@ mutants! {
         VouchedWordNotStored "vouched-word-not-stored": "a vouched flip does not store its word",
         VouchNotPublished "vouch-not-published": "a vouched flip is not published in DRAM",
     }
-    "engine/ways.rs" {
+    "engine/commit/flip.rs" {
         FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
         FlipNoDrainAfterWord "flip-no-drain-after-word": "no drain after a flip's word",
+    }
+    "engine/commit/undo.rs" {
         UndoSpillNotWritten "undo-spill-not-written": "the words of a spilled undo entry are not written",
         UndoNotWritten "undo-not-written": "an undo entry is not written",
         UndoNoDrainBeforeWords "undo-no-drain-before-words": "no drain between an undo entry and the words",
@@ -172,15 +195,8 @@ mutants! {
         UndoNoDrainBeforeEnd "undo-no-drain-before-end": "no drain between the words and the end of an undo entry",
         UndoNotEnded "undo-not-ended": "an undo entry is not retired",
         UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo entry",
-        LoggedNoClear "logged-no-clear": "logged data goes over slots that live entries name",
-        LoggedNoDrainAfterClear "logged-no-drain-after-clear": "no drain between void entries and logged data",
-        LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of logged data",
-        LoggedNotClosed "logged-not-closed": "readers do not wait while logged data is stored",
-        LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between logged data and the end of its entry",
-        LoggedNotEnded "logged-not-ended": "the entry of logged data is not retired",
-        LoggedNoDrainAfterEnd "logged-no-drain-after-end": "no drain after the end of logged data",
     }
-    "engine/live.rs" {
+    "engine/pair/log/records.rs" {
         VouchOverOtherLane "vouch-over-other-lane": "an entry vouches for slices that another lane's entry names",
         SettleNoDrain "settle-no-drain": "no drain between the words of entries and making them void",
         NoClear "no-clear": "live entries are not made void",
@@ -196,56 +212,64 @@ mutants! {
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
     }
-    "engine/gates.rs" {
+    "engine/pair/gates.rs" {
         AloneUnseen "alone-unseen": "who takes a lock by plain stores does not say so",
         AloneNotAwaited "alone-not-awaited": "who takes a lane beside another's does not wait for its plain stores",
     }
-    "engine/lanes.rs" {
+    "engine/pair/log/lane.rs" {
         SequenceStands "sequence-stands": "all entries of a lane have one number",
         OneSequenceForBoth "one-sequence-for-both": "undo entries count with those of the ring",
         VoidStaysNoted "void-stays-noted": "DRAM still names an entry that is void",
+        LaneHandedToNobody "lane-handed-to-nobody": "who gives a shared lane back wakes no thread that waits for one",
+    }
+    "engine/pair/log/lanes.rs" {
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
         AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
-        LaneHandedToNobody "lane-handed-to-nobody": "who gives a shared lane back wakes no thread that waits for one",
         LaneTakenTwice "lane-taken-twice": "a lane is given to a thread although another has it",
     }
     "engine/mod.rs" {
         NoThreadNoMatter "no-thread-no-matter": "no thread can be started that makes points at an interval, and opening says nothing",
-        WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
     }
-    "engine/read.rs" {
+    "engine/pair/load.rs" {
+        WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
+        RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
+        SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
+    }
+    "engine/read/mod.rs" {
         ReadUnpinned "read-unpinned": "a read does not pin its lane",
         PagesNotLookedAtAgain "pages-not-looked-at-again": "a read over pages does not look at the versions again",
         RegionNotSummed "region-not-summed": "a read over pages does not look at the regions' versions",
         ReadLengthFirst "read-length-first": "a read looks at the length before the versions and not after them",
     }
-    "engine/read_marks.rs" {
+    "engine/read/read_set.rs" {
         EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not look at what it has read before",
         MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not look at the versions again",
         MarkedLengthFirst "marked-length-first": "a transaction's read looks at the length before the versions and not after them",
-        CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
         ToldLengthHolds "told-length-holds": "a transaction that was told the length goes on with another one",
-        WatchedNotCounted "watched-not-counted": "a writer does not count that it changes a page that transactions watch",
         HeldPageWatched "held-page-watched": "a transaction takes a page for watched although a writer holds it",
+    }
+    "engine/pair/read_set.rs" {
+        CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
+        WatchedNotCounted "watched-not-counted": "a writer does not count that it changes a page that transactions watch",
     }
     "transaction.rs" {
         OwnConflictRepeated "own-conflict-repeated": "a closure that changes what its own transaction has read is run again",
         AnyConflictIsOwn "any-conflict-is-own": "a closure's conflict with another thread is taken for its own",
     }
-    "engine/read_in_page.rs" {
+    "engine/read/page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies from the home file what is not valid there",
         AwayTakenForHome "away-taken-for-home": "a read within a page copies from the home file although not all of the page is valid there",
         InPageLengthFirst "in-page-length-first": "a read within a page looks at the length before the versions",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from what may be a hole",
     }
-    "engine/read_in_region.rs" {
+    "engine/read/range.rs" {
         SeveralReadAtHome "several-read-at-home": "pages of the reflection file are read at home",
         SeveralNotLookedAtAgain "several-not-looked-at-again": "a read of pages on one side does not look at the versions again",
         SeveralLengthFirst "several-length-first": "a read of pages on one side looks at the length before the versions",
         HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from what may be a hole",
     }
-    "engine/at_home.rs" {
+    "engine/pair/stamps.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a read of a page that is known to be at home does not look at its word again",
         KnownNotLookedAtAgain "known-not-looked-at-again": "a read of several pages that are known to be at home does not look at their words again",
         KnownByTheFirst "known-by-the-first": "a read of several pages takes all for known to be at home if the first one is",
@@ -255,20 +279,19 @@ mutants! {
         KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
         HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
     }
-    "engine/free_slots.rs" {
+    "engine/io/scatter.rs" {
         LinesToOneSide "lines-to-one-side": "slices of both sides are all copied to the home file",
         SecondPartFromValidSlot "second-part-from-valid-slot": "a part that shares a slice with the one before forgets that one",
         CompletedFromFreeSlot "completed-from-free-slot": "a slice in part is completed from the slot that is not valid",
         CopyJoinsSuperchunks "copy-joins-superchunks": "a copy runs over the end of a superchunk",
     }
-    "engine/gather.rs" {
+    "engine/io/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
         PiecesReadAtHome "pieces-read-at-home": "all slices of a page in pieces are read at home",
     }
-    "engine/deploy.rs" {
+    "engine/deploy/region.rs" {
         DeployChangedByRegionBit "deploy-changed-by-region-bit": "a page of which some slices stay behind comes home by its region bit",
         DeployDurableSlots "deploy-durable-slots": "deployment goes over durable slots",
-        PunchDurableSlots "punch-durable-slots": "durable slots are given back",
         DeployOverView "deploy-over-view": "deployment copies over a view's bytes",
         DeployHomeNotAllocated "deploy-home-not-allocated": "deployment copies to home slots that are not allocated",
         DeployNoClear "deploy-no-clear": "deployment does not clear the entries that name its slots",
@@ -276,20 +299,23 @@ mutants! {
         DeployNoDrainAfterWords "deploy-no-drain-after-words": "no drain after the words of a deployment",
         DeployWordGivenBack "deploy-word-given-back": "deployment gives the region's word back before it has stored to it",
         DeployNotClosed "deploy-not-closed": "a deployment is published without a new version",
+    }
+    "engine/deploy/punch.rs" {
+        PunchDurableSlots "punch-durable-slots": "durable slots are given back",
+        PunchValidSlots "punch-valid-slots": "a chunk with valid slots is punched",
+        PunchNoWait "punch-no-wait": "nobody waits for readers before punching",
+        PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
+    }
+    "engine/deploy/pin.rs" {
         PinWhileResizing "pin-while-resizing": "a view is pinned while the length changes",
         PinAway "pin-away": "a view pins slots that are not at home",
         PinNotCounted "pin-not-counted": "a view's pin is not counted",
         PinNotGivenBack "pin-not-given-back": "a view's pin is not given back",
-        PunchValidSlots "punch-valid-slots": "a chunk with valid slots is punched",
-        PunchNoWait "punch-no-wait": "nobody waits for readers before punching",
-        PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
-        RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
-        SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
     }
-    "engine/together.rs" {
+    "engine/deploy/on_write.rs" {
         TogetherForNothing "together-for-nothing": "pages are put together although nobody has read them",
     }
-    "engine/resize.rs" {
+    "engine/resize/mod.rs" {
         GrowthReservesLater "growth-reserves-later": "a growth makes the file longer before it has the rest of the page that the old end cuts in two",
         ShrinkNoPoint "shrink-no-point": "a shrink cuts off what the last durable point has",
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
@@ -320,14 +346,14 @@ mutants! {
         CutFilesNotSynced "cut-files-not-synced": "the files' lengths are not synced before the high-water mark",
         CutHighWaterNotDrained "cut-high-water-not-drained": "no drain after the high-water mark is lowered",
     }
-    "engine/clean_up.rs" {
+    "engine/resize/truncate.rs" {
         HomeNotCut "home-not-cut": "the home file is not cut off",
         RestOfPageNotZeroed "rest-of-page-not-zeroed": "the rest of the last page's reflection slots is not zeroed",
         SliceWordsNotZeroed "slice-words-not-zeroed": "slice words past the end are not zeroed",
         RegionWordNotCut "region-word-not-cut": "the bits past the end of the last region word are not zeroed",
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
     }
-    "engine/space.rs" {
+    "engine/pair/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
         FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
         PiecesBesideHoles "pieces-beside-holes": "what the page cache holds in large folios beside a new piece stays there",
@@ -355,11 +381,11 @@ mutants! {
         EndNotSynced "end-not-synced": "the superblock of the end is not synced",
         SpatialLeavesPinned "spatial-leaves-pinned": "a spatial close leaves pages that a leaked view pins",
     }
-    "engine/session.rs" {
+    "engine/superblock.rs" {
         RemovedByName "removed-by-name": "a name is removed that another file has by now",
         SuperblockOverNewer "superblock-over-newer": "a superblock goes over the newer copy",
     }
-    "engine/state.rs" {
+    "engine/pair/region.rs" {
         WordTakenTwice "word-taken-twice": "a region's word is taken by two at the same time",
         NamedPageNotNoted "named-page-not-noted": "a region does not know which of its pages entries name",
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",

@@ -1,6 +1,6 @@
 //! Operations on names in an open folder. One attempt at each call.
 //!
-//! Owns: the calls on a [`Name`]. On Linux they go through the open folder, on other systems by the
+//! Owns: the calls on a `Name`. On Linux they go through the open folder, on other systems by the
 //! folder's path. No call follows a link that lies at the name itself.
 //!
 //! May import: `name`, `stat`, libc, std.

@@ -19,7 +19,7 @@ use super::Opening;
 use super::look::Look;
 use super::pair::Found;
 use super::trust::Named;
-use crate::engine::session::{Companions, identity_of, moment};
+use crate::engine::superblock::{Companions, identity_of, moment};
 use crate::error::Result;
 use crate::format::marker::{self, Key, Marker};
 use crate::format::superblock::{DurablePoints, Identity, Judged, Moment, State, Superblock};

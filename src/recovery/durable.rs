@@ -13,19 +13,18 @@
 //! durable. Until then a second replay stores the same bytes and words again. The rules are in
 //! `docs/model/durable_points.py`.
 
-use super::Opening;
-use super::look::Lengths;
-use super::trust::Named;
+use super::{Opening, look::Lengths, trust::Named};
 use crate::bitmap::Validity;
-use crate::engine::journal::{JOURNAL_LENS, Journal, journal_len};
-use crate::engine::le_word;
-use crate::engine::session::{Companions, closed_as, remove_if_is, remove_own, write_superblock};
-use crate::engine::space::allocation_error;
+use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
+use crate::engine::pair::space::allocation_error;
+use crate::engine::superblock::{
+    Companions, closed_as, remove_if_is, remove_own, write_superblock,
+};
 use crate::error::{Distrust, Error, Result};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
-use crate::format::layout;
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
+use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;

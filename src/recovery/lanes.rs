@@ -17,8 +17,8 @@
 //!    (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::clean_up::read_word;
-use crate::engine::space::{allocation_error, storage_error};
+use crate::engine::pair::space::{allocation_error, storage_error};
+use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
 use crate::format::entry::{
     EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,

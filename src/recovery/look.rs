@@ -5,7 +5,7 @@ use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
 use super::{HUGE_PAGE, Opening, UNFINISHED, durable};
-use crate::engine::session::{Companions, cache_of, identity_of, moment, sample};
+use crate::engine::superblock::{Companions, cache_of, identity_of, moment, sample};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker};

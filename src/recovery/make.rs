@@ -6,7 +6,7 @@ use super::look::Look;
 use super::pair::{Found, Mark};
 use super::trust::Named;
 use super::{Opening, UNFINISHED};
-use crate::engine::session::{
+use crate::engine::superblock::{
     Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};

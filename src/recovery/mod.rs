@@ -26,9 +26,8 @@ mod pair;
 mod reservation;
 mod trust;
 
-use crate::engine::durable::Durable;
-use crate::engine::session::{Companions, remove_if_is, remove_own};
-use crate::engine::{Engine, Setup, clean_up};
+use crate::engine::superblock::{Companions, remove_if_is, remove_own};
+use crate::engine::{Engine, Setup, durable::Durable, resize::truncate};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
 use crate::format::layout;
@@ -284,7 +283,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
             platform.drain();
         }
-        clean_up::zero_past(&home_file, &reflection, lengths.len)?;
+        truncate::zero_past(&home_file, &reflection, lengths.len)?;
         // Orders the zeroes and the lengths of the files before the high-water word that says that
         // nothing is left to zero.
         unless!(OpenZeroesNotDrained, platform.drain());

@@ -1,0 +1,48 @@
+//! Deployment: copies valid reflection slots into the home slots, and clears their bits (Acumen
+//! IV-C).
+//!
+//! | room | holds |
+//! |---|---|
+//! | `region` | the deployment of locked pages |
+//! | `on_read` | deployment of pages that reads keep finding in the reflection file |
+//! | `on_write` | deployment of fragmented pages by page-aligned writes |
+//! | `policy` | which reads count, and how often |
+//! | `pin` | the pins of views |
+//! | `punch` | gives reflection pages back to the file system |
+//!
+//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+
+pub mod on_read;
+pub mod on_write;
+pub mod pin;
+pub mod policy;
+pub mod punch;
+pub mod region;
+
+use crate::engine::Engine;
+use crate::engine::deploy::region::{Pins, Which};
+use crate::error::Result;
+use std::ops::Range;
+
+impl Engine {
+    /// Deploys all pages of `range`, except those that a view pins. Returns the number of pages
+    /// that were deployed.
+    pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
+        self.check_usable()?;
+        let Some(durable) = &self.durable else {
+            self.touch_regions_with_words(range.clone())?;
+            let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
+            self.make_all_known(range);
+            return Ok(deployed);
+        };
+        // A slice that has changed since the last durable point has no free slot at home. And a
+        // deployed slice leaves a slot that belongs to that point. So a durable point is made
+        // before, and another one after.
+        self.durable_point(durable)?;
+        self.touch_regions_with_words(range.clone())?;
+        let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
+        self.durable_point(durable)?;
+        self.make_all_known(range);
+        Ok(deployed)
+    }
+}

@@ -1,0 +1,146 @@
+//! The pins of views: deploys the pages of a view and keeps their home slots as they are.
+//!
+//! A view within one page takes a fast path without a lock. The thread pins the page first. Then it
+//! checks for a writer or a truncation that may have missed the pin. If there may be one, the
+//! thread takes the pin back, and makes the view under locks. A check takes a nanosecond, but each
+//! lock waits for all stores before it.
+//!
+//! Why this is correct:
+//!
+//! - A writer takes the page's word or its region's before it stores to a home slot, and then looks
+//!   for pins. This thread pins first and then looks at both words. All four accesses are
+//!   sequentially consistent, so one side sees the other: the writer finds the pin, or this thread
+//!   finds the word locked.
+//! - A thread with a biased lock (`Lanes::enter_alone`) uses weaker accesses. No other thread can
+//!   pin meanwhile.
+//! - If an earlier lock holder has released the word, this thread sees all its changes. So a page
+//!   stays as it is if its words are found free, and then its slices are found deployed.
+//! - A truncation follows this order too: it sets `cutting` and then looks for pins.
+//!
+//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::{Side, Validity, span};
+use crate::engine::Engine;
+use crate::engine::deploy::region::{Pins, Source};
+use crate::engine::pair::stats::Counter;
+use crate::engine::plan::{self, RegionPlan};
+use crate::error::{Error, Result};
+use crate::mutant::{planted, unless};
+use crate::primitive::Ordering;
+use crate::units::{PAGE, PageIndex};
+use std::ops::Range;
+
+impl Engine {
+    /// Pins the pages of `range`, all of them deployed. Returns `false`, with nothing pinned, if
+    /// they cannot all be deployed now. One reason is an older view of a page that was written
+    /// since. Others are a file system that is too full to allocate the home slots, and a file that
+    /// keeps durable points.
+    pub fn pin(&self, range: Range<u64>) -> Result<bool> {
+        self.check_usable()?;
+        // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
+        let lane = self.lane_after_own_writes();
+        // Perhaps only this thread's own unfenced write stood against the fast path.
+        if self.pin_in_page(&range) {
+            return Ok(true);
+        }
+        let (offset, len) = (range.start, range.end - range.start);
+        self.ask_for_view(offset);
+        // Keeps the file from being truncated between the check of its length and the pins.
+        let _no_resizing = (!planted!(PinWhileResizing)).then(|| self.resizing.read());
+        {
+            let _pinned = lane.pin();
+            self.check_range(offset, len)?;
+            self.touch_all(range.clone())?;
+        }
+        if self.durable.is_some() {
+            // A pinned home slot and a durable reflection slot would leave a slice without a free
+            // slot for its next version. So views are copies where durable points are kept.
+            return Ok(false);
+        }
+        let plans = self.plan_range(range.clone())?;
+        let held = plan::lock_all(&plans);
+        unless!(PinWhileResizing, self.check_range(offset, len)?);
+        for span in span::pages(range.clone()) {
+            let page = span.page.start();
+            match self.ensure_slots(&lane, Side::Home, page..page + PAGE as u64) {
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                other => other?,
+            }
+        }
+        for plan in &plans {
+            // Makes all held locks exclusive for each region. That is more than needed, and
+            // harmless.
+            match self.deploy_held(&lane, plan, &held, Pins::Respect, Source::Reflection) {
+                // For slice words that are not yet known to be allocated.
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                other => other.map(drop)?,
+            }
+        }
+        let at_home =
+            |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
+        let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.can_pin(n));
+        if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) && !planted!(PinAway) {
+            return Ok(false);
+        }
+        for plan in &plans {
+            self.note_loadable(plan.state, plan.index);
+            unless!(PinNotCounted, plan.pages().for_each(|n| plan.state.pin(n)));
+        }
+        lane.stats.bump(Counter::Views, 1);
+        Ok(true)
+    }
+
+    /// Removes the pins of `range`.
+    #[inline]
+    pub fn unpin(&self, range: Range<u64>) {
+        for span in span::pages(range) {
+            // The region has been loaded since the pin.
+            if let Some(region) = self.state.touched(span.page.region()) {
+                unless!(PinNotGivenBack, region.unpin(span.page.in_region()));
+            }
+        }
+    }
+
+    /// Pins the home slots of the page that contains `range`. Returns `false`, with nothing pinned,
+    /// unless this is the usual case. In that case the file is usable, and this thread has used it
+    /// last and has published nothing since. The page is deployed and not locked.
+    #[inline]
+    pub fn pin_in_page(&self, range: &Range<u64>) -> bool {
+        let Some(lane) = self.lane_at_hand() else { return false };
+        // The last byte of an empty or inverted range is before the first.
+        let last = range.end.wrapping_sub(1);
+        if last < range.start || range.start / PAGE as u64 != last / PAGE as u64 {
+            return false;
+        }
+        let page = PageIndex::of(range.start);
+        // Views are copies where durable points are kept.
+        let is_pinnable = self.durable.is_none();
+        let Some(region) = self.state.touched(page.region()).filter(|_| is_pinnable) else {
+            return false;
+        };
+        self.ask_for_view(range.start);
+        let place = page.in_region();
+        // Check before pinning: a lock holder that finds the pin would take a slower way for
+        // nothing.
+        let is_held = region.lock.is_held() || region.pages[place].lock.is_held();
+        let is_free = !is_held || planted!(PinHeldPage);
+        let is_at_home = region.validity(place) == Validity(0);
+        // A shrink would fail if it saw this pin past the new end, even for a moment.
+        let is_inside = last < self.len();
+        let is_worth_it = is_free && is_at_home && is_inside;
+        if !is_worth_it || !region.can_pin(place) || !region.pin_unless_held(place) {
+            return false;
+        }
+        // Check the length after `cutting`. A shrink keeps `cutting` set while it may still look
+        // for pins, or truncate pages on which it has found none.
+        let is_whole = !self.cutting.load(Ordering::SeqCst) && last < self.len();
+        // Check these after the lock words: by now this thread sees all changes of their last
+        // holders.
+        if is_whole && region.home_is_loadable() && region.validity(place) == Validity(0) {
+            lane.stats.bump(Counter::Views, 1);
+            return true;
+        }
+        unless!(PinNotGivenBack, region.unpin(place));
+        false
+    }
+}

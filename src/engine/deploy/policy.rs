@@ -1,0 +1,94 @@
+//! Which reads count, and when they have lost enough to deploy a page.
+//!
+//! All numbers of deployment on read are here. `deploy::on_read` explains the idea.
+//!
+//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::Validity;
+use crate::engine::Engine;
+use crate::engine::pair::hints::is_one_in;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::region::RegionState;
+use crate::engine::plan::PAGES_FOR_REGION_LOCK;
+use crate::terms::DeployPolicy;
+use crate::units::{PAGE, PAGES_PER_REGION};
+use std::ops::Range;
+
+/// Shortest length in bytes of a long read.
+pub(in crate::engine) const LONG: u64 = 64 << 10;
+
+/// One read in this many is counted. Models of schedules are short, so their first read deploys the
+/// page.
+pub(in crate::engine) const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
+
+/// One read of several pages in this many is counted. Those reads lose more, and counting costs
+/// little in comparison. No read of 64 bytes has to pay for it.
+pub(in crate::engine) const SAMPLED_OF_SEVERAL: u32 = if cfg!(shuttle) { 1 } else { 2 };
+
+/// Counted reads after which a page is deployed.
+pub(in crate::engine) const ENOUGH: u8 = if cfg!(shuttle) { 1 } else { 4 };
+
+/// A thread counts as read-only after this many reads since its last write. A deployment counts as
+/// a write, so a thread deploys at most once per this many reads.
+pub(in crate::engine) const ONLY_READS: u64 = if cfg!(shuttle) { 0 } else { 64 };
+
+/// Pages in an aligned block. A database page of up to 64 KiB, written as one block, may lie in the
+/// reflection file as a whole. Then it is deployed as one, so that it stays on one side and in one
+/// piece. Blocks are not larger, since a read must not wait for the copy of more bytes.
+pub(in crate::engine) const BLOCK: usize = 16;
+
+const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
+
+/// Returns `true` if the lane's read with this number is counted, should its page not be deployed.
+/// The read lies within one page. The processor predicts this branch nearly always.
+#[inline(always)]
+pub(in crate::engine) fn is_counted(lane: &Lane, number: u64) -> bool {
+    is_one_in(SAMPLED, number) && only_reads(lane)
+}
+
+/// Returns `true` if the lane's read with this number, of `len` bytes, is counted, should its pages
+/// not be deployed.
+pub(in crate::engine) fn is_counted_of(lane: &Lane, number: u64, len: usize) -> bool {
+    is_one_in(if len > PAGE { SAMPLED_OF_SEVERAL } else { SAMPLED }, number) && only_reads(lane)
+}
+
+/// Returns `true` if the lane's thread has written nothing for a while.
+#[inline(always)]
+fn only_reads(lane: &Lane) -> bool {
+    lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
+}
+
+/// Returns `true` if `len` bytes in this number of pieces take less time to deploy than to read a
+/// few more times. Each piece begins with a miss, but in short reads all those misses overlap. The
+/// deployment is paid for by the writes that have fragmented the bytes: only pages written since
+/// are deployed. See `docs/decisions/long-reads.md`.
+pub(in crate::engine) fn are_too_many(pieces: usize, len: u64) -> bool {
+    len >= LONG && pieces as u64 > 1 + len / LONG
+}
+
+/// Returns the pages to deploy together with page `n`. If it lies in the reflection file as a
+/// whole, these include its neighbours in the block that do too.
+pub(in crate::engine) fn with_its_block(region: &RegionState, n: usize) -> Range<usize> {
+    let is_away = |n: &usize| region.validity(*n) == Validity(!0);
+    if !is_away(&n) {
+        return n..n + 1;
+    }
+    let start = n / BLOCK * BLOCK;
+    let before = (start..n).rev().take_while(is_away).count();
+    let behind = (n + 1..start + BLOCK).take_while(is_away).count();
+    n - before..n + 1 + behind
+}
+
+/// Returns `true` if a writer holds a lock that the deployment of these pages would take.
+pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) -> bool {
+    let locks_region = pages.len() >= PAGES_FOR_REGION_LOCK as usize;
+    let locked = if locks_region { &region.pages } else { &region.pages[pages.clone()] };
+    region.lock.is_held() || locked.iter().any(|page| page.lock.is_held())
+}
+
+impl Engine {
+    /// Returns `true` if reads of this file deploy pages.
+    pub(super) fn is_for_readers(&self) -> bool {
+        self.policy == DeployPolicy::Lazy && self.durable.is_none()
+    }
+}

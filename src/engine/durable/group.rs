@@ -1,0 +1,99 @@
+//! Group commit of durable points: one thread leads a turn, and the others wait for it.
+//!
+//! Calls that arrive while a point is being made share the next one.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::engine::Engine;
+use crate::engine::durable::Durable;
+use crate::error::Result;
+use crate::mutant::planted;
+
+/// The turns of threads that make durable points. One thread leads a turn, and the others wait for
+/// it.
+#[derive(Default)]
+pub(in crate::engine) struct Turns {
+    /// Number of turns that were begun, and number of turns that have ended, made durable or not.
+    pub(super) begun: u64,
+    over: u64,
+    /// The last turn that made a durable point.
+    made: u64,
+}
+
+/// A guard of the thread that leads the current turn.
+pub(super) struct Lead<'e> {
+    pub(super) durable: &'e Durable,
+    pub(super) has_ended: bool,
+}
+
+impl Lead<'_> {
+    fn end(&mut self, is_made: bool) {
+        self.has_ended = true;
+        let mut turns = self.durable.turns.lock();
+        turns.over = turns.begun;
+        if is_made {
+            turns.made = turns.begun;
+        }
+        self.durable.turn_is_over.notify_all();
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        // Dropped by a panic: the threads that wait for this turn must not wait for ever.
+        if !self.has_ended && !planted!(CutOffLeadStays) {
+            self.end(false);
+        }
+    }
+}
+
+impl Engine {
+    /// Makes a durable point that holds everything that had returned when this was called. Calls
+    /// that arrive while a point is being made share the next one: one of them leads, the others
+    /// wait.
+    pub(in crate::engine) fn durable_point(&self, durable: &Durable) -> Result<()> {
+        // A waiting thread must not keep its lane. Shared lanes are few, and the leader and the
+        // writers need them.
+        let _lane = planted!(FollowersKeepLanes).then(|| self.lane());
+        let mut turns = durable.turns.lock();
+        // A cut that was begun before may lack what this thread has written.
+        let mine = turns.begun + 1;
+        while turns.made < mine {
+            if turns.begun > turns.over {
+                durable.turn_is_over.wait(&mut turns);
+                continue;
+            }
+            // No thread leads. A turn that failed made nothing for the threads that waited for it.
+            turns.begun += 1;
+            drop(turns);
+            let mut lead = Lead { durable, has_ended: false };
+            // The leader may have to wait for a lane here. That wait ends, because a thread that
+            // has a lane never waits for a turn.
+            let lane = self.lane();
+            let result = {
+                // The cut has one length, and no thread finishes a truncation meanwhile.
+                let _no_resizing = self.resizing.read();
+                self.make_durable_point(&lane, durable, false)
+            };
+            drop(lane);
+            lead.end(result.is_ok() || planted!(FailedTurnCounts));
+            return result;
+        }
+        Ok(())
+    }
+
+    /// Parks the calling thread until the durable point that is being made is over, and returns
+    /// `true` if there was one. The caller has no lane and is inside no gate: the thread that makes
+    /// the point may need a lane, and closes a gate.
+    #[cold]
+    pub(in crate::engine) fn wait_for_point(&self) -> bool {
+        let Some(durable) = &self.durable else { return false };
+        let mut turns = durable.turns.lock();
+        let turn = turns.begun;
+        let is_being_made = turn > turns.over;
+        while turns.over < turn {
+            durable.turn_is_over.wait(&mut turns);
+        }
+        is_being_made
+    }
+}

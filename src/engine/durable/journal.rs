@@ -1,0 +1,336 @@
+//! The open journal: where the next record goes, and which records are still needed.
+//!
+//! Owns: the open journal and its ring of blocks. Invariants (from `docs/model/durable_points.py`):
+//! - A record's blocks are used again only after a later checkpoint or full record. That one has
+//!   made everything durable in place that the record covers.
+//! - The newest record is never overwritten, so a torn write leaves it intact.
+//! - A record is contiguous, and shares no block with another record.
+//!
+//! One thread writes at a time, the leader of a sync. A checkpoint may forget records meanwhile.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::error::{Error, Result, WRITE_A_POINT};
+use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
+use crate::mutant::{planted, unless};
+use crate::platform::{File, FileId, Name, Platform};
+use crate::primitive::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// Default length of a journal in bytes. It holds a thousand small durable points between two
+/// checkpoints, or one point of 1 MiB in a slightly longer record.
+pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
+
+/// Smallest and largest length of a journal in bytes.
+pub(crate) const JOURNAL_LENS: RangeInclusive<u64> = 64 << 10..=1 << 30;
+
+/// Returns the length of a journal for which the caller asked `len` bytes.
+pub(crate) fn journal_len(len: u64) -> u64 {
+    len.clamp(*JOURNAL_LENS.start(), *JOURNAL_LENS.end()).next_multiple_of(BLOCK as u64)
+}
+
+/// The journal of one session.
+pub(crate) struct Journal {
+    platform: Platform,
+    file: File,
+    /// The journal file opened for writes past the page cache, where the system allows that.
+    direct: Option<File>,
+    name: Name,
+    seed: JournalSeed,
+    /// The header that this session has yet to write, and its block. It says that the session may
+    /// have written records. `None` once it is written.
+    header: Mutex<Option<(Header, usize)>>,
+    ring: Mutex<Ring>,
+    /// The buffer in which each record is encoded.
+    buffer: Mutex<Vec<u8>>,
+}
+
+/// Capacity in bytes above which the buffer is freed after a record.
+const KEPT_BUFFER: usize = 4 << 20;
+
+/// The blocks of one record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    number: u64,
+    start: u64,
+    blocks: u64,
+}
+
+/// The blocks of the journal that are in use. Records ascend by number, and the last one is the
+/// newest. Blocks are counted after the headers.
+#[derive(Debug, Default)]
+struct Ring {
+    /// Number of blocks.
+    all: u64,
+    needed: VecDeque<Place>,
+}
+
+impl Ring {
+    /// Returns the start of a free run of `blocks`, after the newest record or from the beginning.
+    fn room(&self, blocks: u64) -> Option<u64> {
+        let all = self.all;
+        let (Some(oldest), Some(newest)) = (self.needed.front(), self.needed.back()) else {
+            return (blocks <= all).then_some(0);
+        };
+        let behind = if planted!(RecordOverNewest) { 0 } else { newest.start + newest.blocks };
+        let fits = |start: u64, end: u64| (start + blocks <= end).then_some(start);
+        if newest.start >= oldest.start {
+            // The used blocks are one run: look after it, then before it.
+            fits(behind, all).or_else(|| fits(0, oldest.start))
+        } else {
+            fits(behind, oldest.start)
+        }
+    }
+
+    /// Returns the number of blocks that a full record needs past the end of the ring. Returns 0 if
+    /// there is room for it next to the newest record.
+    fn missing(&self, blocks: u64) -> u64 {
+        let newest =
+            Ring { all: self.all, needed: self.needed.back().copied().into_iter().collect() };
+        if newest.room(blocks).is_some() { 0 } else { blocks }
+    }
+
+    fn taken(&self) -> u64 {
+        self.needed.iter().map(|place| place.blocks).sum()
+    }
+}
+
+impl Journal {
+    /// Makes a journal of `len` bytes without a record of this session. `header` is written to its
+    /// block before the first record.
+    pub fn new(
+        platform: Platform,
+        (file, direct, len): (File, Option<File>, u64),
+        name: Name,
+        seed: JournalSeed,
+        header: (Header, usize),
+    ) -> Self {
+        let all = (len / BLOCK as u64).saturating_sub(HEADERS as u64);
+        let ring = Mutex::new(Ring { all, needed: VecDeque::new() });
+        let (header, buffer) = (Mutex::new(Some(header)), Mutex::new(Vec::new()));
+        Journal { platform, file, direct, name, seed, header, ring, buffer }
+    }
+
+    /// Writes this session's header, unless it is written already. It says that records of earlier
+    /// sessions may be overwritten from here on. An old superblock that is restored later is
+    /// recognised as stale by it.
+    fn write_header(&self) -> Result<()> {
+        let mut header = self.header.lock();
+        if let Some((says, block)) = &*header {
+            let at = (block * BLOCK) as u64;
+            // Durable before the first record, which may overwrite one of an earlier session.
+            unless!(
+                JournalHeaderNotRenewed,
+                self.platform
+                    .write_durably((&self.file, None), FileId::Journal, &says.encode(), at)
+                    .map_err(self.io(WRITE_A_POINT, at))?
+            );
+        }
+        *header = None;
+        Ok(())
+    }
+
+    /// Returns the open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the journal's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the greatest length in bytes of a record with slices. One more such record always
+    /// fits next to the newest one.
+    pub fn longest(&self) -> u64 {
+        self.ring.lock().all / 4 * BLOCK as u64
+    }
+
+    /// Makes sure that a full record of `len` bytes has room once both files are synced. Only the
+    /// words of very many pages need this. The journal then grows, and keeps its length until it is
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or what the system says, or [`Error::TooLarge`]: nothing has happened.
+    pub fn grow_for_base(&self, len: u64) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let missing = ring.missing(len.div_ceil(BLOCK as u64)) * BLOCK as u64;
+        if missing == 0 {
+            return Ok(());
+        }
+        let old = (ring.all + HEADERS as u64) * BLOCK as u64;
+        let limit = *JOURNAL_LENS.end();
+        if old + missing > limit {
+            return Err(Error::TooLarge {
+                path: self.path().to_owned(),
+                needed: old + missing,
+                limit,
+            });
+        }
+        if planted!(JournalLongerBeforeAllocated) {
+            let longer = self.platform.set_file_len(&self.file, FileId::Journal, old + missing);
+            longer.map_err(self.io("change the length", old + missing))?;
+        }
+        // Allocating extends the file only as far as it succeeds, so the length never covers a
+        // hole. The next session would take a hole for room, and fail when a record is due.
+        let grown = self.platform.allocate(&self.file, FileId::Journal, None, old, missing);
+        grown.map_err(|source| {
+            // Gives back what was allocated. If that fails as well, the file has room without a
+            // hole, which the next session uses.
+            unless!(
+                JournalLongerBeforeAllocated,
+                drop(self.platform.set_file_len(&self.file, FileId::Journal, old))
+            );
+            Error::io_of_range("allocate", self.path(), old, missing, source)
+        })?;
+        ring.all += missing / BLOCK as u64;
+        Ok(())
+    }
+
+    /// Returns the journal's path, for messages.
+    pub fn path(&self) -> &Path {
+        self.name.path()
+    }
+
+    /// Returns the number of the newest record, or 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        self.ring.lock().needed.back().map_or(0, |place| place.number)
+    }
+
+    /// Returns `true` if a checkpoint is due: more than half of the journal is in use.
+    pub fn is_half_full(&self) -> bool {
+        let ring = self.ring.lock();
+        ring.taken() * 2 > ring.all
+    }
+
+    /// Returns `true` if a record of `len` bytes has room.
+    pub fn has_room(&self, len: u64) -> bool {
+        self.ring.lock().room(len.div_ceil(BLOCK as u64)).is_some()
+    }
+
+    /// Writes the record after the newest one and waits until it is durable. The caller has made
+    /// sure that there is room. `append_slices` appends the record's slices, of `slices` bytes
+    /// together.
+    pub fn append(
+        &self,
+        record: &Head<'_>,
+        slices: usize,
+        append_slices: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<()> {
+        self.write_header()?;
+        let mut buffer = self.buffer.lock();
+        let bytes = record.encode(self.seed, slices, &mut buffer, append_slices);
+        let blocks = (bytes.len() / BLOCK) as u64;
+        let room = self.ring.lock().room(blocks);
+        let Some(start) = room else {
+            // Not reached, because callers check for room. An error is safer than overwriting a
+            // record that is needed.
+            return Err(self.io("find room in", 0)(io::ErrorKind::StorageFull.into()));
+        };
+        let at = (HEADERS as u64 + start) * BLOCK as u64;
+        // The barrier: from here on, recovery after a power loss returns to this point.
+        if planted!(RecordNotDurable) {
+            self.platform
+                .write_at(&self.file, FileId::Journal, bytes, at)
+                .map_err(self.io(WRITE_A_POINT, at))?;
+        }
+        unless!(
+            RecordNotDurable,
+            self.platform
+                .write_durably((&self.file, self.direct.as_ref()), FileId::Journal, bytes, at)
+                .map_err(self.io(WRITE_A_POINT, at))?
+        );
+        if buffer.capacity() > KEPT_BUFFER {
+            *buffer = Vec::new();
+        }
+        self.ring.lock().needed.push_back(Place { number: record.number, start, blocks });
+        Ok(())
+    }
+
+    /// Forgets every record before `number` except the newest. What those records cover is durable.
+    pub fn forget_before(&self, number: u64) {
+        let mut ring = self.ring.lock();
+        let kept = if planted!(NewestForgotten) { 0 } else { 1 };
+        while ring.needed.len() > kept && ring.needed.front().is_some_and(|p| p.number < number) {
+            ring.needed.pop_front();
+        }
+    }
+
+    fn io(&self, call: &'static str, at: u64) -> impl FnOnce(io::Error) -> Error + use<> {
+        let path = self.path().to_owned();
+        move |e| Error::io_at(call, &path, at, e)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const BLOCKS: u64 = 1024;
+    const LONGEST: u64 = 256 * BLOCK as u64;
+
+    fn ring(places: &[(u64, u64)]) -> Ring {
+        let needed = places.iter().zip(1..);
+        Ring {
+            all: BLOCKS,
+            needed: needed
+                .map(|(&(start, blocks), number)| Place { number, start, blocks })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_record_goes_behind_the_newest_and_never_over_one_that_is_needed() {
+        assert_eq!(ring(&[]).room(5), Some(0));
+        assert_eq!(ring(&[(0, 3)]).room(5), Some(3));
+        assert_eq!(ring(&[(0, 3), (3, 1)]).room(BLOCKS), None);
+        // At the end of the ring: from the beginning, up to the oldest record that is needed.
+        assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(1), Some(BLOCKS - 1));
+        assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(10), Some(0));
+        assert_eq!(ring(&[(10, 3), (13, BLOCKS - 14)]).room(11), None);
+        assert_eq!(ring(&[(10, 3), (BLOCKS - 5, 5), (0, 4)]).room(6), Some(4));
+        assert_eq!(ring(&[(10, 3), (BLOCKS - 5, 5), (0, 4)]).room(7), None);
+    }
+
+    #[test]
+    fn a_long_base_goes_behind_the_end_unless_it_fits_beside_the_newest() {
+        let ring = ring(&[(0, 900), (900, 40)]);
+        // When the full record is written, all records but the newest are forgotten.
+        assert_eq!((ring.missing(900), ring.missing(901)), (0, 901));
+    }
+
+    #[test]
+    fn any_row_of_records_stays_apart() {
+        let mut rng = fastrand_like(7);
+        let mut now = ring(&[]);
+        for number in 1..20_000 {
+            let blocks = 1 + rng() % (LONGEST / BLOCK as u64);
+            match now.room(blocks) {
+                Some(start) => {
+                    assert!(start + blocks <= BLOCKS);
+                    for p in &now.needed {
+                        assert!(start + blocks <= p.start || p.start + p.blocks <= start);
+                    }
+                    now.needed.push_back(Place { number, start, blocks });
+                }
+                // A checkpoint always makes room.
+                None => {
+                    while now.needed.len() > 1 {
+                        now.needed.pop_front();
+                    }
+                    assert!(now.room(LONGEST / BLOCK as u64).is_some());
+                }
+            }
+        }
+    }
+
+    fn fastrand_like(mut seed: u64) -> impl FnMut() -> u64 {
+        move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> 33
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Durable points: the cut, the record and the checkpoint.
+//!
+//! A mapping orders nothing, since the kernel writes dirty pages back whenever it likes. So a file
+//! on page cache keeps two states apart. The *working* words are changed by every operation and
+//! believed after a process crash. The *durable* words are believed after a power loss. `sync`
+//! makes the working state the durable one, as a consistency point. It takes three steps:
+//!
+//! 1. **The cut.** The gate of cuts is closed for a moment, so no operation is half way. The pages
+//!    that have changed are locked, and the gate opens. Their writers wait from here on. Readers,
+//!    and writers of other pages, go on.
+//! 2. **The record.** Once it is durable, recovery after a power loss returns to this point. A
+//!    small record holds words and slices, and goes to the journal: one write and one barrier. For
+//!    a large one both files are synced in place. The record then holds words only, and is a *full
+//!    record* (`is_base`). The journal's *floor* follows the first record of a session: it says
+//!    that the session has a record.
+//! 3. **Publishing.** The durable words are stored, without a barrier: the record covers them until
+//!    a checkpoint has synced both files. The locks open.
+//!
+//! `docs/model/durable_points.py` has the rules and their reasons.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+mod checkpoint;
+pub mod floor;
+pub mod group;
+pub mod journal;
+mod point;
+pub mod sync;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests;
+
+use crate::engine::Engine;
+use crate::engine::durable::floor::Raised;
+use crate::engine::durable::group::Turns;
+use crate::engine::durable::journal::Journal;
+use crate::error::Error;
+use crate::mutant::planted;
+use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::units::{PageIndex, RegionIndex};
+
+/// What an engine keeps for durable points.
+pub(crate) struct Durable {
+    pub(crate) journal: Journal,
+    /// Logical length at the last durable point.
+    len: AtomicU64,
+    /// Regions with a page that has changed since the last durable point, each at least once.
+    regions: Mutex<Vec<RegionIndex>>,
+    /// `true` if something was changed that no record describes. Then both files must be synced
+    /// before the next record.
+    must_flush: AtomicBool,
+    /// `true` if everything that the home file's last block holds past the length is zero on the
+    /// disk, or will be after the next flush. Read and written by the thread that holds `resizing`,
+    /// or closes the file.
+    rest_is_zero: AtomicBool,
+    turns: Mutex<Turns>,
+    turn_is_over: Condvar,
+    /// The floor of the journal. Locked while it is written and until it is durable, which includes
+    /// a sync of both files.
+    floor: Mutex<Raised>,
+    /// `true` if the last point that was due at an interval has failed, and none was made since.
+    is_overdue: AtomicBool,
+    /// The cause of that failure.
+    why_overdue: Mutex<Option<String>>,
+}
+
+impl Durable {
+    /// Makes the state after opening: nothing has changed since the durable point that was found.
+    pub fn new(journal: Journal, len: u64) -> Self {
+        Durable {
+            journal,
+            len: AtomicU64::new(len),
+            regions: Mutex::new(Vec::new()),
+            must_flush: AtomicBool::new(false),
+            // A truncation before this opening may not be durable.
+            rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
+            turns: Mutex::new(Turns::default()),
+            turn_is_over: Condvar::new(),
+            floor: Mutex::new(Raised::default()),
+            is_overdue: AtomicBool::new(false),
+            why_overdue: Mutex::new(None),
+        }
+    }
+
+    /// Records that a point that was due has failed.
+    #[cold]
+    pub fn set_overdue(&self, why: &Error) {
+        *self.why_overdue.lock() = Some(why.as_cause());
+        self.is_overdue.store(true, Ordering::Release);
+    }
+
+    /// Returns `true` if a point that was due has failed, and none was made since.
+    #[inline]
+    pub fn is_overdue(&self) -> bool {
+        self.is_overdue.load(Ordering::Acquire)
+    }
+
+    /// Returns the cause of that failure, if no point was made since.
+    pub fn why_overdue(&self) -> Option<String> {
+        self.why_overdue.lock().clone()
+    }
+
+    /// Records that a point was made, or was not needed.
+    fn point_is_made(&self) {
+        if self.is_overdue() && !planted!(OverdueForGood) {
+            self.is_overdue.store(false, Ordering::Release);
+            *self.why_overdue.lock() = None;
+        }
+    }
+
+    /// Records that a page of the region has changed, the first one since the last durable point.
+    #[cold]
+    pub fn note_region(&self, region: RegionIndex) {
+        self.regions.lock().push(region);
+    }
+
+    /// Makes the next durable point sync both files: the journal alone would not be enough.
+    pub fn must_flush(&self) {
+        self.must_flush.store(true, Ordering::Release);
+    }
+
+    /// Records that the bytes past the length are being truncated. The truncation must be durable
+    /// before the next point, because that point may belong to a longer file with zeroes there.
+    pub fn end_was_cut(&self) {
+        self.rest_is_zero.store(false, Ordering::Relaxed);
+        self.must_flush();
+    }
+
+    /// Records that the file has grown.
+    ///
+    /// The system zeroed the rest of the block in which the file had ended. On some file systems
+    /// (btrfs) it did so in the page cache only, and has not yet written that back. The new length
+    /// may reach the disk before those zeroes do. So the first growth after a truncation or an
+    /// opening must sync both files. The old length does not matter, since a file system's block
+    /// may be longer than a page of this crate.
+    pub fn has_grown(&self) {
+        let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
+        if !is_known && !planted!(GrownRestNotFlushed) {
+            self.must_flush();
+        }
+    }
+}
+
+impl Engine {
+    /// Returns `true` if the page is part of a durable point that is being made. A writer of the
+    /// page then has to wait for the disk.
+    #[inline]
+    pub(in crate::engine) fn is_in_cut(&self, page: PageIndex) -> bool {
+        let region = self.state.touched(page.region());
+        region.is_some_and(|region| region.pages[page.in_region()].lock.is_held_still())
+    }
+
+    /// Returns `true` if something may have changed since the last durable point.
+    pub(in crate::engine) fn has_changed(&self) -> bool {
+        self.durable.as_ref().is_some_and(|durable| {
+            !durable.regions.lock().is_empty() || durable.len.load(Ordering::Relaxed) != self.len()
+        })
+    }
+}

@@ -1,0 +1,278 @@
+//! One durable point: the cut, the record, and its publication.
+//!
+//! The functions are the three steps that `durable` describes.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::{Slices, Validity};
+use crate::engine::Engine;
+use crate::engine::durable::Durable;
+use crate::engine::pair::gates::Gate;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::region::RegionState;
+use crate::engine::pair::stats::Counter;
+use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::format::journal::{Change, Head, push_change, record_len};
+use crate::format::layout;
+use crate::lock::{AllHeld, Held, lock_pages};
+use crate::mutant::{planted, unless};
+use crate::primitive::Ordering;
+use crate::units::{PageIndex, SLICE};
+
+/// Longest cut, in bytes of slices, that may go to the journal. A longer cut is made durable in
+/// place, as is one with a record longer than a quarter of the journal. In the range that was
+/// measured, the journal was faster up to this length. See
+/// `docs/decisions/journal-or-flush.md`.
+const JOURNAL_AT_MOST: usize = 4 << 20;
+
+/// The pages of a cut, locked, in ascending order.
+pub(super) struct Cut<'e> {
+    pages: Vec<CutPage<'e>>,
+    /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
+    /// one of the locks must not go on after a panic.
+    pub(super) unfinished: Unfinished<'e>,
+    /// The locks. Held until the durable point is made or has failed.
+    held: AllHeld<'e>,
+    len: u64,
+}
+
+/// How a cut becomes durable.
+struct Way {
+    /// `true` if the cut goes to the journal alone, `false` if both files are synced.
+    by_journal: bool,
+    /// What the record says of each page.
+    changes: Vec<Change>,
+    /// Bytes of slices that the record holds.
+    bytes: usize,
+}
+
+struct CutPage<'e> {
+    page: PageIndex,
+    region: &'e RegionState,
+    valid: Validity,
+    changed: Slices,
+}
+
+/// Poisons the handle if a panic unwinds through a durable point, because the on-disk state is then
+/// unknown.
+pub(super) struct Unfinished<'e> {
+    engine: &'e Engine,
+    pub(super) is_over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let cause = std::io::Error::other("a panic has cut it off");
+            unless!(
+                CutOffPointGoesOn,
+                self.engine.poison(&Error::io(SYNC_FOR_A_POINT, self.engine.home.path(), cause))
+            );
+        }
+    }
+}
+
+impl Engine {
+    /// Makes a durable point for a caller that holds `resizing` for writing. No other thread can
+    /// make one then.
+    pub(in crate::engine) fn durable_point_while_resizing(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        flush: bool,
+    ) -> Result<()> {
+        self.make_durable_point(lane, durable, flush)
+    }
+
+    pub(super) fn make_durable_point(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        flush: bool,
+    ) -> Result<()> {
+        self.check_usable()?;
+        let mut cut = self.take_cut(durable);
+        let result = self.make_point_of(&cut, lane, durable, flush);
+        if result.is_ok() {
+            durable.point_is_made();
+        }
+        cut.unfinished.is_over = true;
+        result
+    }
+
+    fn make_point_of(
+        &self,
+        cut: &Cut<'_>,
+        lane: &Lane,
+        durable: &Durable,
+        flush: bool,
+    ) -> Result<()> {
+        let must_flush = durable.must_flush.load(Ordering::Acquire) && !planted!(CutNotFlushed);
+        let flush = flush || must_flush;
+        if cut.pages.is_empty() && cut.len == durable.len.load(Ordering::Relaxed) && !flush {
+            return Ok(());
+        }
+        let way = self.choose_way(lane, durable, cut, flush).inspect_err(|_| {
+            // Nothing has happened: the next point includes these pages.
+            cut.pages.iter().for_each(|page| self.note_changed(page.page));
+        })?;
+        // After a failure from here on, a power loss may return to either of the two points.
+        // Nothing may be written that fits only one of them.
+        if planted!(WordsBeforeRecord) {
+            self.publish_durable(durable, cut);
+        }
+        self.make_record_durable(lane, durable, cut, &way)
+            .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
+        self.publish_durable(durable, cut);
+        if durable.journal.is_half_full() {
+            self.background.ask_for_checkpoint(&self.this);
+        }
+        Ok(())
+    }
+
+    /// Takes the cut: step 1.
+    pub(super) fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
+        // No operation is half way. So the pages that have changed are known, and what they hold is
+        // one state.
+        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
+        let mut cut = Cut {
+            pages: Vec::new(),
+            unfinished: Unfinished { engine: self, is_over: false },
+            held: AllHeld::new(),
+            len: self.len(),
+        };
+        let mut regions = std::mem::take(&mut *durable.regions.lock());
+        regions.sort_unstable();
+        regions.dedup();
+        for index in regions {
+            let Some(region) = self.state.touched(index) else { continue };
+            let noted = crate::bitmap::bits(region.take_changed());
+            let locks = noted.clone().map(|n| &region.pages[n].lock);
+            unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
+            for place in noted {
+                let (page, changed) = (index.page(place), region.changed_slices(place));
+                // Pages past the length are being truncated.
+                if !changed.is_empty() && page.start() < cut.len {
+                    let valid = region.validity(place);
+                    cut.pages.push(CutPage { page, region, valid, changed });
+                }
+            }
+        }
+        // A transaction that has read these pages may still commit, although it finds them locked.
+        cut.held.iter().for_each(Held::stays_as_it_is);
+        drop(gate);
+        cut
+    }
+
+    /// Decides whether the record of step 2 goes to the journal alone, and makes room for it.
+    fn choose_way(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        cut: &Cut<'_>,
+        flush: bool,
+    ) -> Result<Way> {
+        let bytes = cut.pages.iter().map(|page| page.changed.count() * SLICE).sum::<usize>();
+        let journal = &durable.journal;
+        let needed = record_len(cut.pages.len(), bytes / SLICE);
+        let by_journal = !flush
+            && bytes <= JOURNAL_AT_MOST
+            && needed <= journal.longest()
+            && (journal.has_room(needed) || {
+                self.checkpoint(lane, durable)?;
+                journal.has_room(needed)
+            });
+        let mut changes: Vec<Change> = Vec::with_capacity(cut.pages.len());
+        for page in &cut.pages {
+            let slices = if by_journal { page.changed } else { Slices::NONE };
+            push_change(&mut changes, page.page, page.valid, slices);
+        }
+        if !by_journal {
+            journal.grow_for_base(record_len(changes.len(), 0))?;
+        }
+        Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes })
+    }
+
+    /// Makes the record durable: step 2.
+    fn make_record_durable(
+        &self,
+        lane: &Lane,
+        durable: &Durable,
+        cut: &Cut<'_>,
+        way: &Way,
+    ) -> Result<()> {
+        let journal = &durable.journal;
+        let number = journal.newest() + 1;
+        if planted!(FloorTooEarly) {
+            self.begin_floor(durable, number)?;
+        }
+        if !way.by_journal {
+            // Before the record: the slots that it calls valid must be durable first. This also
+            // makes the durable words of all earlier records durable.
+            self.sync_both(durable)?;
+            durable.must_flush.store(false, Ordering::Release);
+        }
+        let len =
+            if planted!(RecordOfOldLength) { durable.len.load(Ordering::Relaxed) } else { cut.len };
+        let is_base = !way.by_journal && !planted!(FlushNotBase);
+        let record = Head { number, is_base, len, changes: &way.changes };
+        if record.is_base {
+            // Everything that earlier records cover was synced, so they can make room. The newest
+            // one is kept, so that a torn write leaves it.
+            journal.forget_before(number);
+        }
+        // The commit point of the durable point.
+        journal.append(&record, way.bytes, |to| {
+            let pages = if way.by_journal { &cut.pages[..] } else { &[] };
+            for page in pages {
+                page.changed.runs().for_each(|run| self.append_slices(page, run, to));
+            }
+        })?;
+        if number == 1 {
+            unless!(FirstFloorMissing, self.begin_floor(durable, number)?);
+        }
+        if record.is_base {
+            // This record is the newest now, so the one before it is no longer needed.
+            journal.forget_before(number);
+        }
+        // Not earlier: a thread that waits for a point by this count must not go on before the
+        // point is made.
+        let way = if way.by_journal { Counter::JournalPoints } else { Counter::FlushPoints };
+        lane.stats.bump(way, 1);
+        Ok(())
+    }
+
+    /// Appends a run of a page's slices, each from its valid slot.
+    fn append_slices(&self, page: &CutPage<'_>, run: std::ops::Range<usize>, to: &mut Vec<u8>) {
+        let mut rest = run;
+        while let Some(first) = rest.next() {
+            let side = page.valid.side(first);
+            let mut end = first + 1;
+            while end < rest.end && page.valid.side(end) == side {
+                end += 1;
+            }
+            rest.start = end;
+            let (file, at) = self.slot(side, page.page.start() + (first * SLICE) as u64);
+            let old = to.len();
+            to.resize(old + (end - first) * SLICE, 0);
+            // Changed slices were written, so their valid slots are allocated.
+            file.copy_out(&mut to[old..], at);
+        }
+    }
+
+    /// Publishes the durable words: step 3.
+    fn publish_durable(&self, durable: &Durable, cut: &Cut<'_>) {
+        for page in &cut.pages {
+            debug_assert!(
+                page.region.pages[page.page.in_region()].lock.is_held(),
+                "nobody writes to a page of the cut before its durable word says so"
+            );
+            unless!(
+                DurableWordNotStored,
+                self.reflection.store_word_through(layout::durable_word(page.page), page.valid.0)
+            );
+            page.region.set_durable(page.page.in_region(), page.valid);
+        }
+        durable.len.store(cut.len, Ordering::Relaxed);
+    }
+}

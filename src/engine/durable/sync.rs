@@ -1,0 +1,62 @@
+//! `sync` on each medium, and the durable points that are due at an interval.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::engine::Engine;
+use crate::engine::durable::Durable;
+use crate::engine::pair::stats::Counter;
+use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::mutant::planted;
+
+impl Engine {
+    /// Makes everything that has returned as durable as the medium promises.
+    pub fn sync(&self) -> Result<()> {
+        self.check_usable()?;
+        // Without durable points there is nothing to do. On DAX every commit was durable when it
+        // returned. In RAM nothing survives a power loss, and everything survives a process crash.
+        if let Some(durable) = &self.durable {
+            self.durable_point(durable)?;
+        }
+        self.lane().stats.bump(Counter::Syncs, 1);
+        Ok(())
+    }
+
+    /// Makes the durable point that is due. A failure that does not poison the handle is remembered
+    /// until a point is made. Writes fail meanwhile, since a power loss would undo more than the
+    /// interval allows.
+    pub(in crate::engine) fn sync_at_interval(&self) {
+        if let Err(error) = self.sync() {
+            if let Some(durable) = &self.durable
+                && !planted!(OverdueForgotten)
+            {
+                durable.set_overdue(&error);
+            }
+            self.lane().stats.bump(Counter::FailedPoints, 1);
+        }
+    }
+
+    /// Fails if a durable point that was promised at an interval is overdue. Then nothing more may
+    /// be written.
+    #[inline]
+    pub(in crate::engine) fn check_not_overdue(&self, durable: &Durable) -> Result<()> {
+        if durable.is_overdue() { self.fail_as_overdue(durable) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn fail_as_overdue(&self, durable: &Durable) -> Result<()> {
+        let cause = durable.why_overdue();
+        cause.map_or(Ok(()), |cause| Err(Error::Overdue { path: self.path(), cause }))
+    }
+
+    /// Fails exactly when the next write would fail, whatever it writes.
+    pub fn health(&self) -> Result<()> {
+        self.check_usable()?;
+        self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))
+    }
+
+    /// Poisons the handle because a panic has ended the worker thread.
+    pub(in crate::engine) fn poison_by_panic(&self) {
+        let cause = std::io::Error::other("a panic has ended the thread that makes durable points");
+        self.poison(&Error::io(SYNC_FOR_A_POINT, self.home.path(), cause));
+    }
+}

@@ -1,0 +1,129 @@
+//! Tests of `durable`.
+
+use crate::engine::durable::group::Lead;
+use crate::format::layout;
+use crate::units::PageIndex;
+use crate::{AtomicMappedFile, Medium};
+
+fn pair() -> (tempfile::TempDir, AtomicMappedFile) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::PageCache);
+    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    file.write_at(&[1; 100], 50).expect("a write");
+    (folder, file)
+}
+
+/// Longer than any step takes here, even on a loaded machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// A panic of the leader must end its turn. Otherwise the threads that wait for that turn wait
+/// for ever.
+#[test]
+fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
+    let (_folder, file) = pair();
+    let clone = || file.try_clone().expect("a handle");
+    let (leaders, followers) = (clone(), clone());
+    let (say, said) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let leader = std::thread::spawn(move || {
+        let durable = leaders.engine().durable.as_ref().expect("points are kept");
+        durable.turns.lock().begun += 1;
+        let _lead = Lead { durable, has_ended: false };
+        say.send(()).expect("the test waits");
+        wait.recv().expect("the test lets it go");
+        panic!("as planned");
+    });
+    said.recv().expect("somebody leads");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let engine = followers.engine();
+        let durable = engine.durable.as_ref().expect("points are kept");
+        let _nobody_asks = tell.send(engine.durable_point(durable).is_ok());
+    });
+    go.send(()).expect("the leader waits");
+    assert!(leader.join().is_err());
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it leads itself now");
+}
+
+/// More threads than lanes call `sync`. If those that wait for another thread's point kept
+/// their shared lanes, the remaining threads would have to poll for one.
+#[test]
+fn a_thread_that_waits_for_a_point_keeps_no_lane() {
+    let (_folder, file) = pair();
+    let of = |file: &AtomicMappedFile| file.try_clone().expect("a handle");
+    let points = file.engine().durable.as_ref().expect("points are kept");
+    points.turns.lock().begun += 1;
+    let lead = Lead { durable: points, has_ended: false };
+    let (say, said) = std::sync::mpsc::channel();
+    let followers: Vec<_> = (0..layout::LANE_COUNT + 8)
+        .map(|_| {
+            let (file, say) = (of(&file), say.clone());
+            std::thread::spawn(move || {
+                say.send(()).expect("the test waits");
+                file.sync().expect("a point");
+            })
+        })
+        .collect();
+    (0..followers.len()).for_each(|_| said.recv().expect("a thread begins"));
+    // Give the threads time to reach the point, which is not being made yet.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let (tell, told) = std::sync::mpsc::channel();
+    let writer = of(&file);
+    std::thread::spawn(move || {
+        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 9000).is_ok());
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "a writer finds a lane");
+    drop(lead);
+    followers.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+/// A writer that waits for a page in a cut must be parked without a lane. It must not poll with
+/// a lane held.
+#[test]
+fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
+    let (_folder, file) = pair();
+    let points = file.engine().durable.as_ref().expect("points are kept");
+    assert!(!file.engine().wait_for_point(), "none is being made");
+    points.turns.lock().begun += 1;
+    let lead = Lead { durable: points, has_ended: false };
+    let writer = file.try_clone().expect("a handle");
+    let cut = file.engine().take_cut(points);
+    assert!(file.engine().is_in_cut(PageIndex(0)) && !file.engine().is_in_cut(PageIndex(1)));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 0).is_ok());
+    });
+    let early = told.recv_timeout(std::time::Duration::from_millis(50));
+    assert!(early.is_err(), "the page is locked");
+    let mut cut = cut;
+    cut.unfinished.is_over = true;
+    drop(cut);
+    drop(lead);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it is woken");
+}
+
+/// A writer that waited for a page of the cut must not store in place after a panic. The point
+/// may cover the bytes that it would overwrite.
+#[test]
+fn a_panic_in_the_middle_of_a_point_is_an_error_for_who_waits_for_its_pages() {
+    let (_folder, file) = pair();
+    let (leaders, writers) =
+        (file.try_clone().expect("a handle"), file.try_clone().expect("a handle"));
+    let (say, said) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let leader = std::thread::spawn(move || {
+        let engine = leaders.engine();
+        let _cut = engine.take_cut(engine.durable.as_ref().expect("points are kept"));
+        say.send(()).expect("the test waits");
+        wait.recv().expect("the test lets it go");
+        panic!("as planned");
+    });
+    said.recv().expect("it has its pages");
+    let writer = std::thread::spawn(move || writers.write_at(&[2; 100], 50));
+    // Give the writer time to reach the lock.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    go.send(()).expect("the leader waits");
+    assert!(leader.join().is_err());
+    assert!(writer.join().expect("no panic").is_err(), "nobody knows what is durable");
+    assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
+}

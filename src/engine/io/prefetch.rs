@@ -1,0 +1,289 @@
+//! Prefetches: lock words, page states, slots and translations.
+//!
+//! A locked instruction waits for all stores before it, and ends the overlap of cache misses. So an
+//! operation prefetches what its locks and copies need before the first lock, all in one place. A
+//! prefetch without a cached translation stalls the processor's window, so these requests overlap
+//! only if they are close together. All of it is a guess, made without a lock: a wrong guess costs
+//! time, never correctness.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::bits;
+use crate::engine::Engine;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan};
+use crate::format::layout;
+use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
+use crate::terms::Medium;
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
+
+/// Parts of one operation that are prefetched. More requests than the processor can have in flight
+/// still help: with 64 scattered parts a write takes 10 % less time than with 16. But a line that
+/// comes too early may be evicted before its use.
+pub(in crate::engine) const ASKED_PARTS: usize = 64;
+
+/// Pages of which the states share a line.
+const PAGES_OF_A_LINE: usize = 4;
+
+/// Regions of one operation of which the states are prefetched: one for each prefetched part, if
+/// the parts are scattered.
+const ASKED_REGIONS: usize = 64;
+
+/// Regions of one part, after the first, of which the locks are prefetched before there is a plan.
+const LOCKS_ASKED_EARLY: u64 = 4;
+
+/// Pages of which the translations share a line of the page table. The translations of later pages
+/// are found while the earlier pages are copied.
+const PAGES_OF_TRANSLATIONS: usize = 8;
+
+const HALF: usize = PAGE / 2;
+
+/// Returns the offset of a line in the page at `offset` that gives the page's translation. The
+/// write begins at `offset`. A line that is streamed to must not be in the cache: the store would
+/// wait for its eviction. So the line is not written at all, or written so late that it has arrived
+/// and been evicted by then. A line of a neighbouring page would not load the page's own
+/// translation.
+#[inline(always)]
+pub(in crate::engine) fn beside(offset: u64) -> u64 {
+    let line = if offset as usize % PAGE >= SLICE { 0 } else { PAGE - SLICE };
+    PageIndex::of(offset).start() + line as u64
+}
+
+/// A read of at least `ASK_AHEAD` bytes requests readahead, in calls of `ASK_AGAIN` bytes. One
+/// request costs as much as copying 15 KiB.
+const ASK_AHEAD: usize = 256 << 10;
+
+const ASK_AGAIN: u64 = 2 << 20;
+
+impl Engine {
+    /// Prefetches what a write of `len` bytes at `offset` needs first: locks, page states and
+    /// translations. The write covers one or more whole pages, or spans several pages.
+    ///
+    /// The caller is the entry point of writes, before it calls a function. Behind the previous
+    /// operation's drain there is room for about sixty stores, and a function begins by storing the
+    /// registers that it saves. Later instructions wait for the drain, and their misses would begin
+    /// after it.
+    #[inline(always)]
+    pub(in crate::engine) fn ask_for_pages(&self, len: usize, offset: u64) {
+        let page = PageIndex::of(offset);
+        let Some(region) = self.state.touched(page.region()) else { return };
+        let (first, into) = (page.in_region(), offset as usize % PAGE);
+        let count = (into + len).div_ceil(PAGE);
+        if count > 1 {
+            self.platform.prefetch_own(&region.lock);
+        }
+        if count < PAGES_FOR_REGION_LOCK as usize {
+            self.platform.prefetch_own(&region.pages[first]);
+            if count > 1 {
+                let last = (first + count).min(PAGES_PER_REGION) - 1;
+                self.platform.prefetch_own(&region.pages[last]);
+            }
+        }
+        // Translations on both sides: the free one is not known yet.
+        let beside = beside(offset);
+        self.ask_for_slots(beside);
+        if count > PAGES_OF_TRANSLATIONS {
+            self.ask_for_slots(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
+        }
+    }
+
+    /// Prefetches the locks of the next regions after the one of a part's first page, if the part
+    /// extends into them.
+    #[inline]
+    pub(in crate::engine) fn ask_for_more_regions(&self, part: &Part<'_>) {
+        let (first, last) =
+            (RegionIndex::of(part.offset).0, RegionIndex::of(part.range().end - 1).0);
+        for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
+            let Some(region) = self.state.touched(RegionIndex(n)) else { break };
+            self.platform.prefetch_own(&region.lock);
+        }
+    }
+
+    /// Prefetches both slots of the home byte at `offset`.
+    #[inline(always)]
+    fn ask_for_slots(&self, offset: u64) {
+        self.home.prefetch_store(offset);
+        self.reflection.prefetch_store(layout::reflection(offset));
+    }
+
+    /// Prefetches what the commit of `parts` needs for the first page of each. A single part needs
+    /// no call: its first page was [prefetched](Self::ask_for_pages) before.
+    #[inline]
+    pub(in crate::engine) fn ask_for_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
+        for part in parts.iter().take(ASKED_PARTS) {
+            let page = PageIndex::of(part.offset);
+            if !lane.recent.has(page) {
+                self.ask_for_first_page(page, part);
+            }
+        }
+    }
+
+    /// Prefetches the partly covered slices at the ends of `parts`. Their addresses depend on other
+    /// prefetched lines, so these requests come last: they would delay the others.
+    #[inline]
+    pub(in crate::engine) fn ask_for_ends(&self, parts: &[Part<'_>]) {
+        for part in parts.iter().take(ASKED_PARTS) {
+            let end = part.range().end;
+            if !part.offset.is_multiple_of(SLICE as u64) {
+                self.ask_for_slice(part.offset);
+            }
+            if !end.is_multiple_of(SLICE as u64) {
+                self.ask_for_slice(end - 1);
+            }
+        }
+    }
+
+    /// Prefetches the locks, and the translations of the first addresses on both sides, since the
+    /// free one is not known yet.
+    #[inline]
+    fn ask_for_first_page(&self, page: PageIndex, part: &Part<'_>) {
+        let Some(region) = self.state.touched(page.region()) else { return };
+        self.platform.prefetch_own(&region.lock);
+        self.platform.prefetch_own(&region.pages[page.in_region()]);
+        self.ask_for_slots(match part.data.len() {
+            // Another line of the page, which is not written.
+            0..=HALF => part.offset ^ HALF as u64,
+            _ => beside(part.offset),
+        });
+    }
+
+    /// Prefetches the valid slot of the slice that contains `offset`. The commit loads it, since
+    /// the slice is partly covered.
+    #[inline]
+    fn ask_for_slice(&self, offset: u64) {
+        let page = PageIndex::of(offset);
+        let Some(region) = self.state.touched(page.region()) else { return };
+        let slice = (offset % PAGE as u64) as usize / SLICE;
+        let (file, at) = self.slot(region.validity(page.in_region()).side(slice), offset);
+        file.prefetch_read(at);
+    }
+
+    /// Prefetches the page states of the next region, as far as its pages lie before `end`. The
+    /// commit reads them after it has copied the pages of this region.
+    pub(super) fn ask_for_next_region(&self, region: RegionIndex, end: u64) {
+        let next = RegionIndex(region.0 + 1);
+        let pages = end.saturating_sub(next.start()).div_ceil(PAGE as u64);
+        if pages == 0 {
+            return;
+        }
+        let Some(state) = self.state.touched(next) else { return };
+        if state.are_alike() {
+            // The states of pages that are written whole are not read.
+            return;
+        }
+        for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
+            self.platform.prefetch_own(page);
+        }
+    }
+
+    /// Prefetches the page states of an operation. Each lock waits for all stores before it, so
+    /// locking without these requests would wait for one miss after another.
+    pub(in crate::engine) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
+        for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
+            self.platform.prefetch_own(&plan.state.lock);
+            if plan.is_exclusive() && (nth > 0 || plan.state.are_alike()) {
+                // The states are prefetched during the copies before. Or they are not read at all,
+                // unless a thread holds page locks.
+                continue;
+            }
+            // Four pages share a line, see `PAGES_OF_A_LINE`.
+            let mut lines = plan.touched | plan.touched >> 1;
+            lines |= lines >> 2;
+            for n in bits(lines & 0x1111_1111_1111_1111) {
+                self.platform.prefetch_own(&plan.state.pages[n]);
+            }
+        }
+    }
+
+    /// Prefetches the lines that the commit of `part` will touch: the state of its first page, and
+    /// both slots there. The free slot is not known yet. These lines are far apart, so no other
+    /// access brings them into the cache. Without the prefetches the misses would follow one after
+    /// the other.
+    #[inline]
+    pub(in crate::engine) fn ask_for_lines(&self, lane: &Lane, part: &Part<'_>) {
+        let page = PageIndex::of(part.offset);
+        if lane.recent.has(page) {
+            return;
+        }
+        let len = part.data.len();
+        let streams =
+            self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
+        let end = part.range().end;
+        if !end.is_multiple_of(SLICE as u64) && end - part.offset > SLICE as u64 {
+            self.ask_for_slots(end - 1);
+        }
+        // A line that is about to be streamed to must not be in the cache: the store would wait for
+        // its eviction. Only the address translation is wanted then. Another line of the page gives
+        // that. So does the neighbouring page: its page table entry lies in the same line. But a
+        // partly covered slice is loaded, and a miss takes longer than that wait.
+        if !streams || !part.offset.is_multiple_of(SLICE as u64) {
+            self.ask_for_slots(part.offset);
+        } else if len <= PAGE / 2 {
+            self.ask_for_slots(part.offset ^ (PAGE / 2) as u64);
+        } else if len <= PAGE {
+            self.ask_for_slots(page.start() ^ PAGE as u64);
+        }
+        // A single miss among more bytes is not worth the risk.
+        if let Some(region) = self.state.touched(page.region()) {
+            self.platform.prefetch_own(&region.lock);
+            self.platform.prefetch_own(&region.pages[page.in_region()]);
+            self.platform.prefetch_own(region.named(page.in_region()));
+        }
+    }
+
+    /// Prefetches the state that a view of the page at `offset` checks first, and its first bytes.
+    pub(in crate::engine) fn ask_for_view(&self, offset: u64) {
+        let page = PageIndex::of(offset);
+        self.home.prefetch_read(offset);
+        if let Some(region) = self.state.touched(page.region()) {
+            self.platform.prefetch_own(&region.lock);
+            self.platform.prefetch_own(&region.pages[page.in_region()]);
+            self.platform.prefetch_own(region.pins(page.in_region()));
+        }
+    }
+
+    /// Requests readahead for a long read, because the kernel was told to do none
+    /// (`Platform::expect_random`).
+    #[inline]
+    pub(in crate::engine) fn ask_ahead(&self, offset: u64, len: usize) {
+        if len >= ASK_AHEAD && self.medium == Medium::PageCache {
+            self.will_need(offset, len as u64);
+        }
+    }
+
+    #[cold]
+    fn will_need(&self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len).min(self.len());
+        for at in (offset..end).step_by(ASK_AGAIN as usize) {
+            self.home.will_need(at, (end - at).min(ASK_AGAIN));
+        }
+    }
+
+    /// Prefetches the lines in both files that a small write will touch.
+    #[inline(always)]
+    pub(in crate::engine) fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+        &self,
+        start: u64,
+        len: usize,
+    ) {
+        if IS_WHOLE && IS_VOUCHED {
+            // Only the translations of the slots are wanted: a line that is streamed to must not be
+            // in the cache. They are wanted on both sides, since the free one is not known yet.
+            // Another line of the page gives them. If there may be none, take the last line
+            // written: it can arrive and be evicted before it is streamed to.
+            let beside = start ^ (PAGE / 2) as u64;
+            let last = start + len.saturating_sub(SLICE) as u64;
+            self.ask_for_slots(if len > PAGE / 2 { last } else { beside });
+        } else {
+            // The slots are stored to through the cache, or the slices at the ends are loaded to be
+            // completed.
+            self.ask_for_slots(start);
+            let last = start + (len as u64).saturating_sub(1);
+            if last / SLICE as u64 != start / SLICE as u64 {
+                self.ask_for_slots(last);
+            }
+        }
+        // The slice word is stored through the cache in both cases.
+        self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
+    }
+}

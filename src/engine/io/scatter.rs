@@ -1,0 +1,235 @@
+//! Holds the copying of bytes into their free slots: those that are not valid.
+//!
+//! This is the counterpart of `io::gather`. What matters is how long the medium idles, from the end
+//! of the last drain to the first store of this operation. So the slices that a segment covers are
+//! copied first. The slices at its ends must be loaded and completed, so they come after. The
+//! caller holds the locks, and has allocated the slots.
+//!
+//! May import `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::span::{self, is_whole_pages};
+use crate::bitmap::{Side, Validity};
+use crate::engine::Engine;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::stats::Counter;
+use crate::engine::plan::Part;
+use crate::error::Result;
+use crate::mutant::planted;
+use crate::platform::Persistence;
+use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
+use std::ops::Range;
+
+/// A run of neighbouring pages is copied once it has this many bytes. The pages of a region that
+/// are uniform are added to it all at once.
+const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
+
+/// Slices of one page that are uniform join the run of their neighbours if they have at least this
+/// many bytes. Fewer bytes are copied line by line, each line to its side.
+const PIECE: usize = PAGE / 4;
+
+/// Returns the sides of the lines from `offset` on, the first line in the lowest bit.
+#[inline(always)]
+fn sides_of_lines(sides: Validity, offset: u64) -> u64 {
+    let sides = if planted!(LinesToOneSide) { Validity(0) } else { sides };
+    sides.bits_from(offset)
+}
+
+/// Returns `true` if `piece` continues `run` on the same side and in the same superchunk.
+fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bool {
+    run_side == side
+        && run.end == piece.start
+        && (run.start / SUPERCHUNK as u64 == piece.start / SUPERCHUNK as u64
+            || planted!(CopyJoinsSuperchunks))
+}
+
+impl Engine {
+    /// Copies the segments to their free slots. Completes slices that are partly covered from their
+    /// valid slots. The next drain makes the bytes durable.
+    pub(in crate::engine) fn copy_to_free_slots(
+        &self,
+        lane: &Lane,
+        parts: &[Part<'_>],
+    ) -> Result<()> {
+        // While one run is on its way to the medium, the next pages are inspected. Without flushes
+        // each copy is synchronous, so runs have no limit there: that makes the copies few.
+        let at_once = match self.platform.persistence() {
+            Persistence::Process => u64::MAX,
+            Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
+        };
+        let mut completed = None;
+        for part in parts {
+            // Copied first, so that the medium is busy while the slices at the ends are loaded.
+            self.copy_covered(lane, part, at_once)?;
+            self.complete_ends(lane, part, &mut completed)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the slices that the segment covers entirely to their free slots.
+    fn copy_covered(&self, lane: &Lane, part: &Part<'_>, at_once: u64) -> Result<()> {
+        let (slice, end) = (SLICE as u64, part.range().end);
+        let slices = part.offset.next_multiple_of(slice)..end - end % slice;
+        if slices.is_empty() {
+            return Ok(());
+        }
+        let len = (slices.end - slices.start) as usize;
+        if let Some(span) = span::in_page(slices.start, len) {
+            let valid = self.region(span.page.region())?.validity(span.page.in_region());
+            let from = (slices.start - part.offset) as usize;
+            self.copy_lines(lane, slices.start, valid.targets(), &part.data[from..from + len]);
+            return Ok(());
+        }
+        let mut run: Option<(Side, Range<u64>)> = None;
+        for span in span::regions(slices.clone()) {
+            let region = self.region(span.region)?;
+            let bytes = span.bytes_of(&slices);
+            self.ask_for_next_region(span.region, slices.end);
+            // Uniform pages, as is usual in long segments: checked and copied together.
+            if is_whole_pages(&bytes)
+                && let Some(valid) = region.find_valid_side(span.pages.clone())
+            {
+                self.add_to_run(lane, part, &mut run, valid.other(), bytes);
+                self.copy_if_long(lane, part, &mut run, at_once);
+                continue;
+            }
+            let mut start = bytes.start;
+            for n in span.pages {
+                let page = span.region.page(n).start();
+                let end = bytes.end.min(page + PAGE as u64);
+                let free = region.validity(n).targets();
+                let len = (end - start) as usize;
+                match free.side_of(start, len) {
+                    Some(side) if len >= PIECE => {
+                        self.add_to_run(lane, part, &mut run, side, start..end);
+                        self.copy_if_long(lane, part, &mut run, at_once);
+                    }
+                    _ => {
+                        let from = (start - part.offset) as usize;
+                        self.copy_lines(lane, start, free, &part.data[from..from + len]);
+                    }
+                }
+                start = end;
+            }
+        }
+        self.copy_run(lane, part, run);
+        Ok(())
+    }
+
+    /// Copies the slices at the ends of the segment that it covers in part, and completes them.
+    fn complete_ends(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        completed: &mut Option<u64>,
+    ) -> Result<()> {
+        let Range { start, end } = part.range();
+        let (into, past) = (start % SLICE as u64, end % SLICE as u64);
+        if start == end || into | past == 0 {
+            return Ok(());
+        }
+        let (first, last) = (start - into, end - past);
+        if into > 0 || first == last {
+            self.complete_slice(lane, part, first, completed)?;
+        }
+        if past > 0 && first != last {
+            self.complete_slice(lane, part, last, completed)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the pending run if it is long enough.
+    #[inline]
+    fn copy_if_long(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        run: &mut Option<(Side, Range<u64>)>,
+        at_once: u64,
+    ) {
+        if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
+            self.copy_run(lane, part, run.take());
+        }
+    }
+
+    /// Adds a piece to the pending run, or copies that run first and starts a new one.
+    #[inline]
+    fn add_to_run(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        pending: &mut Option<(Side, Range<u64>)>,
+        side: Side,
+        piece: Range<u64>,
+    ) {
+        match pending {
+            Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
+            _ => self.copy_run(lane, part, pending.replace((side, piece))),
+        }
+    }
+
+    /// Copies a run of whole slices.
+    fn copy_run(&self, lane: &Lane, part: &Part<'_>, run: Option<(Side, Range<u64>)>) {
+        let Some((side, run)) = run else { return };
+        let from = (run.start - part.offset) as usize..(run.end - part.offset) as usize;
+        let (file, at) = self.slot(side, run.start);
+        self.store(lane, file, at, &part.data[from]);
+    }
+
+    /// Copies the slice at `offset`, which the segment covers in part. The other bytes come from
+    /// the valid slot.
+    fn complete_slice(
+        &self,
+        lane: &Lane,
+        part: &Part<'_>,
+        offset: u64,
+        completed: &mut Option<u64>,
+    ) -> Result<()> {
+        let page = PageIndex::of(offset);
+        let valid = self.region(page.region())?.validity(page.in_region());
+        let side = valid.targets().side((offset - page.start()) as usize / SLICE);
+        let mut slice = [0; SLICE];
+        // Two segments may share a slice: the second one completes the bytes that the first one has
+        // stored.
+        let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
+        let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
+        self.load_slot(base, &mut slice, offset)?;
+        let start = part.offset.max(offset);
+        let end = part.range().end.min(offset + SLICE as u64);
+        slice[(start - offset) as usize..(end - offset) as usize].copy_from_slice(
+            &part.data[(start - part.offset) as usize..(end - part.offset) as usize],
+        );
+        let (file, at) = self.slot(side, offset);
+        self.store(lane, file, at, &slice);
+        *completed = Some(offset);
+        Ok(())
+    }
+
+    /// Copies neighbouring slices of a page, from `offset` on, each to the side that `sides` names
+    /// for it. The next drain makes the bytes durable.
+    ///
+    /// No branch depends on the sides: in fragmented pages it could not be predicted.
+    #[inline(always)]
+    pub(in crate::engine) fn copy_lines(
+        &self,
+        lane: &Lane,
+        offset: u64,
+        sides: Validity,
+        bytes: &[u8],
+    ) {
+        self.slots(offset).copy_lines_in(sides_of_lines(sides, offset), bytes);
+        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
+    }
+
+    /// Copies as [`copy_lines`](Self::copy_lines) does, and returns the checksum of the bytes.
+    #[inline(always)]
+    pub(in crate::engine) fn copy_lines_summed(
+        &self,
+        lane: &Lane,
+        offset: u64,
+        sides: Validity,
+        bytes: &[u8],
+    ) -> u32 {
+        lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
+        self.slots(offset).copy_lines_in_summed(sides_of_lines(sides, offset), bytes)
+    }
+}

@@ -1,0 +1,199 @@
+//! Holds per-thread predictors: recently written pages, and where recent reads and writes found
+//! their valid slots.
+//!
+//! Owns, for each lane:
+//! - direct-mapped tags of pages that were written lately;
+//! - whether recent reads found bytes in the reflection file, or mixed;
+//! - the number of reads before the last write.
+//!
+//! A wrong prediction costs time, never correctness: a needless prefetch, a miss that is not
+//! hidden, or a deployment too early or too late. May import `bitmap`, `units`.
+
+use crate::bitmap::Side;
+use crate::engine::pair::stamps::NOTED;
+use crate::units::PageIndex;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+
+/// Returns `true` if the read with this number must set the stamp of the deployed page that it has
+/// found.
+#[inline(always)]
+pub(crate) fn makes_known(number: u64) -> bool {
+    is_one_in(NOTED, number)
+}
+
+/// 2^32 divided by the golden ratio. Its multiples are spread evenly. Sampling each seventh read
+/// would always count the same page of a thread that cycles through seven pages. Cycles of a
+/// Fibonacci number of pages are nearly in step with this constant: some of their pages wait about
+/// twice as long.
+const GOLDEN: u32 = 0x9E37_79B9;
+
+/// Returns `true` for about one number in `many`, evenly spread. Takes one multiplication and one
+/// comparison.
+#[inline(always)]
+pub(crate) fn is_one_in(many: u32, number: u64) -> bool {
+    (number as u32).wrapping_mul(GOLDEN) <= u32::MAX / many
+}
+
+/// Number of tags. The second-level TLB covers about this number of pages, with both slots of each,
+/// their words and their state in DRAM.
+const TAGS: usize = 512;
+
+/// Where a read is likely to find its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// In the home file.
+    AtHome,
+    /// On one side, home or reflection.
+    OnOneSide,
+    /// On both sides.
+    OnBothSides,
+}
+
+/// The predictors of one lane.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Recent {
+    /// History of the last 16 reads that noted it: bit set = bytes in the reflection file. The last
+    /// read is the lowest bit.
+    away: AtomicU16,
+    /// History of the last 16 reads that noted it: bit set = mixed bytes.
+    both: AtomicU16,
+    /// `true` if the last direct store went to the reflection file.
+    stored_away: AtomicBool,
+    /// Number of reads before the last write.
+    before_write: AtomicU64,
+    /// Index + 1 of the page of the read that was counted last.
+    counted: AtomicU64,
+    written: [AtomicU16; TAGS],
+}
+
+impl Recent {
+    /// Number of bytes at the start of this type that are used most.
+    #[cfg(not(any(loom, shuttle)))]
+    pub const USED_MOST: usize = std::mem::offset_of!(Recent, counted);
+
+    /// Creates predictors with an empty history.
+    pub fn new() -> Self {
+        Recent {
+            away: AtomicU16::new(0),
+            both: AtomicU16::new(0),
+            stored_away: AtomicBool::new(false),
+            before_write: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
+            written: [const { AtomicU16::new(0) }; TAGS],
+        }
+    }
+
+    /// Returns where the next read is likely to find its bytes.
+    #[inline(always)]
+    pub fn expected(&self) -> Expected {
+        // `away` is checked first. Only some reads look for mixed bytes, and only those note when
+        // there are none any more.
+        if self.away.load(Ordering::Relaxed) == 0 {
+            Expected::AtHome
+        } else if self.both.load(Ordering::Relaxed) == 0 {
+            Expected::OnOneSide
+        } else {
+            Expected::OnBothSides
+        }
+    }
+
+    /// Notes whether a read has found bytes in the reflection file. There is no branch, because it
+    /// could not be predicted.
+    #[inline(always)]
+    pub fn note_away(&self, away: bool) {
+        let older = self.away.load(Ordering::Relaxed);
+        self.away.store(older << 1 | u16::from(away), Ordering::Relaxed);
+    }
+
+    /// Notes whether a read has found mixed bytes.
+    #[inline(always)]
+    pub fn note_both(&self, both: bool) {
+        let older = self.both.load(Ordering::Relaxed);
+        self.both.store(older << 1 | u16::from(both), Ordering::Relaxed);
+    }
+
+    /// Returns the side on which the next direct store is likely to find its valid slot.
+    #[inline(always)]
+    pub fn stores_to(&self) -> Side {
+        if self.stored_away.load(Ordering::Relaxed) { Side::Reflection } else { Side::Home }
+    }
+
+    /// Notes the side that a direct store went to.
+    #[inline(always)]
+    pub fn note_stored(&self, side: Side) {
+        if side != self.stores_to() {
+            self.stored_away.store(side == Side::Reflection, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the thread has written, after this number of reads.
+    pub fn note_write(&self, reads: u64) {
+        self.before_write.store(reads, Ordering::Relaxed);
+    }
+
+    /// Returns the number of reads before the last write.
+    #[inline]
+    pub fn reads_before_write(&self) -> u64 {
+        self.before_write.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if this read begins in another page than the read counted last. Records its
+    /// page as the last one.
+    #[inline]
+    pub fn reads_other_page(&self, page: PageIndex) -> bool {
+        // A load and a store suffice: a lane has one reader at a time.
+        let before = self.counted.load(Ordering::Relaxed);
+        self.counted.store(page.0 + 1, Ordering::Relaxed);
+        // In a model of schedules one read is enough.
+        before != page.0 + 1 || cfg!(shuttle)
+    }
+
+    /// Returns `true` if the page was written recently. Records it as written.
+    #[inline]
+    pub fn has(&self, page: PageIndex) -> bool {
+        let tag = &self.written[page.0 as usize % TAGS];
+        let mine = (page.0 / TAGS as u64) as u16 ^ 0x8000;
+        let had = tag.load(Ordering::Relaxed) == mine;
+        if !had {
+            tag.store(mine, Ordering::Relaxed);
+        }
+        had
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_recent_until_another_takes_its_tag() {
+        let recent = Recent::new();
+        assert!(!recent.has(PageIndex(0)) && recent.has(PageIndex(0)));
+        assert!(!recent.has(PageIndex(1)) && recent.has(PageIndex(0)));
+        assert!(!recent.has(PageIndex(TAGS as u64)) && !recent.has(PageIndex(0)));
+    }
+
+    #[test]
+    fn reads_expect_what_they_have_found_for_a_while() {
+        let recent = Recent::new();
+        let expect = |expected, times| {
+            for _ in 0..times {
+                assert_eq!(recent.expected(), expected);
+                recent.note_away(false);
+                recent.note_both(false);
+            }
+        };
+        expect(Expected::AtHome, 20);
+        recent.note_away(true);
+        expect(Expected::OnOneSide, 16);
+        expect(Expected::AtHome, 1);
+        recent.note_away(true);
+        recent.note_both(true);
+        expect(Expected::OnBothSides, 8);
+        recent.note_away(true);
+        expect(Expected::OnBothSides, 8);
+        expect(Expected::OnOneSide, 8);
+        expect(Expected::AtHome, 1);
+    }
+}

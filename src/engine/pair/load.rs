@@ -1,0 +1,143 @@
+//! Loads the state of regions from the reflection file, on first use.
+//!
+//! Words are read through the file and not through the mapping, because they may lie in a hole.
+
+use crate::bitmap::span;
+use crate::engine::Engine;
+use crate::engine::pair::region::RegionState;
+use crate::error::{Error, Result};
+use crate::format::{layout, le_word};
+use crate::mutant::{planted, unless};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
+use std::ops::Range;
+
+impl Engine {
+    /// Returns the region's state, and loads it on first use. Called in a read section and after
+    /// the range was checked. So `set_len` knows every region that was loaded before it went on.
+    #[inline]
+    pub(crate) fn region(&self, region: RegionIndex) -> Result<&RegionState> {
+        match self.state.touched(region) {
+            Some(state) => Ok(state),
+            None => self.touch(region),
+        }
+    }
+
+    /// Loads every region of `range` that has a nonzero word, skipping holes. Only in those may
+    /// pages need deployment. The other regions still take no DRAM.
+    pub(crate) fn touch_regions_with_words(&self, range: Range<u64>) -> Result<()> {
+        if self.fresh {
+            // Every word was zero when the file was opened, so a nonzero word belongs to a loaded
+            // region.
+            return Ok(());
+        }
+        let lane = self.lane();
+        let _pinned = lane.pin();
+        let mut start = range.start;
+        while start < range.end.min(self.len()) {
+            let next = (start / SUPERCHUNK as u64 + 1) * SUPERCHUNK as u64;
+            // The words of one superchunk are contiguous.
+            let last = next.min(range.end) - 1;
+            let (from, to) = (RegionIndex::of(start), RegionIndex::of(last));
+            let (words, end) = (layout::region_word(from), layout::region_word(to) + 8);
+            unless!(
+                RegionWordsNotVisited,
+                self.touch_by_words(words, end, |n| RegionIndex(from.0 + n))?
+            );
+            let (from, to) = (PageIndex::of(start), PageIndex::of(last));
+            let (words, end) = (layout::slice_word(from), layout::slice_word(to) + 8);
+            unless!(
+                SliceWordsNotVisited,
+                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
+            );
+            if self.durable.is_some() {
+                // A slice that was deployed since the last durable point has zeroes in both of its
+                // working words.
+                let (words, end) = (layout::durable_word(from), layout::durable_word(to) + 8);
+                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
+            }
+            start = next;
+        }
+        Ok(())
+    }
+
+    /// Loads the region of every nonzero word of `at..end`. The caller is in a read section.
+    fn touch_by_words(
+        &self,
+        at: u64,
+        end: u64,
+        region_of: impl Fn(u64) -> RegionIndex,
+    ) -> Result<()> {
+        let path = self.reflection.path();
+        let io = |at: u64| move |e| Error::io_at("read words", path, at, e);
+        let mut from = at;
+        while let Some(data) = self.reflection.next_data(from).map_err(io(from))?
+            && data.max(from) < end
+        {
+            from = data.max(from) / 8 * 8;
+            let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
+            let mut bytes = vec![0; (piece_end - from) as usize];
+            self.reflection.read_file(&mut bytes, from).map_err(io(from))?;
+            for (n, word) in bytes.chunks_exact(8).enumerate() {
+                if le_word(word) != 0 {
+                    let region = region_of((from - at) / 8 + n as u64);
+                    if region.start() < self.len() {
+                        self.region(region)?;
+                    }
+                }
+            }
+            from = piece_end;
+        }
+        Ok(())
+    }
+
+    /// Marks every page as changed that differs from the last durable point according to its words.
+    pub fn note_all_changed(&self) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        self.touch_regions_with_words(0..self.len())?;
+        for (index, region) in self.state.all_touched() {
+            let changed = (0..PAGES_PER_REGION)
+                .filter(|n| !region.changed_slices(*n).is_empty())
+                .fold(0, |mask, n| mask | 1 << n);
+            if changed != 0 && region.note_changed(changed) {
+                durable.note_region(index);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
+        let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
+        let mut durable = self.durable.is_some().then_some([0; PAGES_PER_REGION]);
+        if !self.fresh && !planted!(WordsNotLoaded) {
+            // Through the file and not through the mapping: the words may lie in a hole.
+            let mut bytes = [0; PAGES_PER_REGION * 8];
+            let read = |bytes: &mut [u8], at: u64| {
+                self.reflection.read_file(bytes, at).map_err(|source| Error::Io {
+                    call: "read words",
+                    path: self.reflection.path().to_owned(),
+                    offset: Some(at),
+                    source,
+                })
+            };
+            read(&mut bytes[..8], layout::region_word(region))?;
+            region_word = le_word(&bytes[..8]);
+            read(&mut bytes, layout::slice_word(region.page(0)))?;
+            for (word, bytes) in slice_words.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = le_word(bytes);
+            }
+            if let Some(durable) = &mut durable {
+                read(&mut bytes, layout::durable_word(region.page(0)))?;
+                for (word, bytes) in durable.iter_mut().zip(bytes.chunks_exact(8)) {
+                    *word = le_word(bytes);
+                }
+            }
+        }
+        Ok(self.state.touch(region, RegionState::new(region_word, &slice_words, durable.as_ref())))
+    }
+
+    /// Loads every region of `range`. The caller is in a read section and has checked the range.
+    pub(crate) fn touch_all(&self, range: Range<u64>) -> Result<()> {
+        span::regions(range).try_for_each(|span| self.region(span.region).map(|_| ()))
+    }
+}

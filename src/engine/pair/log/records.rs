@@ -1,0 +1,192 @@
+//! Active flip records: how a thread finds those that conflict with its write, and invalidates
+//! them.
+//!
+//! A flip record covers one word: until the word is durable without the record, recovery sets the
+//! slices' bits as the record says. It is active until a newer record over it in its lane has been
+//! drained. Recovery ignores it earlier than that, once its batch of words has become durable. DRAM
+//! keeps it longer, which costs a few needless invalidations. `docs/model/vouched_flips.py` checks
+//! these rules:
+//! - A thread that moves slices in another way first invalidates all records that name one of them,
+//!   in whichever slot. The first drain of that protocol covers this. Otherwise recovery would move
+//!   the slices back. Before that, the thread writes back (flushes and drains) the words that only
+//!   a record covers. Otherwise the invalidation would lose an acknowledged write. Those words were
+//!   stored through the cache, so any thread can flush them.
+//! - An invalidated record keeps its number and its page, and cancels older records of its lane
+//!   about that page. One drain may cover the invalidation of two records, and a crash may keep
+//!   only the newer one's part. The older record would then become active again. Records about
+//!   other pages stay active, since their words may not be durable.
+//! - A newer record of the same lane needs none of this, because recovery orders the records of one
+//!   lane by number. The newer flip may even write to a slot that an older record names. Recovery
+//!   verifies only the newest record's slots of each lane, since all older records were
+//!   acknowledged. The newest record names slots that are valid, and no writer copies to those.
+//! - A writer that finds its slices named by a record of another lane does not use a logged flip.
+//!   It flips with two drains instead, since the records of two lanes have no order.
+//!
+//! All of this happens under the lock of the page that the records name.
+
+use crate::bitmap::{self, Slices};
+use crate::engine::Engine;
+use crate::engine::pair::log::lane::{Lane, LiveEntry};
+use crate::engine::pair::log::lanes::InUse;
+use crate::engine::pair::region::RegionState;
+use crate::engine::pair::stats::Counter;
+use crate::format::entry::Sequence;
+use crate::format::{layout, vouch};
+use crate::mutant::{planted, unless};
+use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
+
+/// Slices of one page that are about to be moved.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'e> {
+    pub page: PageIndex,
+    pub region: &'e RegionState,
+    /// The slices to move.
+    pub slices: Slices,
+}
+
+impl Target<'_> {
+    /// Returns the home offset of the first of these slices.
+    #[inline(always)]
+    pub fn start(&self) -> u64 {
+        self.page.start() + (self.slices.0.trailing_zeros() as usize * SLICE) as u64
+    }
+
+    #[inline(always)]
+    fn lanes(&self) -> u64 {
+        self.region.lanes(self.page.in_region())
+    }
+
+    fn is_named_by(&self, entry: &LiveEntry) -> bool {
+        entry.slices & self.slices.0 != 0
+    }
+}
+
+impl Engine {
+    /// Returns the active flip records that name `page`. Clears the page's bits of lanes that have
+    /// none any more.
+    fn live_entries(&self, page: PageIndex, region: &RegionState) -> Vec<LiveEntry> {
+        let mut lanes = region.lanes(page.in_region());
+        let mut live = Vec::new();
+        for n in crate::bitmap::bits(lanes) {
+            let index = LaneIndex(n as u16);
+            let before = live.len();
+            live.extend(self.lanes[index].live(index, page));
+            if live.len() == before {
+                lanes &= !(1 << n);
+            }
+        }
+        region.keep_lanes(page.in_region(), lanes);
+        live
+    }
+
+    /// Returns `true` if an active flip record names the page. Called where the region's bitmap
+    /// says that one may. Clears stale bits.
+    #[cold]
+    pub(crate) fn is_named(&self, region: &RegionState, page: PageIndex) -> bool {
+        !self.live_entries(page, region).is_empty()
+    }
+
+    /// Returns `true` if an active flip record of another lane names one of the target's slices.
+    #[inline(always)]
+    pub(crate) fn another_lane_names(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
+        target.lanes() & !lane.bit() != 0
+            && !planted!(VouchOverOtherLane)
+            && self.look_for_another_lane(lane.index(), target)
+    }
+
+    #[cold]
+    fn look_for_another_lane(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
+        let live = self.live_entries(target.page, target.region);
+        live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
+    }
+
+    /// Invalidates every active flip record that names one of the slices about to be moved. Returns
+    /// `true` if it has invalidated one. The caller drains before it stores a word.
+    pub(crate) fn clear_live_entries<'e>(
+        &'e self,
+        lane: &Lane,
+        targets: impl Iterator<Item = Target<'e>> + Clone,
+    ) -> bool {
+        let named = targets.filter(|target| target.lanes() != 0);
+        let mut must_settle = false;
+        for target in named.clone() {
+            let mut live = self.live_entries(target.page, target.region).into_iter();
+            if live.any(|entry| target.is_named_by(&entry) && !entry.is_settled) {
+                unless!(SettleNoFlush, self.flush_word(target.page));
+                must_settle = true;
+            }
+        }
+        if must_settle {
+            // Orders the words that records cover before the invalidation of those records. With
+            // one drain for both, a crash could keep the invalidated records and lose the words.
+            unless!(SettleNoDrain, self.drain(lane));
+            lane.stats.bump(Counter::Settles, 1);
+        }
+        let mut has_cleared = false;
+        for target in named {
+            for entry in self.live_entries(target.page, target.region) {
+                if target.is_named_by(&entry) {
+                    unless!(NoClear, self.make_void(target.page, &entry));
+                    has_cleared = true;
+                }
+            }
+        }
+        has_cleared
+    }
+
+    /// Invalidates every active flip record that names a page of the region from place `from` on.
+    /// The caller holds the region's lock, and drains afterwards.
+    pub(crate) fn clear_all_entries(
+        &self,
+        lane: &Lane,
+        index: RegionIndex,
+        region: &RegionState,
+        from: usize,
+    ) {
+        let named = bitmap::bits(region.named_pages()).filter(move |&n| n >= from);
+        let targets = named.map(|n| Target { page: index.page(n), region, slices: Slices::ALL });
+        self.clear_live_entries(lane, targets);
+    }
+
+    /// Invalidates the record, unless its owner has stored a newer one over it meanwhile. Flushes
+    /// the line in both cases, because the old header must be gone from the medium.
+    fn make_void(&self, page: PageIndex, entry: &LiveEntry) {
+        let at = layout::vouch(entry.lane, entry.sequence.place());
+        let seed = self.ring_seeds[usize::from(entry.lane.0)];
+        let void = if planted!(ClearToZero) { 0 } else { vouch::voided(seed, entry.sequence) };
+        self.reflection.replace_word_through(at, vouch::header(seed, entry.sequence), void);
+        self.lanes[entry.lane].forget(entry.sequence, page);
+    }
+
+    /// Flushes the slice word of `page`, without waiting.
+    #[inline]
+    pub(crate) fn flush_word(&self, page: PageIndex) {
+        self.reflection.flush_word(layout::slice_word(page));
+    }
+
+    /// Flushes the words that the lane's flip records before `end` cover, without waiting. After
+    /// the next drain of this thread they are durable, and the records' ring places may be used
+    /// again.
+    #[inline]
+    pub(crate) fn flush_unsettled(&self, lane: &Lane, end: Sequence) {
+        // In a read section: if a record still names its page, the page still exists.
+        let _pinned = (!planted!(FlushWordsUnpinned)).then(|| lane.pin());
+        // After sequential writes, one line holds the words of many records.
+        let mut last = None;
+        for page in lane.unsettled(end) {
+            let line = layout::slice_word(page) / SLICE as u64;
+            if last.replace(line) != Some(line) {
+                self.flush_word(page);
+            }
+        }
+    }
+
+    /// Makes the words durable that the lane's flip records cover.
+    pub(crate) fn settle_own(&self, lane: &Lane) {
+        let end = lane.upcoming();
+        self.flush_unsettled(lane, end);
+        self.drain(lane);
+        lane.set_settled(end);
+        lane.stats.bump(Counter::Settles, 1);
+    }
+}

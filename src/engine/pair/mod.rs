@@ -1,0 +1,265 @@
+//! What is known of one open pair of files, and what every operation asks for.
+//!
+//! The rooms of `pair` hold state and answer questions about it. They contain no operation.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `page_table`, `region` | the state of pages and regions in DRAM |
+//! | `load` | how that state is loaded from the files |
+//! | `stamps` | the stamps of deployed pages, by which a read loads one word |
+//! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
+//! | `log` | the lanes, their log records, and the log area |
+//! | `gates` | the gates that operations enter and another thread can close |
+//! | `hints` | predictors from a thread's recent operations |
+//! | `read_set` | the types of a transaction's read set |
+//! | `pair::own_changes` | what a thread changes while it runs a transaction's closure |
+//! | `stats` | the counters |
+//!
+//! May import what lies below the engine: `lock`, `store`, `format`, `bitmap`, `platform`, `units`.
+
+pub mod gates;
+pub mod hints;
+pub mod load;
+pub mod log;
+pub mod own_changes;
+pub mod page_table;
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub mod pause;
+pub mod pieces;
+pub mod read_set;
+pub mod region;
+pub mod space;
+pub mod stamps;
+pub mod stats;
+
+use crate::bitmap::Side;
+use crate::engine::Engine;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::log::lanes::InUse;
+use crate::engine::pair::stats::{Counter, Stats};
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::lock::after_own_writes;
+use crate::mutant::planted;
+use crate::platform::{Copying, fork};
+use crate::primitive::Ordering;
+use crate::store::{MappedFile, Sides};
+use crate::thread::Tag;
+use crate::units::{SLICE, WORD};
+use std::ops::Range;
+use std::path::PathBuf;
+
+impl Engine {
+    /// Records that a page is about to differ from the last durable point.
+    #[inline]
+    pub(crate) fn note_changed(&self, page: crate::units::PageIndex) {
+        if let Some(durable) = &self.durable
+            && !planted!(ChangeNotNoted)
+            && let Some(region) = self.state.touched(page.region())
+            && region.note_changed(1 << page.in_region())
+        {
+            durable.note_region(page.region());
+        }
+    }
+
+    /// Returns the logical length in bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        let len = self.len.load(Ordering::SeqCst);
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        pause::after_length();
+        len
+    }
+
+    /// Returns the length, ordered after this thread's own writes. For callers outside the engine.
+    pub fn len_now(&self) -> u64 {
+        after_own_writes();
+        self.len()
+    }
+
+    /// Returns the home file's path, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
+    /// Returns the sum of all lanes' counters.
+    pub fn stats(&self) -> Stats {
+        self.lanes.stats()
+    }
+
+    /// Returns `true` if the handle was inherited through `fork`.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        fork::generation() != self.fork_generation
+    }
+
+    /// Returns `true` if operations may begin.
+    #[inline]
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_forked() && self.poisoned.get().is_none()
+    }
+
+    /// Fails if no operation may begin.
+    #[inline]
+    pub fn check_usable(&self) -> Result<()> {
+        if self.is_usable() { Ok(()) } else { self.check_usable_again() }
+    }
+
+    // A cold function: an error is large to move, and there is seldom one.
+    #[cold]
+    fn check_usable_again(&self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::Forked { path: self.path() });
+        }
+        let cause = self.poisoned.get().cloned().unwrap_or_default();
+        Err(Error::Poisoned { path: self.path(), cause })
+    }
+
+    /// Poisons the handle: no operation may begin any more, for good.
+    pub(crate) fn poison(&self, cause: &Error) {
+        let _first_cause_stays = self.poisoned.set(cause.as_cause());
+        // Release: orders the cause before the tag.
+        self.tag.store(Tag::NEVER.bits(), Ordering::Release);
+    }
+
+    /// Returns the range of `len` bytes at `offset`, if it lies within the file.
+    #[inline]
+    pub fn check_range(&self, offset: u64, len: u64) -> Result<Range<u64>> {
+        let end = offset.checked_add(len);
+        match end {
+            Some(end) if end <= self.len() => Ok(offset..end),
+            _ => self.check_range_again(offset, len, end),
+        }
+    }
+
+    /// Returns the range if it does not end before it begins, and lies within the file.
+    pub fn check_bounds(&self, range: Range<u64>) -> Result<Range<u64>> {
+        let Range { start, end } = range;
+        match end.checked_sub(start) {
+            Some(len) => self.check_range(start, len),
+            None => Err(Error::Reversed { path: self.path(), start, end }),
+        }
+    }
+
+    /// An [`Error::OutOfRange`] tells the caller the file's length. So the length is loaded again
+    /// here, ordered after this thread's own writes.
+    #[cold]
+    fn check_range_again(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
+        let file_len = self.len_now();
+        match end {
+            Some(end) if end <= file_len => Ok(offset..end),
+            _ => Err(Error::OutOfRange { path: self.path(), offset, len, file_len }),
+        }
+    }
+
+    /// Returns the calling thread's lane.
+    #[inline]
+    pub(crate) fn lane(&self) -> InUse<'_> {
+        self.lanes.mine(self.number, &self.me)
+    }
+
+    /// Returns the calling thread's lane, for a write on a fast path. Returns `None` inside the
+    /// closure of a transaction, where the slow path must record what the thread changes
+    /// (`pair::own_changes`).
+    #[inline]
+    pub(crate) fn lane_to_write(&self) -> Option<InUse<'_>> {
+        self.lanes.mine_to_write(self.number, &self.me)
+    }
+
+    /// Returns the file's number in this process.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the calling thread's lane, after a fence for the thread's own writes if it needs
+    /// one: [`after_own_writes`]. For a thread that is about to load what other threads may have
+    /// written.
+    #[inline]
+    pub(crate) fn lane_after_own_writes(&self) -> InUse<'_> {
+        let has_written = after_own_writes();
+        let lane = self.lane();
+        if has_written {
+            lane.recent.note_write(lane.reads());
+        }
+        lane
+    }
+
+    /// Returns the calling thread's lane in one comparison. Succeeds if the file is usable, the
+    /// thread worked on it last, and the thread has published nothing since.
+    #[inline(always)]
+    pub(crate) fn lane_at_hand(&self) -> Option<&Lane> {
+        // Acquire: a thread that finds the file poisoned also finds the cause.
+        self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
+    }
+
+    /// Returns the lane as `lane_at_hand` does, but only if the thread has published something.
+    #[inline]
+    pub(crate) fn lane_behind_own_write(&self) -> Option<&Lane> {
+        // Acquire: as in `lane_at_hand`.
+        let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
+        self.lanes.at_hand(tag)
+    }
+
+    /// Returns the lane as `lane_at_hand` does, for a writer. The thread may have published
+    /// something.
+    #[inline(always)]
+    pub(crate) fn lane_at_hand_to_write(&self) -> Option<&Lane> {
+        // Acquire: as in `lane_at_hand`.
+        self.lanes.at_hand_to_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
+    }
+
+    /// Waits until this thread's earlier flushed stores are durable. The engine drains nowhere
+    /// else, so `Stats` counts every drain.
+    #[inline]
+    pub(crate) fn drain(&self, lane: &Lane) {
+        self.platform.drain();
+        lane.stats.bump(Counter::Drains, 1);
+    }
+
+    /// Returns the file and the offset of the slot on `side` for the home byte at `offset`.
+    #[inline]
+    pub(crate) fn slot(&self, side: Side, offset: u64) -> (&MappedFile, u64) {
+        match side {
+            Side::Home => (&self.home, offset),
+            Side::Reflection => (&self.reflection, layout::reflection(offset)),
+        }
+    }
+
+    /// Returns both slots of the home bytes at `offset`, the home slot first. Bit `n` of a page's
+    /// [`Validity`] selects the slot of line `n`: the valid one, or the one to copy to.
+    ///
+    /// [`Validity`]: crate::bitmap::Validity
+    #[inline]
+    pub(crate) fn slots(&self, offset: u64) -> Sides<'_> {
+        Sides::new([&self.home, &self.reflection], [offset, layout::reflection(offset)])
+    }
+
+    /// Waits until every read section that is open now has ended. Must not be called from a read
+    /// section.
+    pub(crate) fn wait_for_readers(&self) {
+        self.lanes.wait_for_pinned();
+    }
+
+    /// Stores lines to the reflection file. The next drain makes them durable.
+    #[inline]
+    pub(crate) fn store_lines(&self, lane: &Lane, at: u64, lines: &[[u64; SLICE / WORD]]) {
+        for (at, line) in (at..).step_by(SLICE).zip(lines) {
+            self.reflection.store_line(at, *line);
+        }
+        lane.stats.bump(Counter::BytesWritten, (lines.len() * SLICE) as u64);
+    }
+
+    /// Stores bytes to `file`. The next drain makes them durable.
+    #[inline]
+    pub(crate) fn store(
+        &self,
+        lane: &Lane,
+        file: &crate::store::MappedFile,
+        at: u64,
+        bytes: &[u8],
+    ) {
+        file.copy_in(at, bytes, Copying::BySize);
+        let lines = (at % SLICE as u64 + bytes.len() as u64).div_ceil(SLICE as u64);
+        lane.stats.bump(Counter::BytesWritten, lines * SLICE as u64);
+    }
+}

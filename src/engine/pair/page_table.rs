@@ -1,0 +1,147 @@
+//! Finds the state of a region by its index, and holds the allocation flags of each chunk.
+//!
+//! A superchunk's part of the table is made when one of its regions is loaded first.
+//!
+//! May import `pair::region`, `pair::pieces`, `units`, `primitive`.
+
+use crate::engine::pair::pieces::Pieces;
+use crate::engine::pair::region::RegionState;
+use crate::primitive::{AtomicBool, AtomicU8, OnceBox, Ordering, many};
+use crate::units::{
+    CHUNKS_PER_SUPERCHUNK, ChunkIndex, REGIONS_PER_CHUNK, REGIONS_PER_SUPERCHUNK, RegionIndex,
+    SUPERCHUNK,
+};
+
+/// The allocation flags of a chunk: bits in [`Superchunk::chunks`].
+pub mod known {
+    /// The home file's chunk is allocated: stores to it cannot fail.
+    pub const HOME: u8 = 1;
+    /// The chunk's reflection pages are allocated.
+    pub const REFLECTION: u8 = 2;
+    /// The chunk's page of slice words is allocated.
+    pub const SLICE_WORDS: u8 = 4;
+    /// The home file's chunk has holes: read it through the file until it is allocated.
+    pub const HOME_HAS_HOLES: u8 = 8;
+    /// The file system had no space for a whole chunk: allocate only the pages that are needed.
+    pub const PIECEWISE: u8 = 16;
+}
+
+/// The regions of one superchunk.
+type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
+
+/// The allocation state of one superchunk, which is 1 GiB of home file.
+#[derive(Debug)]
+pub struct Superchunk {
+    /// The allocation flags of each chunk: bits of [`known`].
+    pub chunks: Box<[AtomicU8; CHUNKS_PER_SUPERCHUNK]>,
+    /// The allocated pages of each chunk that is not allocated as a whole.
+    pieces: Box<[OnceBox<Pieces>; CHUNKS_PER_SUPERCHUNK]>,
+    /// `true` if the superchunk's region words are allocated.
+    pub region_words_allocated: AtomicBool,
+    /// `true` if the page cache was already asked to drop the superchunk's words.
+    pub words_forgotten: AtomicBool,
+}
+
+impl Superchunk {
+    /// Returns the pages of chunk `n` that are known to be allocated, if that chunk was allocated
+    /// in pieces.
+    #[inline]
+    pub fn pieces(&self, n: usize) -> Option<&Pieces> {
+        self.pieces[n].get()
+    }
+
+    /// Returns the pages of chunk `n` that are known to be allocated. Creates the set if there is
+    /// none.
+    pub fn touch_pieces(&self, n: usize) -> &Pieces {
+        self.pieces[n].get_or_init(|| Box::new(Pieces::new()))
+    }
+}
+
+/// The state of all regions, and the allocation state of all superchunks.
+#[derive(Debug)]
+pub struct State {
+    superchunks: Box<[OnceBox<Superchunk>]>,
+    /// The regions of each superchunk. Every operation finds a region with two loads.
+    regions: Box<[OnceBox<Regions>]>,
+}
+
+impl State {
+    /// Creates the state for a file of at most `max_len` bytes. Allocates 16 bytes for each GiB of
+    /// `max_len`.
+    pub fn new(max_len: u64) -> Self {
+        let count = max_len.div_ceil(SUPERCHUNK as u64);
+        State {
+            superchunks: (0..count).map(|_| OnceBox::new()).collect(),
+            regions: (0..count).map(|_| OnceBox::new()).collect(),
+        }
+    }
+
+    /// Returns superchunk `n`. Creates its state if there is none.
+    #[inline(always)]
+    pub fn superchunk(&self, n: usize) -> &Superchunk {
+        match self.superchunks[n].get() {
+            Some(superchunk) => superchunk,
+            None => self.touch_superchunk(n),
+        }
+    }
+
+    /// Returns superchunk `n`, if its state exists.
+    pub fn touched_superchunk(&self, n: usize) -> Option<&Superchunk> {
+        self.superchunks.get(n)?.get()
+    }
+
+    #[cold]
+    fn touch_superchunk(&self, n: usize) -> &Superchunk {
+        self.superchunks[n].get_or_init(|| {
+            Box::new(Superchunk {
+                chunks: many(|| AtomicU8::new(0)),
+                pieces: many(OnceBox::new),
+                region_words_allocated: AtomicBool::new(false),
+                words_forgotten: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// Returns the region, if it is loaded.
+    #[inline(always)]
+    pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
+        self.regions.get(region.superchunk())?.get()?[region.in_superchunk()].get()
+    }
+
+    /// Returns the region. Installs `loaded`, which was read from the medium, unless another thread
+    /// has loaded the region first.
+    pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> &RegionState {
+        let regions = self.regions[region.superchunk()].get_or_init(|| many(OnceBox::new));
+        regions[region.in_superchunk()].get_or_init(|| Box::new(loaded))
+    }
+
+    /// Clears the allocation flags of all chunks from `chunk` on, and of the region words of all
+    /// superchunks from `superchunk` on. The caller holds the allocation mutex. Creates no state.
+    pub fn forget_allocation(&self, chunk: ChunkIndex, superchunk: usize) {
+        for (n, state) in self.superchunks.iter().enumerate() {
+            let Some(state) = state.get() else { continue };
+            let first = (n * CHUNKS_PER_SUPERCHUNK) as u64;
+            let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
+            state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
+            state.pieces[gone..].iter().filter_map(OnceBox::get).for_each(|p| p.forget_from(0));
+            // A superchunk without allocation state has no region that is noted as loadable.
+            let regions = self.regions[n].get().into_iter().flatten();
+            let regions = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
+            regions.for_each(|region| region.set_home_loadable(false));
+            if n >= superchunk {
+                state.region_words_allocated.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Iterates over all loaded regions, in ascending order.
+    pub fn all_touched(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
+        let touched = self.regions.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?)));
+        touched.flat_map(|(n, regions)| {
+            regions.iter().enumerate().filter_map(move |(r, state)| {
+                let index = RegionIndex((n * REGIONS_PER_SUPERCHUNK + r) as u64);
+                Some((index, state.get()?))
+            })
+        })
+    }
+}

@@ -1,0 +1,558 @@
+//! Holds the state of pages and regions in DRAM, which is created when a region is loaded.
+//!
+//! Owns:
+//! - for each page: its lock with the version, its cached slice word, its pins, and the lanes that
+//!   may name it in active flip records;
+//! - for each region: its lock and its cached region word.
+//!
+//! Invariant: the cached words equal the words on the medium as of the last commit that returned.
+//! The cached words change only while the page's or the region's lock is held exclusively.
+//!
+//! Cost: 30 bytes a page of a loaded region, or 0.73 %. Where durable points are kept it is 0.93 %.
+//! The stamps of `pair::stamps` come on top.
+//!
+//! What every operation needs lies close together. What is seldom needed is loaded only if a word
+//! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
+//! an operation (`docs/decisions/prefetch.md`).
+//!
+//! May import `lock`, `bitmap`, `units`, `primitive`.
+
+use crate::bitmap::{Side, Slices, Validity};
+use crate::lock::{LockWord, Patience};
+use crate::mutant::{planted, unless};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::units::PAGES_PER_REGION;
+use std::ops::Range;
+
+/// The state of one page that every operation needs. Four of them share a cache line.
+#[derive(Debug)]
+#[repr(align(16))]
+pub struct PageState {
+    /// The lock, with its version.
+    pub lock: LockWord,
+    slice_word: AtomicU64,
+}
+
+/// The state of one region and its pages.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct RegionState {
+    /// The lock, with its version and the intention of page lock holders.
+    pub lock: LockWord,
+    region_word: AtomicU64,
+    /// Pages with a lane in `lanes`. A writer skips all others.
+    named_pages: AtomicU64,
+    /// Pages with a pin in `pins`. A writer skips all others.
+    pinned_pages: AtomicU64,
+    /// Pages with a slice that is not in its slot of the last durable point. A bit may outlive its
+    /// reason.
+    changed: AtomicU64,
+    /// The slots of each page's slices at the last durable point. `None` if no durable points are
+    /// kept.
+    durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
+    /// 1 if the home file's bytes may be loaded and stored through the mapping, because their chunk
+    /// is known to be allocated (`known::HOME`). A copy of that flag for reads and direct stores,
+    /// which load this line in any case.
+    home_loadable: AtomicU8,
+    /// One of [`alike`]: what is known of all slice words together. Set by the holder of the
+    /// region's lock, and cleared before a slice word changes.
+    alike: AtomicU8,
+    /// `true` while a holder of some page locks has locked the region word.
+    word_is_taken: AtomicBool,
+    /// Pages with a deployed stamp (`pair::stamps`) that may be odd.
+    known_at_home: AtomicU64,
+    /// The state of each page.
+    pub pages: [PageState; PAGES_PER_REGION],
+    /// Private lanes with active flip records that may name a page, one bit a lane. Changed under
+    /// the page's lock only. A bit may outlive its reason; the lock holder that finds this clears
+    /// it.
+    lanes: [AtomicU64; PAGES_PER_REGION],
+    /// Number of views that need the home slots of a page to stay unchanged.
+    pins: [AtomicU32; PAGES_PER_REGION],
+    /// Pages that transactions watch (`read::read_set`). Each has its bit in `known_at_home` as
+    /// well, because a writer checks only that.
+    watched: AtomicU64,
+    /// The counted reads of each page. The upper bits hold the low bits of the version that these
+    /// reads have seen.
+    reads: [AtomicU8; PAGES_PER_REGION],
+}
+
+// The words of a model checker are larger.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<PageState>() == 16);
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<RegionState>() * 100 < crate::units::REGION, "below 1 %");
+
+impl PageState {
+    /// Returns the cached copy of the page's slice word.
+    #[inline]
+    pub fn slice_word(&self) -> u64 {
+        self.slice_word.load(Ordering::Relaxed)
+    }
+}
+
+/// The lock of a region word. Dropping it releases the word.
+#[derive(Debug)]
+pub struct WordTaken<'a>(&'a AtomicBool);
+
+impl Drop for WordTaken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: the stores to the word and their drain come before.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What is known of all slice words of a region without loading each.
+mod alike {
+    /// Nothing is known.
+    pub const UNKNOWN: u8 = 0;
+    /// All slice words are zero.
+    pub const ZEROS: u8 = 1;
+    /// All bits of all slice words are set.
+    pub const ONES: u8 = 2;
+}
+
+/// The bits of [`RegionState::reads`] that hold the count.
+const READ_COUNT: u8 = 0b111;
+
+impl RegionState {
+    /// Creates the state of a region from its words on the medium.
+    pub fn new(
+        region_word: u64,
+        slice_words: &[u64; PAGES_PER_REGION],
+        durable: Option<&[u64; PAGES_PER_REGION]>,
+    ) -> Self {
+        RegionState {
+            lock: LockWord::new(),
+            region_word: AtomicU64::new(region_word),
+            named_pages: AtomicU64::new(0),
+            pinned_pages: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
+            durable: durable
+                .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
+            home_loadable: AtomicU8::new(0),
+            alike: AtomicU8::new(alike::UNKNOWN),
+            word_is_taken: AtomicBool::new(false),
+            known_at_home: AtomicU64::new(0),
+            pages: std::array::from_fn(|n| PageState {
+                lock: LockWord::new(),
+                slice_word: AtomicU64::new(slice_words[n]),
+            }),
+            lanes: std::array::from_fn(|_| AtomicU64::new(0)),
+            pins: std::array::from_fn(|_| AtomicU32::new(0)),
+            watched: AtomicU64::new(0),
+            reads: std::array::from_fn(|_| AtomicU8::new(0)),
+        }
+    }
+
+    /// Returns `true` if the home file's bytes are known to be loadable.
+    #[inline]
+    pub fn home_is_loadable(&self) -> bool {
+        self.home_loadable() != 0
+    }
+
+    /// Returns 1 if the home file's bytes are known to be loadable, and 0 otherwise.
+    #[inline(always)]
+    pub fn home_loadable(&self) -> u8 {
+        // Acquire: the allocation comes before.
+        self.home_loadable.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the home file's bytes are loadable.
+    pub fn set_home_loadable(&self, loadable: bool) {
+        self.home_loadable.store(loadable.into(), Ordering::Release);
+    }
+
+    /// Returns the pages with a deployed stamp that may be odd, and those that a transaction
+    /// watches.
+    #[inline]
+    pub fn known_at_home(&self) -> u64 {
+        // Sequentially consistent, as is the step that took the page's lock. A transaction that
+        // watches the page first sets the bit, and then checks the lock.
+        self.known_at_home.load(Ordering::SeqCst)
+    }
+
+    /// Returns `true` if a transaction watches page `n`: both of its bits are set.
+    pub fn is_watched(&self, n: usize) -> bool {
+        (self.watched.load(Ordering::SeqCst) & self.known_at_home()) >> n & 1 == 1
+    }
+
+    /// Watches page `n`. The caller checks the page's lock afterwards. A writer checks the bit in
+    /// `known_at_home`.
+    pub fn set_watched(&self, n: usize) {
+        self.watched.fetch_or(1 << n, Ordering::SeqCst);
+        self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
+    }
+
+    /// Ends the watch of the pages of `mask`, and returns which of them were watched. The caller
+    /// holds their locks.
+    pub fn end_watch(&self, mask: u64) -> u64 {
+        self.watched.fetch_and(!mask, Ordering::SeqCst) & mask
+    }
+
+    /// Returns the bits of [`known_at_home`](Self::known_at_home), for a shrink that has just set
+    /// `cutting` and fenced.
+    pub fn known_at_home_after_fence(&self) -> u64 {
+        self.known_at_home.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the stamp of page `n` may be odd. The caller holds the page's lock, and checks
+    /// `cutting` afterwards.
+    pub fn note_at_home(&self, n: usize) {
+        self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
+    }
+
+    /// Notes that the stamps of the pages of `mask` are even. The caller holds their locks.
+    pub fn forget_at_home(&self, mask: u64) {
+        self.known_at_home.fetch_and(!mask, Ordering::Relaxed);
+    }
+
+    /// Asserts that no page of `mask` is noted as stamped: a reader would trust its bytes, which
+    /// are about to change.
+    #[inline]
+    pub fn assert_left_home(&self, mask: u64) {
+        if cfg!(any(debug_assertions, shuttle, feature = "mutants")) {
+            // A transaction may begin to watch a page while a writer holds it. That watch does not
+            // count.
+            //
+            // Acquire: a watch sets its own bit before this one. A sequentially consistent load
+            // would hide from the models that a fence of the writer is missing.
+            let known = self.known_at_home.load(Ordering::Acquire) & mask;
+            let known = known & !self.watched.load(Ordering::Relaxed);
+            assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
+        }
+    }
+
+    /// Returns the cached copy of the region word.
+    #[inline]
+    pub fn region_word(&self) -> u64 {
+        self.region_word.load(Ordering::Relaxed)
+    }
+
+    /// Locks the region word, on the medium and in its cached copy. For a holder of some page locks
+    /// that is about to flip the bits of these pages. Returns `None` if another writer has the
+    /// word. The holder of the region's lock needs no word lock, because no page is locked
+    /// meanwhile.
+    ///
+    /// So no two writers share an update of the word. A shared update takes a locked instruction,
+    /// which waits for all earlier stores, and needs the medium's line in the cache. The holder of
+    /// the word stores it past the cache.
+    #[inline]
+    pub fn try_take_word(&self) -> Option<WordTaken<'_>> {
+        let is_free = !self.word_is_taken.load(Ordering::Relaxed)
+            // Acquire: the previous holder has stored to the word and drained.
+            && !self.word_is_taken.swap(true, Ordering::Acquire);
+        (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
+    }
+
+    /// Locks the region word, and waits while another writer has it. That writer waits for no lock
+    /// of a page or region meanwhile.
+    #[cold]
+    pub fn take_word(&self) -> WordTaken<'_> {
+        let mut patience = Patience::new();
+        loop {
+            patience.wait();
+            if let Some(taken) = self.try_take_word() {
+                return taken;
+            }
+        }
+    }
+
+    /// Flips bits of the cached region word. The locks of their pages are held exclusively. The
+    /// caller has [locked](Self::try_take_word) the region word, or holds the region's lock.
+    #[inline]
+    pub fn flip_region_bits(&self, mask: u64) {
+        // Not in models: a model of these bits alone has no lock holders, and a scheduler counts
+        // each load as a step.
+        if cfg!(any(debug_assertions, feature = "mutants")) && !cfg!(any(loom, shuttle)) {
+            let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_held();
+            assert!(is_ours, "who flips bits of the region's word has it, or the region");
+        }
+        self.assert_left_home(mask);
+        self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
+    }
+
+    /// Returns the region bit of page `n`.
+    #[inline]
+    pub fn region_bit(&self, n: usize) -> bool {
+        self.region_word() >> n & 1 == 1
+    }
+
+    /// Returns the valid slots of page `n`.
+    #[inline]
+    pub fn validity(&self, n: usize) -> Validity {
+        self.validity_of(&self.pages[n], n)
+    }
+
+    /// Returns the valid slots of `page`, which is page `n`.
+    #[inline]
+    pub fn validity_of(&self, page: &PageState, n: usize) -> Validity {
+        Validity::new(page.slice_word(), self.region_bit(n) && !planted!(RegionBitIgnored))
+    }
+
+    /// Returns the valid slot of slice `slice` of page `n`. Cheaper than
+    /// [`validity`](Self::validity) if only one slice matters.
+    #[inline(always)]
+    pub fn side(&self, n: usize, slice: usize) -> Side {
+        match (self.pages[n].slice_word() >> slice ^ self.region_word() >> n) & 1 {
+            0 => Side::Home,
+            _ => Side::Reflection,
+        }
+    }
+
+    /// Changes the cached slice word of page `n`. The page's lock or the region's is held
+    /// exclusively.
+    #[inline(always)]
+    pub fn set_slice_word(&self, n: usize, word: u64) {
+        self.assert_left_home(1 << n);
+        if self.are_alike() && !planted!(AlikeNotForgotten) {
+            // Cleared before the word changes. Several page lock holders may do this at the same
+            // time.
+            self.alike.store(alike::UNKNOWN, Ordering::Relaxed);
+        }
+        self.pages[n].slice_word.store(word, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if all slice words are known to be equal.
+    #[inline]
+    pub fn are_alike(&self) -> bool {
+        self.alike.load(Ordering::Relaxed) != alike::UNKNOWN
+    }
+
+    /// Returns the side on which all slices of the pages are valid, if there is one. The caller
+    /// holds the locks of these pages.
+    ///
+    /// For all pages of the region, the caller holds the region's lock. The result is then noted,
+    /// so that later calls need not load each word.
+    #[inline]
+    pub fn find_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let side = self.valid_side(pages.clone());
+        if pages.len() == PAGES_PER_REGION && !self.are_alike() {
+            debug_assert!(self.lock.is_held(), "no page is held alone");
+            let known = match (side, self.region_word()) {
+                (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
+                (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,
+                (Some(_), _) if planted!(AlikeUnderAnyRegionWord) => alike::ZEROS,
+                _ => alike::UNKNOWN,
+            };
+            // Release: the versions of the writers that changed these words come before. A reader
+            // without a lock uses this note, and validates the versions behind an acquire fence. It
+            // then finds those versions or newer ones.
+            self.alike.store(known, Ordering::Release);
+        }
+        side
+    }
+
+    /// Returns the side on which all slices of the pages are valid, if there is one. A caller
+    /// without a lock validates the versions before and after, or treats the result as a hint.
+    #[inline]
+    pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let slice_word = match self.alike.load(Ordering::Relaxed) {
+            alike::ZEROS => 0,
+            alike::ONES => !0,
+            _ => return self.look_for_valid_side(pages),
+        };
+        // All slice words are equal, so the pages are uniform exactly if their bits in the region
+        // word are equal.
+        let mask = Slices::range(pages.start, pages.end).0;
+        let bits = self.region_word() & mask;
+        match Validity::new(slice_word, bits != 0).0 {
+            _ if bits != 0 && bits != mask => None,
+            0 => Some(Side::Home),
+            _ => Some(Side::Reflection),
+        }
+    }
+
+    #[inline]
+    fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+        let (mut none, mut all) = (0, !0);
+        for n in pages {
+            let valid = self.validity(n).0;
+            none |= valid;
+            all &= valid;
+        }
+        match (none, all) {
+            (0, _) => Some(Side::Home),
+            (_, u64::MAX) => Some(Side::Reflection),
+            _ => None,
+        }
+    }
+
+    /// Returns the valid slots of page `n` at the last durable point. Where no durable points are
+    /// kept, these are the valid slots of now.
+    #[inline]
+    pub fn durable(&self, n: usize) -> Validity {
+        match &self.durable {
+            Some(durable) => Validity(durable[n].load(Ordering::Relaxed)),
+            None => self.validity(n),
+        }
+    }
+
+    /// Returns the slices of page `n` that have changed since the last durable point. Their other
+    /// slot belongs to that point.
+    #[inline]
+    pub fn changed_slices(&self, n: usize) -> Slices {
+        match &self.durable {
+            Some(durable) => Slices(durable[n].load(Ordering::Relaxed) ^ self.validity(n).0),
+            None => Slices::NONE,
+        }
+    }
+
+    /// Sets the valid slots of page `n` at the last durable point. The caller holds the page's
+    /// lock.
+    pub fn set_durable(&self, n: usize, valid: Validity) {
+        if let Some(durable) = &self.durable {
+            durable[n].store(valid.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the pages of `mask` are about to change. Returns `true` if no page of the region
+    /// was noted before.
+    pub fn note_changed(&self, mask: u64) -> bool {
+        let before = self.changed.load(Ordering::Relaxed);
+        before & mask != mask && self.changed.fetch_or(mask, Ordering::Relaxed) == 0
+    }
+
+    /// Returns the noted pages, and clears the note. No thread commits meanwhile.
+    pub fn take_changed(&self) -> u64 {
+        self.changed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns the pages of the region that active flip records may name.
+    #[inline]
+    pub fn named_pages(&self) -> u64 {
+        self.named_pages.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lanes with active flip records that may name page `n`. The caller holds the
+    /// page's lock.
+    #[inline]
+    pub fn lanes(&self, n: usize) -> u64 {
+        // A lock holder sets the bit of the lane before the bit of the page, and clears them in the
+        // reverse order.
+        if self.named_pages() >> n & 1 == 0 { 0 } else { self.lanes[n].load(Ordering::Relaxed) }
+    }
+
+    /// Notes that an active flip record of `lane` may name page `n`. The caller holds the page's
+    /// lock.
+    #[inline]
+    pub fn note_lane(&self, n: usize, lane: u16) {
+        let lanes = self.lanes[n].load(Ordering::Relaxed);
+        if lanes >> lane & 1 == 0 {
+            self.lanes[n].store(lanes | 1 << lane, Ordering::Relaxed);
+        }
+        if self.named_pages() >> n & 1 == 0 && !planted!(NamedPageNotNoted) {
+            self.named_pages.fetch_or(1 << n, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces the set of lanes of page `n` by a subset. The caller holds the page's lock.
+    pub fn keep_lanes(&self, n: usize, lanes: u64) {
+        if lanes == 0 {
+            self.forget_named_pages(1 << n);
+        }
+        self.lanes[n].store(lanes, Ordering::Relaxed);
+    }
+
+    /// Returns the pages of the region that a view may pin. A bit may outlive its reason.
+    #[inline]
+    pub fn pinned_pages(&self) -> u64 {
+        // Sequentially consistent, as is the load of the pins: see `deploy::pin`.
+        self.pinned_pages.load(Ordering::SeqCst)
+    }
+
+    /// Returns `true` if a view needs the home slots of page `n`. The caller holds the page's lock.
+    #[inline(always)]
+    pub fn is_pinned(&self, n: usize) -> bool {
+        self.pinned_pages() >> n & 1 == 1 && self.pins[n].load(Ordering::SeqCst) != 0
+    }
+
+    /// Returns `true` if page `n` has no pin and no deployed stamp, so that the lock holder may
+    /// store to it directly. May return `false` for a stale pin.
+    #[inline(always)]
+    pub fn is_nobodys(&self, n: usize) -> bool {
+        let pinned = if planted!(PinNotSeen) { 0 } else { self.pinned_pages() };
+        let known = if planted!(KnownNotSeen) { 0 } else { self.known_at_home() };
+        (pinned | known) >> n & 1 == 0
+    }
+
+    /// Returns the pin count of page `n`, for a prefetch of its line.
+    #[inline]
+    pub fn pins(&self, n: usize) -> &AtomicU32 {
+        &self.pins[n]
+    }
+
+    /// Returns the lanes of page `n`, for a prefetch of their line.
+    #[inline]
+    pub fn named(&self, n: usize) -> &AtomicU64 {
+        &self.lanes[n]
+    }
+
+    /// Returns `true` if the count has room for one more pin: any number of views can be leaked.
+    #[inline]
+    pub fn can_pin(&self, n: usize) -> bool {
+        self.pins[n].load(Ordering::Relaxed) < u32::MAX / 2
+    }
+
+    /// Pins the home slots of page `n`. The caller holds the page's lock, or checks it afterwards.
+    /// Both steps are sequentially consistent for that check.
+    #[inline]
+    pub fn pin(&self, n: usize) {
+        self.pins[n].fetch_add(1, Ordering::SeqCst);
+        if self.pinned_pages() >> n & 1 == 0 {
+            // Never cleared: a page that was viewed once may be viewed again. A writer that finds
+            // the bit without a pin has only made one needless load.
+            self.pinned_pages.fetch_or(1 << n, Ordering::SeqCst);
+        }
+    }
+
+    /// Pins the home slots of page `n` without taking a lock. Returns `false`, with nothing pinned,
+    /// if the page's lock or the region's is held. `deploy::pin` says why that is enough.
+    #[inline]
+    pub fn pin_unless_held(&self, n: usize) -> bool {
+        unless!(PinNotCounted, self.pin(n));
+        let is_held = self.lock.is_held() || self.pages[n].lock.is_held();
+        if is_held && !planted!(PinHeldPage) {
+            unless!(PinNotGivenBack, self.unpin(n));
+            return false;
+        }
+        true
+    }
+
+    /// Removes one pin of page `n`. Release: the view's reads come before it.
+    #[inline]
+    pub fn unpin(&self, n: usize) {
+        let pins = self.pins[n].fetch_sub(1, Ordering::Release);
+        debug_assert!(pins > 0);
+    }
+
+    /// Counts a read of page `n`. Returns the number of reads counted since the last write of the
+    /// page, or of its region as a whole, at most 7.
+    ///
+    /// The count is a heuristic. Two concurrent readers may count as one. Only the low bits of the
+    /// version are kept, so a version may be taken for an older one.
+    pub fn count_read(&self, n: usize) -> u8 {
+        let (Some(region), Some(page)) = (self.lock.begin(), self.pages[n].lock.begin()) else {
+            return 0;
+        };
+        let version = (region.number() + page.number()) << READ_COUNT.count_ones();
+        let (version, known) = (version as u8, self.reads[n].load(Ordering::Relaxed));
+        let before = if known & !READ_COUNT == version { known & READ_COUNT } else { 0 };
+        let count = (before + 1).min(READ_COUNT);
+        self.reads[n].store(version | count, Ordering::Relaxed);
+        count
+    }
+
+    /// Resets the count of page `n`.
+    pub fn forget_reads(&self, n: usize) {
+        self.reads[n].store(0, Ordering::Relaxed);
+    }
+
+    /// Clears the bits of pages of `mask` that no lane names any more. The caller holds their
+    /// locks, or the region's.
+    pub fn forget_named_pages(&self, mask: u64) {
+        self.named_pages.fetch_and(!mask, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,106 @@
+//! Counters of operations and their costs, without shared cache lines.
+//!
+//! Each lane has its own block of counters, so counting never makes two threads write one line. The
+//! sum over the blocks is exact once the counted operations have returned.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident = $counter:ident,)*) => {
+        /// A counter.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Counter { $($counter,)* }
+
+        const COUNTERS: usize = [$(Counter::$counter,)*].len();
+
+        /// Counts of what a file's handles did since it was opened. Counted per operation, not per
+        /// byte copied on behalf of the caller, unless the field says bytes.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[non_exhaustive]
+        pub struct Stats { $($(#[$doc])* pub $field: u64,)* }
+
+        impl Stats {
+            pub(crate) fn add(&mut self, block: &Block) {
+                $(self.$field += block.get(Counter::$counter);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads that returned: `read_at`, `load`, reads of transactions.
+    reads = Reads,
+    /// Times that a read found its pages changed meanwhile and began again.
+    read_retries = ReadRetries,
+    /// Writes that were committed by flipping one word that a log record covers: one drain.
+    vouched_writes = Vouched,
+    /// Writes that were committed by flipping one word alone: two drains.
+    flip_writes = Flip,
+    /// Writes and transactions that were committed by an undo record of several words: three
+    /// drains.
+    undo_writes = Undo,
+    /// Writes counted in `undo_writes` with an overflow record: the words did not fit their lane
+    /// and went to the log area.
+    spilled_writes = Spilled,
+    /// Writes to pages that a view pins, committed by logging the data. They take three drains, and
+    /// a fourth if active log records had to be invalidated.
+    pinned_writes = Pinned,
+    /// Writes in RAM that a single instruction stored directly to the valid slot.
+    one_store_writes = OneStore,
+    /// Writes of slices that had changed since the last durable point, stored in place.
+    in_place_writes = InPlace,
+    /// Transactions that were committed. Single-call writes are not counted.
+    transactions = Transactions,
+    /// Transactions that were not committed because something they had read has changed.
+    conflicts = Conflicts,
+    /// Waits for earlier stores to be durable. Counted as well on a medium where no wait is needed.
+    drains = Drains,
+    /// Additional drains that wrote back words which an active log record covered.
+    settles = Settles,
+    /// Bytes that callers asked to be written.
+    bytes_asked = BytesAsked,
+    /// Bytes that were written to the medium for these writes, in whole cache lines.
+    bytes_written = BytesWritten,
+    /// Pages that were deployed: all their valid slices were copied to the home file.
+    deployments = Deployments,
+    /// Views that were given out.
+    views = Views,
+    /// Calls of `sync` that returned.
+    syncs = Syncs,
+    /// Durable points that were made through the journal: one write.
+    journal_points = JournalPoints,
+    /// Durable points for which both files were synced.
+    flush_points = FlushPoints,
+    /// Durable points that were due by `Options::sync_every` and failed.
+    failed_points = FailedPoints,
+    /// Times that both files were synced to free room in the journal.
+    checkpoints = Checkpoints,
+    /// Chunks that were allocated before they were first used.
+    allocations = Allocations,
+    /// Chunks of the reflection file that were given back to the file system.
+    punches = Punches,
+}
+
+/// The counters of one lane.
+#[derive(Debug)]
+pub(crate) struct Block([AtomicU64; COUNTERS]);
+
+impl Block {
+    pub fn new() -> Self {
+        Block([const { AtomicU64::new(0) }; COUNTERS])
+    }
+
+    /// Adds `n`, and returns the new count. A load and a store suffice, not one atomic step: a
+    /// block has one writer at a time.
+    #[inline]
+    pub fn bump(&self, counter: Counter, n: u64) -> u64 {
+        let count = &self.0[counter as usize];
+        let now = count.load(Ordering::Relaxed).wrapping_add(n);
+        count.store(now, Ordering::Relaxed);
+        now
+    }
+
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
+    }
+}

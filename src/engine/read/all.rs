@@ -1,0 +1,78 @@
+//! A read of the whole file as one state, while it is in use.
+//!
+//! The reader locks every region that holds something, and writers wait until it has read them all.
+//! Other readers go on. A region that holds nothing is not locked, since nothing of it is read.
+//!
+//! Invariant: there is one moment at which all regions that are read are locked, and no other
+//! region has been written to. The bytes handed out are the state of that moment.
+//!
+//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::engine::{Engine, plan};
+use crate::error::{Error, Result};
+use crate::lock::Held;
+use crate::mutant::planted;
+use crate::units::{REGION, RegionIndex};
+use std::ops::Range;
+
+impl Engine {
+    /// Passes all bytes of one state to `take`, in ascending pieces of at most a region. Bytes that
+    /// are not passed are zero. Returns the file's length in that state.
+    ///
+    /// Writers and changes of the length wait until it returns.
+    pub fn read_all(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+        self.check_usable()?;
+        // The length stays, and no hole is punched meanwhile.
+        let _no_resizing = self.resizing.read();
+        let len = self.len();
+        self.touch_regions_with_bytes(0..len)?;
+        loop {
+            let touched = || self.state.all_touched().filter(|(index, _)| index.start() < len);
+            let regions: Vec<_> = touched().collect();
+            // In ascending order, as every operation over several regions locks them.
+            let mut held: Vec<Held<'_>> =
+                regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
+            if touched().count() > regions.len() && !planted!(CopyMissesRegions) {
+                // A writer has come to a region that held nothing. It may also have written to one
+                // of the other regions before they were locked. The copy has that write, so it must
+                // have this region as well.
+                drop(held);
+                continue;
+            }
+            // Readers of these regions need not retry: nothing changes under the locks.
+            held.iter().for_each(Held::stays_as_it_is);
+            if planted!(CopyNotLocked) {
+                held.clear();
+            }
+            let mut bytes = vec![0; REGION];
+            for (index, _) in &regions {
+                let range = index.start()..(index.start() + REGION as u64).min(len);
+                let bytes = &mut bytes[..(range.end - range.start) as usize];
+                self.gather(bytes, range.clone())?;
+                take(range.start, bytes)?;
+            }
+            return Ok(len);
+        }
+    }
+
+    /// Loads every region that may hold a byte other than zero.
+    fn touch_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
+        self.touch_regions_with_words(range.clone())?;
+        let lane = self.lane();
+        let mut at = range.start;
+        while at < range.end {
+            let data = self
+                .home
+                .next_data(at)
+                .map_err(|e| Error::io_at("look for data", self.home.path(), at, e))?;
+            let Some(data) = data.filter(|data| *data < range.end) else { break };
+            let region = RegionIndex::of(data);
+            {
+                let _pinned = lane.pin();
+                self.region(region)?;
+            }
+            at = region.start() + REGION as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Holds the general read: it returns a state that no operation is in the middle of.
+//!
+//! A read is optimistic: it notes the versions, copies, and validates the versions. It writes no
+//! shared line, so small reads scale with the cores. There are three exceptions, all sampled or
+//! rare:
+//! - of the reads that find pages not deployed, one in seven is counted, and one in two if it
+//!   covers more than a page (`deploy::on_read`);
+//! - of the reads that find pages deployed, one in 13 sets their stamps (`pair::stamps`);
+//! - a read of fragmented pages adds to the fragmentation debt (`deploy::on_write`).
+//!
+//! Over many pages the versions are summed instead of kept. No version ever shrinks, so equal sums
+//! mean that none has changed. A reader that fails too often takes the locks.
+//!
+//! While it copies, a reader is in a read section: no truncation and no hole punch removes bytes
+//! under it.
+//!
+//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+
+pub mod all;
+pub mod page;
+pub mod range;
+pub mod read_set;
+pub mod stamped;
+
+use crate::bitmap::span;
+use crate::engine::deploy::policy::is_counted_of;
+use crate::engine::pair::hints::{Expected, makes_known};
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::region::RegionState;
+use crate::engine::pair::stats::Counter;
+use crate::engine::{Engine, plan};
+use crate::error::Result;
+use crate::lock::{Patience, after_own_writes};
+use crate::mutant::{planted, unless};
+use crate::primitive::{Ordering, fence};
+use crate::units::is_in_page;
+use std::ops::Range;
+
+/// Number of optimistic attempts before a read takes the locks.
+const ATTEMPTS: u32 = 32;
+
+/// Returns the sum of the versions of these pages and of their region, or `None` while one of the
+/// locks is exclusive.
+#[inline]
+fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
+    let of_region = region.lock.begin()?.count();
+    let sum = if planted!(RegionNotSummed) { 0 } else { of_region };
+    region.pages[pages]
+        .iter()
+        .try_fold(sum, |sum, page| Some(sum.wrapping_add(page.lock.begin()?.count())))
+}
+
+impl Engine {
+    /// Fills `to` from `offset` with one state over all pages: no operation is half visible in it.
+    // Inlined into the caller, because thread-local memory is found by an address in a program, but
+    // by a call in a library.
+    #[inline(always)]
+    pub fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        // Nearly always the bytes are in the home file. The earlier they are requested, the more
+        // reads overlap.
+        self.home.prefetch_read(offset);
+        let is_done = match self.lane_at_hand() {
+            Some(lane) => self.read_at_once(lane, to, offset),
+            None => self.read_behind_own_write(to, offset),
+        };
+        if is_done { Ok(()) } else { self.read_anyhow(to, offset) }
+    }
+
+    /// Tries the fast path that this thread's recent reads suggest, once. `lane` is the one at
+    /// hand. On `false` the contents of `to` are unspecified.
+    #[inline(always)]
+    fn read_at_once(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        match lane.recent.expected() {
+            Expected::AtHome => {
+                self.read_known(lane, to, offset) || self.read_home(lane, to, offset)
+            }
+            Expected::OnOneSide => self.read_either::<false>(lane, to, offset),
+            Expected::OnBothSides => self.read_either::<true>(lane, to, offset),
+        }
+    }
+
+    /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
+    /// its way.
+    #[inline(never)]
+    fn read_behind_own_write(&self, to: &mut [u8], offset: u64) -> bool {
+        // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
+        let Some(lane) = self.lane_behind_own_write() else { return false };
+        after_own_writes();
+        lane.recent.note_write(lane.reads());
+        self.read_at_once(lane, to, offset)
+    }
+
+    /// Reads any range in any state: the slow path.
+    #[inline(never)]
+    fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        self.check_usable()?;
+        let are_several = !is_in_page(offset, to.len());
+        // If the lane was at hand, a range of several pages was already tried.
+        let mut are_tried = are_several && self.lane_at_hand().is_some();
+        let lane = self.lane_after_own_writes();
+        // Perhaps the page is merely not deployed, or the thread's last operation was on another
+        // file.
+        if !are_tried && let Some(at_hand) = self.lane_at_hand() {
+            if self.read_either::<true>(at_hand, to, offset) {
+                return Ok(());
+            }
+            are_tried = are_several;
+        }
+        if !are_tried {
+            self.ask_ahead(offset, to.len());
+        }
+        let mut pieces = 0;
+        let mut patience = Patience::new();
+        for attempt in 0..ATTEMPTS {
+            if self.try_read(&lane, to, offset, &mut pieces)? {
+                let number = lane.stats.bump(Counter::Reads, 1);
+                if are_several {
+                    lane.recent.note_both(pieces > 1);
+                }
+                let is_counted = is_counted_of(&lane, number, to.len());
+                drop(lane);
+                let range = offset..offset + to.len() as u64;
+                self.after_read(range.clone(), pieces, is_counted);
+                // Several pieces mean that some pages are not deployed, or that the range spans
+                // chunks. Pages of a range that spans chunks are not stamped by this read.
+                if pieces == 1 && makes_known(number) {
+                    self.make_all_known(range);
+                }
+                return Ok(());
+            }
+            lane.stats.bump(Counter::ReadRetries, 1);
+            if attempt > 0 {
+                patience.wait();
+            }
+        }
+        self.read_locked(&lane, to, offset)
+    }
+
+    /// Makes one optimistic attempt. Returns `Ok(false)` if a version has changed meanwhile. Sets
+    /// `pieces` to the number of pieces that the bytes were gathered from.
+    pub(in crate::engine) fn try_read(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+        pieces: &mut usize,
+    ) -> Result<bool> {
+        let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
+        let range = self.check_range(offset, to.len() as u64)?;
+        if range.is_empty() {
+            return Ok(true);
+        }
+        let Some(before) = self.version_sum(&range)? else {
+            return Ok(false);
+        };
+        // Checked again, after the versions: at this moment the file has this length, and the pages
+        // are as they are copied below. The first check may have seen the length before a shrink.
+        // The versions may then include a write by a thread that has seen the shrink.
+        unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
+        *pieces = self.gather(to, range.clone())?;
+        // Orders the copy before the versions are validated.
+        fence(Ordering::Acquire);
+        Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
+    }
+
+    /// Returns the sum of all versions of `range`, or `None` while one of the locks is exclusive.
+    fn version_sum(&self, range: &Range<u64>) -> Result<Option<u64>> {
+        let mut sum = 0u64;
+        for span in span::regions(range.clone()) {
+            let Some(of_region) = version_sum_of(self.region(span.region)?, span.pages) else {
+                return Ok(None);
+            };
+            sum = sum.wrapping_add(of_region);
+        }
+        Ok(Some(sum))
+    }
+
+    /// Reads under the locks, after all optimistic attempts have failed.
+    #[cold]
+    fn read_locked(&self, lane: &Lane, to: &mut [u8], offset: u64) -> Result<()> {
+        let range = {
+            // Regions are loaded inside a read section, and locked outside of it.
+            let _pinned = lane.pin();
+            let range = self.check_range(offset, to.len() as u64)?;
+            self.touch_all(range.clone())?;
+            range
+        };
+        let plans = self.plan_range(range.clone())?;
+        let _held = plan::lock_all(&plans);
+        // Checked again under the locks, because the file may have become shorter before they were
+        // taken.
+        if !planted!(LengthNotCheckedAgain) {
+            self.check_range(offset, to.len() as u64)?;
+        }
+        self.gather(to, range)?;
+        lane.stats.bump(Counter::Reads, 1);
+        Ok(())
+    }
+}

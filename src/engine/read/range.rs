@@ -1,0 +1,155 @@
+//! The fast paths of reads of several pages: deployed pages by their stamps, and uniform pages of
+//! one region by their versions.
+//!
+//! A block that was written as one, as a rule by a database, lies on one side and is read as one.
+//! No pieces need to be gathered: versions, side, copy, versions. Each path is tried once. In any
+//! other state the read begins anew in `read`, which determines the reason.
+//!
+//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::Side;
+use crate::engine::Engine;
+use crate::engine::deploy::policy::is_counted_of;
+use crate::engine::pair::hints::{Expected, makes_known};
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::region::RegionState;
+use crate::engine::pair::stats::Counter;
+use crate::engine::read::version_sum_of;
+use crate::format::layout;
+use crate::mutant::planted;
+use crate::primitive::{Ordering, fence};
+use crate::units::{PAGE, PageIndex};
+use std::ops::Range;
+
+/// The sum of the versions of a region and some of its pages at the start of a read.
+pub(in crate::engine) struct Versions(u64);
+
+impl Versions {
+    /// Returns the sum for these pages, or `None` while one of the locks is exclusive.
+    #[inline(always)]
+    pub fn begin(region: &RegionState, pages: Range<usize>) -> Option<Self> {
+        version_sum_of(region, pages).map(Versions)
+    }
+
+    /// Returns `true` if no version has changed. The caller has put an acquire fence between its
+    /// reads and this call.
+    #[inline(always)]
+    pub fn are_still(&self, region: &RegionState, pages: Range<usize>) -> bool {
+        version_sum_of(region, pages) == Some(self.0) || planted!(SeveralNotLookedAtAgain)
+    }
+}
+
+impl Engine {
+    /// Fills `to` from `offset` in one copy, if all pages of the range have odd stamps. Works for
+    /// any number of pages. On `false` the contents of `to` are unspecified.
+    pub(in crate::engine) fn read_all_known(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let end = offset.checked_add(to.len() as u64);
+        // An empty range has no page, and so no stamp that could cover it.
+        let Some(end) = end.filter(|end| *end > offset) else { return false };
+        let pages = offset / PAGE as u64..end.div_ceil(PAGE as u64);
+        let pinned = lane.pin_at_once();
+        let Some(seen) = self.at_home.begin_all(pages.clone()) else {
+            return pinned.has_not_read();
+        };
+        if !self.home.try_copy_out(to, offset) {
+            return pinned.has_not_read();
+        }
+        // As in `read_known`, for all stamps.
+        fence(Ordering::Acquire);
+        if !seen.are_still(self.at_home.begin_all(pages)) {
+            lane.stats.bump(Counter::ReadRetries, 1);
+            return pinned.has_not_read();
+        }
+        pinned.has_read();
+        true
+    }
+
+    /// Fills `to` from `offset` by a fast path for several pages, if one applies. `lane` is the
+    /// result of [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are
+    /// unspecified.
+    #[inline(never)]
+    pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        self.ask_ahead(offset, to.len());
+        match lane.recent.expected() {
+            Expected::AtHome => {
+                self.read_all_known(lane, to, offset) || self.read_in_region(lane, to, offset)
+            }
+            // Pages that are written now and then are seldom stamped.
+            Expected::OnOneSide => {
+                self.read_in_region(lane, to, offset) || self.read_all_known(lane, to, offset)
+            }
+            // The slow path reads mixed pages, and notes when they are uniform again.
+            Expected::OnBothSides => self.read_all_known(lane, to, offset),
+        }
+    }
+
+    /// Fills `to` from `offset` in one copy, if the range lies in one region and all its pages are
+    /// uniform on one side. On `false` the contents of `to` are unspecified.
+    pub(in crate::engine) fn read_in_region(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let end = offset.checked_add(to.len() as u64);
+        let Some(end) = end.filter(|end| *end > offset) else { return false };
+        let (first, last) = (PageIndex::of(offset), PageIndex::of(end - 1));
+        if first.region() != last.region() {
+            return false;
+        }
+        let pages = first.in_region()..last.in_region() + 1;
+        // The home slot is already prefetched. Which slot is valid is known only once the pages'
+        // states are loaded.
+        self.reflection.prefetch_read(layout::reflection(offset));
+        let pinned = lane.pin_at_once();
+        let first_len = if planted!(SeveralLengthFirst) { self.len() } else { 0 };
+        let Some(region) = self.state.touched(first.region()) else {
+            return pinned.has_not_read();
+        };
+        let Some(seen) = Versions::begin(region, pages.clone()) else {
+            return pinned.has_not_read();
+        };
+        // Checked after the versions, as in `read::page`.
+        let file_len = if planted!(SeveralLengthFirst) { first_len } else { self.len() };
+        if end > file_len {
+            return pinned.has_not_read();
+        }
+        let Some(side) = region.valid_side(pages.clone()) else {
+            // Mixed pages are noted by the slow path, which counts the pieces.
+            lane.recent.note_away(true);
+            return pinned.has_not_read();
+        };
+        lane.recent.note_both(false);
+        let side = if planted!(SeveralReadAtHome) { Side::Home } else { side };
+        let is_home = side == Side::Home;
+        lane.recent.note_away(!is_home);
+        // A valid reflection slot was written, so it is allocated.
+        if is_home && !region.home_is_loadable() && !planted!(HoleOfSeveralRead) {
+            return pinned.has_not_read();
+        }
+        let (file, at) = self.slot(side, offset);
+        if !file.try_copy_out(to, at) {
+            return pinned.has_not_read();
+        }
+        // Orders the copy before the versions are validated.
+        fence(Ordering::Acquire);
+        if !seen.are_still(region, pages) {
+            lane.stats.bump(Counter::ReadRetries, 1);
+            return pinned.has_not_read();
+        }
+        let number = pinned.number();
+        pinned.has_read();
+        if is_counted_of(lane, number, to.len()) {
+            self.after_read(offset..end, 1, true);
+        }
+        if is_home && makes_known(number) {
+            self.make_all_known(offset..end);
+        }
+        true
+    }
+}

@@ -1,0 +1,217 @@
+//! Holds the read set of a transaction, and the checks that all of it is of one state.
+//!
+//! An entry is a page with the versions that a read has seen. The file's length belongs to the read
+//! set as well. A read that succeeds says that the file reaches at least to its end, and an
+//! [`Error::OutOfRange`] says exactly how long it is. The length is checked by its value: at the
+//! moment of a check all versions and the length are as the transaction has seen them. A page that
+//! was truncated has a new version before the file grows again.
+//!
+//! After each read, the earlier entries are validated. Up to `FEW` entries are validated one by
+//! one. The pages of a larger read set are *watched* instead. Their bits in their region send a
+//! writer to a slow path (`pair::stamps`), where it counts that it changes a watched page. While
+//! that count stays, no watched page has changed: a read loads one word.
+//!
+//! Invariants:
+//! - a writer checks the bits under the page's lock, before it changes what readers see;
+//! - an entry is watched by a reader that has set the bits, and has then found the page and its
+//!   region free. After that it has found the bits still set, and the versions unchanged.
+//!
+//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::span;
+use crate::engine::Engine;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::read_set::{FEW, ReadMark, ReadMarks};
+use crate::engine::pair::stats::Counter;
+use crate::engine::read::ATTEMPTS;
+use crate::error::{Error, Result};
+use crate::lock::Patience;
+use crate::mutant::planted;
+use crate::primitive::{Ordering, fence};
+use crate::units::PageIndex;
+
+impl Engine {
+    /// Fills `to` from `offset` and adds the pages' versions to `marks`. Returns `Ok(false)` if the
+    /// earlier entries do not hold any more: then the reads are not of one state.
+    ///
+    /// Records the length that an [`Error::OutOfRange`] names in `marks`.
+    pub fn read_marked(&self, to: &mut [u8], offset: u64, marks: &mut ReadMarks) -> Result<bool> {
+        self.check_usable()?;
+        let known = marks.pages.len();
+        let lane = self.lane_after_own_writes();
+        let mut patience = Patience::new();
+        for _ in 0..ATTEMPTS {
+            marks.pages.truncate(known);
+            match self.try_read_marked(&lane, to, offset, marks) {
+                Ok(Some(len)) => {
+                    lane.stats.bump(Counter::Reads, 1);
+                    let end = offset + to.len() as u64;
+                    marks.told.at_least = marks.told.at_least.max(end);
+                    return self.all_hold(marks, known, len);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    marks.pages.truncate(known);
+                    return self.note_told(marks, error);
+                }
+            }
+            if !self.marks_hold(marks)? {
+                break;
+            }
+            lane.stats.bump(Counter::ReadRetries, 1);
+            patience.wait();
+        }
+        marks.pages.truncate(known);
+        Ok(false)
+    }
+
+    /// Fills `to` and appends an entry for each page. Returns the length of the state that was
+    /// read, or `None` if a version has changed meanwhile.
+    fn try_read_marked(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+        marks: &mut ReadMarks,
+    ) -> Result<Option<u64>> {
+        let _pinned = lane.pin();
+        let range = self.check_range(offset, to.len() as u64)?;
+        let known = marks.pages.len();
+        for span in span::pages(range.clone()) {
+            let region = self.region(span.page.region())?;
+            let page = &region.pages[span.page.in_region()];
+            let (Some(region_version), Some(page_version)) =
+                (region.lock.begin(), page.lock.begin())
+            else {
+                return Ok(None);
+            };
+            marks.pages.push(ReadMark { page: span.page, region_version, page_version });
+        }
+        // Checked after the versions, as in `try_read`.
+        let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
+        if range.end > len {
+            // Returns an error, unless the file has grown again.
+            return self.check_range(offset, to.len() as u64).map(|_| None);
+        }
+        self.gather(to, range)?;
+        // As in `try_read`: orders the copy before the versions are validated.
+        fence(Ordering::Acquire);
+        let holds = self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
+        Ok(holds.then_some(len))
+    }
+
+    /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction.
+    /// Returns `Ok(false)` if the earlier entries of `marks` do not hold any more.
+    pub fn check_write_marked(&self, offset: u64, len: u64, marks: &mut ReadMarks) -> Result<bool> {
+        let file_len = self.len();
+        let end = match offset.checked_add(len) {
+            Some(end) if end <= file_len => end,
+            _ => match self.check_range(offset, len) {
+                Ok(range) => range.end,
+                Err(error) => return self.note_told(marks, error),
+            },
+        };
+        marks.told.writes_to = marks.told.writes_to.max(end);
+        // If the write ends past the length that the reads have seen, the file has grown since. The
+        // reads must hold in that later state as well.
+        if end > marks.seen_len && !marks.is_empty() {
+            self.all_hold(marks, marks.pages.len(), file_len)
+        } else {
+            Ok(true)
+        }
+    }
+
+    /// Records the length that `error` names. Returns the error if all earlier reads are of the
+    /// same state, and `Ok(false)` otherwise.
+    fn note_told(&self, marks: &mut ReadMarks, error: Error) -> Result<bool> {
+        let Error::OutOfRange { file_len, .. } = &error else { return Err(error) };
+        let before = marks.told.exactly.replace(*file_len);
+        let is_other = before.is_some_and(|before| before != *file_len);
+        // `marks_hold` loads the length once more, before the versions.
+        if (is_other && !planted!(ToldLengthHolds)) || !self.marks_hold(marks)? {
+            return Ok(false);
+        }
+        Err(error)
+    }
+
+    /// Returns `true` if the first `known` entries and all lengths still hold. The other entries,
+    /// of the last read, held when the file was `len` bytes long. So the whole read set is valid at
+    /// that moment.
+    fn all_hold(&self, marks: &mut ReadMarks, known: usize, len: u64) -> Result<bool> {
+        if planted!(EarlierMarksNotChecked) {
+            return Ok(true);
+        }
+        if !marks.told_holds_for_all(len) {
+            return Ok(false);
+        }
+        marks.seen_len = len;
+        if marks.pages.len() <= FEW {
+            return self.pages_hold(&marks.pages[..known]);
+        }
+        // While the count stays, no entry has changed since it was watched.
+        if let Some(watched_at) = marks.watched_at
+            && self.watch(&marks.pages[known..])?
+            && self.watched.count() == watched_at
+        {
+            return Ok(true);
+        }
+        // Loaded before the entries are validated: a change that is counted later is validated
+        // again.
+        let count = self.watched.count();
+        let are_watched = self.watch(&marks.pages)?;
+        marks.watched_at = are_watched.then_some(count);
+        self.pages_hold(&marks.pages[..known])
+    }
+
+    /// Watches the pages of `marks`. Returns `true` if all of them are watched and unchanged.
+    fn watch(&self, marks: &[ReadMark]) -> Result<bool> {
+        let mut are_all = true;
+        for mark in marks {
+            let region = self.region(mark.page.region())?;
+            let place = mark.page.in_region();
+            if !region.is_watched(place) {
+                region.set_watched(place);
+            }
+            // Sequentially consistent, as are setting the bits and a writer's steps. A writer takes
+            // the lock and then checks the bits. So either it sees the bits, or its lock is seen
+            // here.
+            let page = &region.pages[place].lock;
+            let is_free = !region.lock.is_held() && !page.is_held() || planted!(HeldPageWatched);
+            // A lock holder that has released the page by now may have cleared the bits.
+            are_all &= is_free && region.is_watched(place) && mark.holds(region);
+        }
+        Ok(are_all)
+    }
+
+    /// Returns `true` if the length and all pages are as they were read and told. The length is
+    /// loaded first. If the versions are valid after that, the pages were unchanged at the moment
+    /// of that load.
+    pub fn marks_hold(&self, marks: &ReadMarks) -> Result<bool> {
+        let len = self.len();
+        Ok(marks.told_holds_for_all(len) && self.pages_hold(&marks.pages)?)
+    }
+
+    /// Returns `true` if a page of the read set has changed, and is one for which `is_own` returns
+    /// `true`.
+    pub fn any_changed(
+        &self,
+        marks: &ReadMarks,
+        is_own: impl Fn(PageIndex) -> bool,
+    ) -> Result<bool> {
+        for mark in &marks.pages {
+            if !mark.holds(self.region(mark.page.region())?) && is_own(mark.page) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn pages_hold(&self, marks: &[ReadMark]) -> Result<bool> {
+        for mark in marks {
+            if !mark.holds(self.region(mark.page.region())?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

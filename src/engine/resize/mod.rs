@@ -1,0 +1,298 @@
+//! Changes of the file's length, in use and without moving the mapping.
+//!
+//! The logical length is a word of the reflection file. Storing it is the commit point, for a
+//! growth and for a shrink. What lies past it is invisible, so a growth can prepare it before and a
+//! shrink can clean it up after, without being atomic. The high-water word says how far there is
+//! something to clean up: past `max(length, high-water mark)` every word and every home byte is
+//! zero. A crash in between leaves the mark above the length. Then the next open, or the next
+//! `set_len`, cleans up.
+//!
+//! May import `durable`, `plan`, `pair`, and what lies below them.
+
+pub mod truncate;
+
+use crate::bitmap::Validity;
+use crate::engine::pair::gates::Gate;
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::own_changes;
+use crate::engine::pair::region::RegionState;
+use crate::engine::{Engine, plan};
+use crate::error::{Error, Result, SYNC_OF_LENGTH};
+use crate::format::layout;
+use crate::lock::Held;
+use crate::mutant::{planted, unless};
+use crate::primitive::{Ordering, fence};
+use crate::terms::{Durability, Medium};
+use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
+
+/// Returns the place in its region of the first page that lies past `len` from its first byte on.
+/// Returns 64 or more if the region has no such page.
+fn first_cut_page(index: RegionIndex, len: u64) -> usize {
+    PageIndex::of(len).0.saturating_sub(index.page(0).0) as usize
+}
+
+/// Returns the mask of a region's pages from place `from` on.
+fn pages_from(from: usize) -> u64 {
+    if from < PAGES_PER_REGION { !0 << from } else { 0 }
+}
+
+/// Returns `true` if a view pins a page of the region that `len` would truncate.
+fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
+    let from = first_cut_page(index, len);
+    (from..region.pages.len()).any(|n| region.is_pinned(n))
+}
+
+impl Engine {
+    /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
+    pub fn set_len(&self, new: u64) -> Result<()> {
+        self.change_len(new)?;
+        match &self.durable {
+            Some(durable) if self.durability == Durability::EveryWrite => {
+                self.durable_point(durable)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn change_len(&self, new: u64) -> Result<()> {
+        self.check_usable()?;
+        if new > self.max_len {
+            return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
+        }
+        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+        let lane = self.lane();
+        let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
+        let old = self.len();
+        if let Some(durable) = &self.durable
+            && new > old
+        {
+            self.check_not_overdue(durable)?;
+        }
+        if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
+            // An earlier shrink or growth failed before it was finished.
+            self.clean_up_past(&lane, old)?;
+        }
+        match new.cmp(&old) {
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => self.grow(&lane, old, new),
+            std::cmp::Ordering::Less => self.shrink(&lane, old, new),
+        }
+    }
+
+    fn grow(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+        unless!(
+            GrowHighWaterNotRaised,
+            self.reflection.store_word_through(layout::HIGH_WATER_WORD, new)
+        );
+        // Orders the mark before the files' lengths. A home file that is longer than the mark would
+        // look as if another program had changed it.
+        unless!(GrowHighWaterNotDrained, self.drain(lane));
+        if planted!(GrowLengthBeforeFiles) {
+            self.reflection.store_word_through(layout::LENGTH_WORD, new);
+            self.drain(lane);
+        }
+        self.high_water.store(new, Ordering::Relaxed);
+        {
+            // No thread may record a chunk as allocated up to its old, shorter end.
+            let _no_allocation = self.allocating.lock();
+            // Before the file is longer. If there is no space for this page, a concurrent store to
+            // it never meets a hole.
+            unless!(GrowthReservesLater, self.reserve_rest_of_page(old, new)?);
+            self.set_file_lengths(new)?;
+            unless!(GrowChunkNotExtended, self.extend_chunk(old, new)?);
+        }
+        // Files first: if the length were durable before the files have it, the file would look
+        // truncated.
+        unless!(GrowFilesNotSynced, self.sync_lengths()?);
+        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        // The commit point: durable before any thread uses the new bytes.
+        unless!(GrowLengthNotDrained, self.drain(lane));
+        if let Some(durable) = &self.durable {
+            durable.has_grown();
+        }
+        self.publish_len(new);
+        own_changes::note_length(self.number, None);
+        Ok(())
+    }
+
+    /// Publishes the new length, before this thread loads anything else.
+    fn publish_len(&self, new: u64) {
+        // Orders the exclusive locks taken before this against the length. Suppose a transaction
+        // has made its locks exclusive and finds the old length. Then a thread that finds the new
+        // length sees those locks.
+        fence(Ordering::SeqCst);
+        self.len.store(new, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+        debug_assert!(new < old);
+        // Orders the mark before the search for pins. A view that pins without `resizing` and then
+        // finds no mark knows that its pin is found (`deploy::pin`). All other pinning threads hold
+        // `resizing` for reading.
+        unless!(CuttingNotSaid, self.cutting.store(true, Ordering::SeqCst));
+        let shrunk = self.shrink_unless_pinned(lane, new);
+        self.cutting.store(false, Ordering::SeqCst);
+        shrunk
+    }
+
+    fn shrink_unless_pinned(&self, lane: &Lane, new: u64) -> Result<()> {
+        let pinned =
+            |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
+        if self.touched_past(new).any(pinned) {
+            return Err(Error::Pinned { path: self.path(), len: new });
+        }
+        self.leave_home_past(new);
+        // Writes on both sides of the new end are done before any thread sees the new length or,
+        // after a crash, finds it. A write in one piece holds the boundary region's lock. A write
+        // in several pieces is inside the gate, where it may wait for that lock.
+        let boundary = self.touch_boundary(lane, new)?;
+        let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.shut(Gate::Length));
+        let held = (!planted!(ShrinkBoundaryNotLocked)).then(|| plan::lock_whole_region(boundary));
+        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        // The commit point, before any thread sees the new length. A writer that checked the old
+        // length may still write past the new end; that is truncated below. The high-water mark
+        // still holds `old`: there is something to clean up.
+        unless!(ShrinkLengthNotDrained, self.drain(lane));
+        // A transaction may have read bytes of the page that the new end cuts in two, and those are
+        // gone now. It must not commit once the new length is visible. Whole pages past the end
+        // need no new version, since the length itself is validated.
+        unless!(ShrinkBoundaryNotClosed, held.iter().for_each(Held::close));
+        self.publish_len(new);
+        drop((held, gate));
+        own_changes::note_length(self.number, Some(new));
+        if let Some(durable) = &self.durable {
+            // The truncated bytes belong to the last durable point, so a new point without them
+            // comes first. The truncation must be durable before the next point, because that point
+            // may belong to a longer file with zeroes there. If the new point fails, the bytes past
+            // the length still belong to the old one, and must not be cleaned up.
+            unless!(
+                ShrinkNoPoint,
+                self.durable_point_while_resizing(lane, durable, false)
+                    .inspect_err(|error| self.poison(error))?
+            );
+        }
+        // Committed: the next call or open makes up for a failure from here on.
+        let _caught_up_with_later = self.clean_up_past(lane, new);
+        Ok(())
+    }
+
+    /// Clears the stamps of deployed pages past `new`, so that no reader goes there without a check
+    /// of the length. Called while `cutting` is set, so no page there gets a new stamp.
+    fn leave_home_past(&self, new: u64) {
+        if planted!(CutStaysKnown) {
+            return;
+        }
+        // Orders the store to `cutting` before the list of loaded regions. A thread that loads a
+        // region later sees `cutting`.
+        fence(Ordering::SeqCst);
+        for (index, region) in self.touched_past(new) {
+            let past = pages_from(first_cut_page(index, new));
+            // A thread sets a page's bit before it checks `cutting`, and holds the page's lock. If
+            // it checked too early, its bit is found here, and the region lock waits for it.
+            if region.known_at_home_after_fence() & past != 0 {
+                let _held = plan::lock_whole_region(region);
+                self.leave_home(index, region, past);
+            }
+        }
+    }
+
+    /// Loads the region that `len` cuts in two. It is the only region past the end that an
+    /// operation may still load. Its cached words must not be read from disk while the words past
+    /// the end are zeroed.
+    fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {
+        let _pinned = lane.pin();
+        self.region(RegionIndex::of(len.min(self.max_len.saturating_sub(1))))
+    }
+
+    /// Finishes a truncation: zeroes and gives back everything past `len`, on the media and in the
+    /// cached words. Then lowers the high-water mark.
+    pub(in crate::engine) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
+        if let Some(durable) = &self.durable {
+            durable.end_was_cut();
+        }
+        self.touch_boundary(lane, len)?;
+        // After this, every thread that checked its range against an older length has loaded its
+        // regions. A thread that checks its range later loads no region past the end.
+        unless!(CutNoWaitForTouches, self.wait_for_readers());
+        let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(len).collect();
+        let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
+        let held: Vec<Held<'_>> =
+            locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
+        for (index, region) in &cut {
+            // Includes the page that the end cuts in two.
+            let from = first_cut_page(*index, len);
+            unless!(CutNoClear, self.clear_all_entries(lane, *index, region, from));
+        }
+        // Orders the invalidated records before the zeroes over words and bytes past the length. A
+        // record that was replayed later would put its bytes there.
+        unless!(CutNoDrainAfterClear, self.drain(lane));
+        held.iter().for_each(Held::close);
+        for (index, region) in &cut {
+            let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
+            let mask = pages_from(from);
+            unless!(CutRegionMirrorStays, region.flip_region_bits(region.region_word() & mask));
+            unless!(
+                CutSliceMirrorsStay,
+                (from..PAGES_PER_REGION).for_each(|n| region.set_slice_word(n, 0))
+            );
+            (from..PAGES_PER_REGION).for_each(|n| region.set_durable(n, Validity(0)));
+        }
+        // A reader that began before the locks were exclusive may still be reading bytes past the
+        // end.
+        unless!(CutNoWaitForReaders, self.wait_for_readers());
+
+        let _no_allocation = self.allocating.lock();
+        if planted!(CutHighWaterFirst) {
+            self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+            self.drain(lane);
+        }
+        truncate::zero_past(&self.home, &self.reflection, len)?;
+        // Orders the zeroes before the mark that says that there is nothing left to zero.
+        unless!(CutZeroesNotDrained, self.drain(lane));
+        // The chunk that the end cuts in two is left out: its first part stays allocated, and a
+        // growth allocates the rest.
+        let first_gone = ChunkIndex::of(len.next_multiple_of(CHUNK as u64));
+        let gone = len.div_ceil(SUPERCHUNK as u64) as usize;
+        unless!(CutStaysAllocated, self.state.forget_allocation(first_gone, gone));
+        if let Some(pieces) = self.pieces_of(ChunkIndex::of(len)) {
+            // The page that the end cuts in two stays allocated as well.
+            let kept = len.next_multiple_of(PAGE as u64) - ChunkIndex::of(len).start();
+            unless!(CutStaysAllocated, pieces.forget_from(kept as usize / PAGE));
+        }
+        unless!(CutFilesNotSynced, self.sync_lengths()?);
+        self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+        // Orders the mark before everything that is written past the length after the next growth.
+        unless!(CutHighWaterNotDrained, self.drain(lane));
+        self.high_water.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set_file_lengths(&self, len: u64) -> Result<()> {
+        let io =
+            |file: &crate::store::MappedFile, e| Error::io("change the length", file.path(), e);
+        self.home.set_len(len).map_err(|e| io(&self.home, e))?;
+        self.reflection.set_len(layout::reflection_len(len)).map_err(|e| io(&self.reflection, e))
+    }
+
+    /// Makes the files' lengths durable on DAX, where they must survive a power loss.
+    fn sync_lengths(&self) -> Result<()> {
+        if self.medium != Medium::Dax {
+            return Ok(());
+        }
+        let sync = |file: &crate::store::MappedFile| {
+            file.sync_all().map_err(|e| {
+                let error = Error::io(SYNC_OF_LENGTH, file.path(), e);
+                self.poison(&error);
+                error
+            })
+        };
+        sync(&self.home)?;
+        sync(&self.reflection)
+    }
+
+    /// Returns the loaded regions that end past `len`.
+    fn touched_past(&self, len: u64) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
+        self.state.all_touched().filter(move |(index, _)| RegionIndex(index.0 + 1).start() > len)
+    }
+}

@@ -1,0 +1,116 @@
+//! Writes superblocks, identifies files and removes names, for opening and closing.
+//!
+//! May import what lies below `pair`.
+
+use crate::error::{Error, Result};
+use crate::format::layout;
+use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
+use crate::mutant::planted;
+use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
+use crate::store::MappedFile;
+use crate::sum;
+use crate::units::PAGE;
+use std::io;
+use std::path::Path;
+
+/// Writes a superblock over the older of the two copies.
+pub(crate) fn write_superblock(
+    platform: &Platform,
+    reflection: &MappedFile,
+    superblock: &Superblock,
+) -> Result<()> {
+    let newer = if planted!(SuperblockOverNewer) { 1 } else { 0 };
+    let at = layout::SUPERBLOCKS[superblock.copy_index() ^ newer];
+    platform
+        .write_at(reflection.file(), FileId::Reflection, &superblock.encode(), at)
+        .map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
+}
+
+/// Converts a file system's time to the type of the format.
+pub(crate) fn moment((seconds, nanos): (i64, u32)) -> Moment {
+    Moment { seconds, nanos }
+}
+
+/// Returns what a closed pair records about its home file.
+pub(crate) fn closed_as(platform: &Platform, home: &MappedFile) -> Result<ClosedAs> {
+    let io = |call| move |e| Error::io(call, home.path(), e);
+    let stat = platform.stat(home.file()).map_err(io("look up"))?;
+    let sum = sample(platform, (home.file(), home.path()), stat.len)?;
+    let (mtime, ctime) = (moment(stat.mtime), moment(stat.ctime));
+    Ok(ClosedAs { len: stat.len, mtime, ctime, sum: Some(sum) })
+}
+
+/// The length up to which the checksum covers a home file as a whole.
+const SUMMED: u64 = 1 << 20;
+
+/// Number of pages that the checksum covers in a longer file. They are few, since they may have to
+/// be read from a disk.
+const SAMPLES: u64 = 32;
+
+/// Returns a checksum that distinguishes most states of a home file. It covers all of a short file.
+/// In a longer file it covers pages at equal distances, including the first and the last.
+pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Result<u32> {
+    let mut sum = sum::crc32c(&len.to_le_bytes());
+    let is_short = len <= SUMMED;
+    let mut bytes = vec![0; if is_short { len as usize } else { PAGE }];
+    let last = len.saturating_sub(1) / PAGE as u64;
+    for n in 0..if is_short { 1 } else { SAMPLES } {
+        let at = last * n / (SAMPLES - 1) * PAGE as u64;
+        let there = bytes.len().min((len - at) as usize);
+        platform
+            .read_at(home.0, FileId::Home, &mut bytes[..there], at)
+            .map_err(|e| Error::io_at("read", home.1, at, e))?;
+        sum = sum::crc32c_append(sum, &bytes[..there]);
+    }
+    Ok(sum)
+}
+
+/// Returns the identity of a file: device, inode and birth.
+pub(crate) fn identity_of(stat: &FileStat) -> Identity {
+    Identity { device: stat.dev, inode: stat.ino, born: stat.btime.map(moment) }
+}
+
+/// Returns the identity of the page cache that held the stores of the superblock's session.
+pub(crate) fn cache_of(superblock: &Superblock) -> CacheIdentity {
+    let Cache { volume, uptime, started, devices_born } = superblock.cache;
+    CacheIdentity { boot_id: superblock.boot_id, volume, uptime, started, devices_born }
+}
+
+/// Converts the identity of a page cache to the type of the format, without the boot's identity.
+pub(crate) fn cache_parts(identity: &CacheIdentity) -> Cache {
+    let CacheIdentity { volume, uptime, started, devices_born, .. } = *identity;
+    Cache { volume, uptime, started, devices_born }
+}
+
+/// Removes a name if it still belongs to the open file. Returns `false` if the name is gone, or
+/// belongs to another file by now, which stays.
+pub(crate) fn remove_own(platform: &Platform, name: &Name, file: &File) -> io::Result<bool> {
+    remove_if_is(platform, name, &platform.stat(file)?)
+}
+
+/// Removes a name if it still belongs to the file that `ours` describes. Returns `false` otherwise.
+pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) -> io::Result<bool> {
+    let is_ours = match platform.stat_name(name)? {
+        Some(there) => (there.dev, there.ino) == (ours.dev, ours.ino),
+        None => return Ok(false),
+    };
+    if is_ours || planted!(RemovedByName) {
+        platform.remove(name)?;
+    }
+    Ok(is_ours)
+}
+
+/// The names of a pair's companion files.
+#[derive(Clone)]
+pub(crate) struct Companions {
+    pub reflection: Name,
+    pub journal: Name,
+}
+
+impl Companions {
+    /// Returns the names of this reflection file and its journal.
+    pub fn new(reflection: Name) -> Self {
+        let journal = reflection.with_suffix("journal");
+        Companions { reflection, journal }
+    }
+}

@@ -1,0 +1,86 @@
+//! Tests of `deploy`.
+
+use crate::engine::deploy::region::{Pins, Which};
+use crate::units::{PAGE, REGION, RegionIndex};
+use crate::{AtomicMappedFile, Medium};
+
+/// A slice is valid at home now, and in the reflection file at the durable point. A deployment
+/// makes durable points before it gives space back, but another thread may write in between.
+#[test]
+fn slots_of_the_durable_point_are_not_given_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let len = 2 << 20;
+    let file = AtomicMappedFile::options()
+        .create(true)
+        .len(len)
+        .medium(Medium::PageCache)
+        .open(folder.path().join("state.dat"))
+        .expect("a pair");
+    let slice = |n: u8| file.write_at(&[n; 64], 64).expect("a write");
+    slice(1);
+    file.sync().expect("a durable point");
+    slice(2);
+    let engine = file.engine();
+    let region = engine.state.touched(crate::units::RegionIndex(0)).expect("it was written");
+    assert_eq!((region.validity(0).0, region.durable(0).0), (0, 0b10));
+    assert_eq!(engine.punch_deployed(0..len).expect("no error"), 0);
+    // After the next durable point the slots are free.
+    file.sync().expect("a durable point");
+    if cfg!(all(target_os = "linux", not(atomic_mmap_portable))) {
+        assert_eq!(engine.punch_deployed(0..len).expect("no error"), 1);
+    }
+}
+
+/// A page that its region bit has sent to the reflection file is deployed by that bit: no slice
+/// words are allocated for it.
+#[test]
+fn what_a_region_word_has_sent_away_comes_home_by_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = AtomicMappedFile::options().create(true).len(REGION as u64);
+    let file = options.medium(Medium::Ram).open(folder.path().join("state.dat")).expect("a pair");
+    let pages = |n: u64| n * PAGE as u64..(n + 8) * PAGE as u64;
+    file.write_at(&[1; 8 * PAGE], pages(0).start).expect("a write");
+    file.write_at(&[2; 8 * PAGE], pages(8).start).expect("a write");
+    let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+    assert_eq!(region.region_word(), 0xFFFF, "by the region's word");
+    // First one page, under its own lock. Then pages of which one has a nonzero slice word by
+    // now.
+    assert_eq!(file.deploy(pages(0).start..PAGE as u64).expect("a deployment"), 1);
+    assert_eq!((region.region_word(), region.pages[0].slice_word()), (0xFFFE, 0));
+    file.write_at(&[3; 128], 64).expect("a write");
+    file.write_at(&[4; 128], PAGE as u64).expect("a write");
+    assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
+    assert_eq!(region.region_word(), 0b10, "page 1 was sent away by both");
+    assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
+    let mut read = vec![0; 16 * PAGE];
+    file.read_at(&mut read, 0).expect("a read");
+    let mut expected = [[1; 8 * PAGE], [2; 8 * PAGE]].concat();
+    expected[64..192].fill(3);
+    expected[PAGE..PAGE + 128].fill(4);
+    assert!(read == expected);
+}
+
+/// Slices stay behind if their home slots belong to the durable point. So the page is not
+/// deployed by its region bit, which would move all slices.
+#[test]
+fn what_stays_behind_is_not_moved_by_a_region_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = AtomicMappedFile::options().create(true).len(REGION as u64);
+    let file =
+        options.medium(Medium::PageCache).open(folder.path().join("state.dat")).expect("a pair");
+    file.write_at(&[1; 64], 64).expect("a write");
+    file.sync().expect("a durable point");
+    file.write_at(&[2; REGION], 0).expect("a write");
+    file.sync().expect("a durable point");
+    file.write_at(&[3; 64], 64).expect("a write");
+    let engine = file.engine();
+    let region = engine.state.touched(RegionIndex(0)).expect("it was written");
+    assert_eq!((region.validity(0).0, region.durable(0).0), (!0, !0b10));
+    let own_word = region.pages[0].slice_word();
+    assert!(region.region_bit(0) && own_word == 0, "its own word says nothing any more");
+    engine.deploy_pages(0..REGION as u64, Pins::Respect, Which::All).expect("a deployment");
+    assert_eq!(region.validity(0).0, 0b10);
+    let mut read = [0; PAGE];
+    file.read_at(&mut read, 0).expect("a read");
+    assert!(read[64..128] == [3; 64] && read[..64] == [2; 64] && read[128..] == [2; PAGE - 128]);
+}

@@ -1,0 +1,15 @@
+//! White-box tests of the engine: they open a pair through the public API and look inside.
+
+mod aligned;
+mod deploy;
+mod direct;
+mod gather;
+mod on_read;
+mod on_write;
+mod pin;
+mod read_page;
+mod read_range;
+mod read_set;
+mod read_vs_truncate;
+mod stamps;
+mod write_page;

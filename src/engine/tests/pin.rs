@@ -1,0 +1,49 @@
+//! Tests of `deploy::pin`.
+
+use crate::{AtomicMappedFile, Medium};
+
+#[test]
+fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str, medium: Medium| {
+        let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(medium);
+        options.open(folder.path().join(name)).expect("a pair")
+    };
+    let file = open("state.dat", Medium::Ram);
+    let engine = file.engine();
+    let pins = |range: std::ops::Range<u64>| {
+        let pinned = engine.pin_in_page(&range);
+        if pinned {
+            engine.unpin(range);
+        }
+        pinned
+    };
+    assert!(!pins(0..10), "nobody has looked at the region");
+    let region = || engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
+    drop(file.view(0..10).expect("a view"));
+    assert!(pins(0..10) && pins(4000..4096) && pins(4096..8192));
+    assert!(!pins(0..0) && !pins(4000..4097), "no page, two pages");
+    #[expect(clippy::reversed_empty_ranges, reason = "a caller may give it")]
+    let inverted = 10..0;
+    assert!(
+        !pins(inverted) && !pins(u64::MAX - 1..u64::MAX) && !pins((1 << 20) - 1..(1 << 20) + 1)
+    );
+    let held = crate::lock::lock_page(&region().lock, &region().pages[1].lock);
+    assert!(pins(0..10) && !pins(4096..4097), "held");
+    drop(held);
+    engine.cutting.store(true, crate::primitive::Ordering::SeqCst);
+    assert!(!pins(0..10), "something is cut off");
+    engine.cutting.store(false, crate::primitive::Ordering::SeqCst);
+    file.write_at(&[1; 65], 4096).expect("a write");
+    assert!(!pins(0..10), "this thread has published something");
+    file.load::<u8>(4096).expect("a read");
+    assert!(pins(0..10) && !pins(4096..4097), "not at home");
+    let elsewhere = || std::thread::scope(|s| s.spawn(|| pins(0..10)).join().expect("no panic"));
+    assert!(!elsewhere(), "a thread without a lane");
+    assert_eq!(region().pinned_pages().count_ones(), 2);
+    assert!((0..64).all(|page| !region().is_pinned(page)), "all pins were given back");
+
+    let durable = open("durable.dat", Medium::PageCache);
+    drop(durable.view(0..10).expect("a copy"));
+    assert!(!durable.engine().pin_in_page(&(0..10)), "views are copies there");
+}

@@ -1,0 +1,66 @@
+//! Tests of `read::read_set`.
+
+use crate::engine::Engine;
+use crate::engine::pair::read_set::{FEW, ReadMarks};
+use crate::lock::lock_page;
+use crate::units::{PAGE, RegionIndex};
+use crate::{AtomicMappedFile, Medium};
+
+const PAGES: u64 = 2 * FEW as u64;
+
+fn file(folder: &std::path::Path) -> AtomicMappedFile {
+    let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
+    options.open(folder.join("state.dat")).expect("a pair")
+}
+
+fn read(engine: &Engine, page: u64, marks: &mut ReadMarks) -> bool {
+    engine.read_marked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
+}
+
+/// A writer that has checked the bits before they were set does not count its change.
+#[test]
+fn a_page_that_a_writer_holds_is_not_watched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = file(folder.path());
+    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    assert!(read(engine, 0, &mut marks));
+    let region = engine.state.touched(RegionIndex(0)).expect("it was read");
+    let held = lock_page(&region.lock, &region.pages[5].lock);
+    engine.leave_home(RegionIndex(0), region, 1 << 5);
+    assert!((0..PAGES).all(|page| read(engine, page % 60, &mut marks)));
+    assert_eq!(marks.watched_at, None, "it may change at any moment");
+    held.close();
+    drop(held);
+    assert!(!read(engine, 0, &mut marks), "it has changed");
+}
+
+/// While nothing changes, the entries are validated one by one only once.
+#[test]
+fn many_marks_are_gone_through_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = file(folder.path());
+    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
+    assert_eq!(marks.watched_at, Some(engine.watched.count()));
+    // A page that is not watched may change: this transaction validates no entry because of it.
+    file.store(200 * PAGE as u64, &1u64).expect("a store");
+    assert_eq!(marks.watched_at, Some(engine.watched.count()));
+    file.store(5 * PAGE as u64, &1u64).expect("a store");
+    assert_ne!(marks.watched_at, Some(engine.watched.count()));
+    assert!(!read(engine, 0, &mut marks));
+}
+
+/// A transaction that has ended leaves its bits behind. The next writer clears them, once.
+#[test]
+fn a_watch_ends_with_the_first_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = file(folder.path());
+    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
+    drop(marks);
+    let region = engine.state.touched(RegionIndex(0)).expect("it was read");
+    assert!(region.is_watched(5));
+    let count = engine.watched.count();
+    (0..3u64).for_each(|n| file.store(5 * PAGE as u64, &n).expect("a store"));
+    assert_eq!((region.is_watched(5), engine.watched.count()), (false, count + 1));
+}

@@ -1,0 +1,76 @@
+//! What every write validates: its ranges, and under its locks the read set of its transaction.
+//!
+//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! them.
+
+use crate::engine::Engine;
+use crate::engine::pair::read_set::ReadMarks;
+use crate::engine::plan::Part;
+use crate::error::{Error, Result};
+use crate::lock::{Held, close_before_looking};
+use crate::mutant::{planted, unless};
+use crate::units::PageIndex;
+
+impl Engine {
+    /// Commits a transaction that writes nothing: all that it has read, and the lengths it was
+    /// told, must hold now.
+    pub(super) fn check_reads_alone(&self, marks: &ReadMarks) -> Result<()> {
+        if marks.is_empty() || self.marks_hold(marks)? || planted!(ReadsAloneNotChecked) {
+            return Ok(());
+        }
+        Err(Error::Conflict { path: self.path() })
+    }
+
+    #[inline]
+    pub(super) fn check_parts(&self, parts: &[Part<'_>]) -> Result<()> {
+        // The parts are sorted: the last one has the highest end.
+        parts.last().map_or(Ok(()), |part| {
+            self.check_range(part.offset, part.data.len() as u64).map(|_| ())
+        })
+    }
+
+    /// Fails with `Conflict` if anything that was read has changed, or if another operation holds
+    /// its lock. `mine` returns `true` if this operation holds the lock of a page. Another lock
+    /// holder may commit before this operation does (Silo's rule).
+    ///
+    /// If something was read that is not written, this closes the held words first. Another
+    /// operation may commit to what was read between this check and publishing. This operation
+    /// comes before that one. So a reader must not see that commit without this one.
+    pub(super) fn check_marks(
+        &self,
+        marks: &ReadMarks,
+        held: &[Held<'_>],
+        mine: impl Fn(PageIndex) -> bool,
+    ) -> Result<()> {
+        if planted!(MarksNotChecked) {
+            return Ok(());
+        }
+        // A growth does not take our locks, so a length that the transaction was told is read and
+        // not written.
+        let reads_only =
+            marks.was_told_length() || marks.pages().iter().any(|mark| !mine(mark.page));
+        if reads_only {
+            unless!(NotClosedBeforeMarks, close_before_looking(held));
+        }
+        let conflict = || Err(Error::Conflict { path: self.path() });
+        if !marks.told_holds(self.len()) {
+            // The range that was read has been truncated, or the length is not the one that the
+            // transaction was told.
+            return conflict();
+        }
+        for mark in marks.pages() {
+            let region = self.region(mark.page.region())?;
+            let page = &region.pages[mark.page.in_region()].lock;
+            let holds = if mine(mark.page) {
+                mark.holds_for_holder(region)
+            } else {
+                let free = !region.lock.is_written_after_fence() && !page.is_written_after_fence();
+                (free || planted!(HeldMarksHold)) && mark.holds(region)
+            };
+            if !holds {
+                return conflict();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! The general way of writes and transactions: locks, checks, and the choice of a commit protocol.
+//!
+//! The order is always: load the regions (in a read section), take the locks (outside of one),
+//! validate, allocate, and only then store. So an error means that nothing has changed. Every error
+//! but one comes before the first store: reading a slice to complete it may fail during the copy.
+//! Until then only slots that are not valid have been stored to. That error path drains before the
+//! locks open, so that none of its stores reaches the medium late.
+//!
+//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! them.
+
+use crate::bitmap::{Slices, span};
+use crate::engine::Engine;
+use crate::engine::deploy::region::{Pins, Which};
+use crate::engine::io::prefetch::ASKED_PARTS;
+use crate::engine::pair::gates::Gate;
+use crate::engine::pair::own_changes;
+use crate::engine::pair::read_set::ReadMarks;
+use crate::engine::pair::stats::Counter;
+use crate::engine::plan::{self, Part};
+use crate::error::{Error, Result};
+use crate::mutant::planted;
+use crate::terms::{DeployPolicy, Durability};
+use crate::thread;
+use crate::units::{PageIndex, RegionIndex, is_in_page};
+
+impl Engine {
+    /// Writes `data` at `offset` by the general way, whatever the range and the state of its pages.
+    #[inline(never)]
+    pub(super) fn write_anyhow(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.commit(&[Part { offset, data }], &ReadMarks::default(), None)
+    }
+
+    /// Commits `parts` as [`write::general`](Self::commit) does, and counts them as a transaction.
+    pub fn commit_transaction(
+        &self,
+        parts: &[Part<'_>],
+        marks: &ReadMarks,
+        closure: Option<usize>,
+    ) -> Result<()> {
+        if let [part] = parts
+            && !is_in_page(part.offset, part.data.len())
+        {
+            self.ask_for_pages(part.data.len(), part.offset);
+        }
+        // Do not pass the result through. Moving it loads wider words than were just stored, and
+        // waits until those stores have left the processor, behind the last drain.
+        if let Err(error) = self.commit(parts, marks, closure) {
+            if error.is_conflict() {
+                self.lane().stats.bump(Counter::Conflicts, 1);
+            }
+            return Err(error);
+        }
+        self.lane().stats.bump(Counter::Transactions, 1);
+        Ok(())
+    }
+
+    /// Writes all parts in one operation, unless an entry of `marks` has changed. The parts are
+    /// sorted and do not overlap. `closure` is the transaction closure that commits, if any.
+    pub fn commit(
+        &self,
+        parts: &[Part<'_>],
+        marks: &ReadMarks,
+        closure: Option<usize>,
+    ) -> Result<()> {
+        self.check_usable()?;
+        debug_assert!(parts.is_sorted_by(|a, b| a.range().end <= b.offset));
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return self.check_reads_alone(marks);
+        };
+        let asked = parts.iter().map(|part| part.data.len() as u64).sum::<u64>();
+        self.check_range(last.offset, last.data.len() as u64)?;
+        if asked == 0 {
+            return self.check_reads_alone(marks);
+        }
+        if let Some(durable) = &self.durable {
+            self.check_not_overdue(durable)?;
+        }
+        match self.commit_once(parts, marks) {
+            // The operation rewrites slices that have changed since the last durable point, so it
+            // would need the log. After a new durable point it does not. With `AllOrNothing` the
+            // caller decides when a durable point is made.
+            Err(Error::TooLarge { .. })
+                if self.durable.is_some() && self.durability != Durability::AllOrNothing =>
+            {
+                self.sync()?;
+                self.commit_once(parts, marks)?;
+            }
+            other => other?,
+        }
+        if thread::is_watched() {
+            self.note_own_changes(parts, closure);
+        }
+        self.lane().stats.bump(Counter::BytesAsked, asked);
+        if let Some(durable) = &self.durable
+            && self.durability == Durability::EveryWrite
+        {
+            self.durable_point(durable)?;
+        }
+        if self.policy == DeployPolicy::Eager {
+            let range = first.offset..last.range().end;
+            // The write is committed, so a failed deployment is not its failure.
+            let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::All);
+        }
+        Ok(())
+    }
+
+    /// Records what this thread has changed, for the transaction closures that it is inside.
+    #[cold]
+    fn note_own_changes(&self, parts: &[Part<'_>], closure: Option<usize>) {
+        if planted!(OwnChangesNotNoted) {
+            return;
+        }
+        let mut last: Option<(RegionIndex, u64)> = None;
+        let note = |(region, mask): (RegionIndex, u64)| {
+            // From this many pages on the region lock was taken: a reader of any page of the region
+            // sees a new version.
+            let by_region = mask.count_ones() >= plan::PAGES_FOR_REGION_LOCK;
+            let mask = if by_region { !0 } else { mask };
+            own_changes::note_pages(self.number, closure, region, mask);
+        };
+        for part in parts.iter().filter(|part| !part.data.is_empty()) {
+            for span in span::regions(part.range()) {
+                let mask = Slices::range(span.pages.start, span.pages.end).0;
+                match &mut last {
+                    Some((region, pages)) if *region == span.region => *pages |= mask,
+                    _ => {
+                        last.replace((span.region, mask)).into_iter().for_each(note);
+                    }
+                }
+            }
+        }
+        last.into_iter().for_each(note);
+    }
+
+    #[inline]
+    fn commit_once(&self, parts: &[Part<'_>], marks: &ReadMarks) -> Result<()> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
+        let page = PageIndex::of(first.offset);
+        let last_page = PageIndex::of(last.range().end - 1);
+        let in_page = page == last_page;
+        let mut may_wait = self.durable.is_some();
+        loop {
+            // Return the lane before waiting for a durable point: the thread that makes the point
+            // needs a lane, and there may be no other.
+            let lane = self.lane();
+            // Several parts may lie on both sides of a new end without touching it, so a shrink
+            // must wait.
+            let no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
+                .then(|| self.lanes.enter(Gate::Length, &lane));
+            if in_page {
+                for part in parts.iter().take(ASKED_PARTS) {
+                    self.ask_for_lines(&lane, part);
+                }
+            } else {
+                match parts {
+                    // The first page was prefetched before.
+                    [part] => self.ask_for_more_regions(part),
+                    _ => self.ask_for_first_pages(&lane, parts),
+                }
+                self.ask_for_ends(parts);
+            }
+            let inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
+            if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
+                drop(inside);
+                drop(no_shorter);
+                drop(lane);
+                may_wait = self.wait_for_point();
+                continue;
+            }
+            return match in_page {
+                true => self.commit_in_page(&lane, page, parts, marks),
+                false => self.commit_over_pages(&lane, parts, marks),
+            };
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Writes over several pages or ranges: allocation, copies, the commit, and publishing.
+//!
+//! The order is that of `general`: lock, validate, allocate, store.
+//!
+//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! them.
+
+use crate::bitmap;
+use crate::engine::Engine;
+use crate::engine::commit::{self, publish};
+use crate::engine::pair::log::lane::Lane;
+use crate::engine::pair::log::lanes::InUse;
+use crate::engine::pair::log::log_area::Extents;
+use crate::engine::pair::log::records::Target;
+use crate::engine::pair::read_set::ReadMarks;
+use crate::engine::plan::{self, Moves, Part, Plans, RegionPlan, WordMove};
+use crate::error::Result;
+use crate::format::entry::{UNDO_INLINE, WordId};
+use crate::format::layout;
+use crate::lock::Held;
+use crate::mutant::{planted, unless};
+
+impl Engine {
+    pub(super) fn commit_over_pages(
+        &self,
+        lane: &InUse<'_>,
+        parts: &[Part<'_>],
+        marks: &ReadMarks,
+    ) -> Result<()> {
+        let mut plans = Plans::new();
+        {
+            let _pinned = lane.pin();
+            self.check_parts(parts)?;
+            plan::plan_writes(&mut plans, parts, |index| self.region(index))?;
+        }
+        self.ask_for_states(&plans);
+        let held = plan::lock_all(&plans);
+        self.leave_home_all(&plans);
+        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
+        self.check_marks(marks, &held, |page| {
+            // The plans are sorted, and there may be one for each entry of the read set.
+            let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
+            plan.is_ok_and(|n| {
+                plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1
+            })
+        })?;
+        if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
+            return self.commit_in_place(lane, parts, &held);
+        }
+        let shared_word = match &plans[..] {
+            [plan] if plan.may_move_by_shared_word() => self.take_word(plan, || {
+                self.ensure_slice_word(plan.index.page(0))?;
+                self.ensure_lane(lane, lane.index())
+            }),
+            _ => None,
+        };
+        let has_shared_word = shared_word.is_some();
+        let mut moves = Moves::new();
+        let can_copy = self.can_copy_at_once(lane, &plans, has_shared_word);
+        let mut extents = None;
+        if !can_copy {
+            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+            if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
+                // A redo record changes no bit of the region word.
+                drop(shared_word);
+                return self.commit_pinned(lane, parts, held);
+            }
+            extents = self.make_ready(lane, &plans, &moves)?;
+        }
+        let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
+        // Stores.
+        self.copy_to_free_slots(lane, parts)
+            .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
+        if can_copy {
+            // Compute the moves this late, because the medium is now busy with the copied bytes.
+            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+        }
+        // A page that was fragmented before the flip is fragmented after it: each slice goes to its
+        // other slot.
+        let mut scattered = Plans::new();
+        self.find_to_put_together(&plans, &mut scattered);
+        if planted!(TogetherBeforeCommit) {
+            for plan in &scattered {
+                plan.pages().for_each(|n| self.copy_home_written(lane, plan.index.page(n), parts));
+            }
+        }
+        if let [change] = &moves[..] {
+            self.commit_by_flip(lane, change);
+        } else {
+            self.commit_by_undo_entry(lane, &moves, extents.as_ref());
+        }
+        if let Some(extents) = &extents {
+            self.give_back(extents);
+        }
+        if scattered.is_empty() || !planted!(TogetherWhileOpen) {
+            unless!(PagesNotClosed, held.iter().for_each(Held::close));
+        }
+        for change in &moves {
+            if let Some(region) = self.state.touched(change.word.region()) {
+                publish(region, change);
+            }
+        }
+        // Keep the word until it is drained and its cached copy changed: the next holder starts
+        // from that. Release it before the deployment below, which may need the word itself.
+        drop(shared_word);
+        if !scattered.is_empty() {
+            // The operation is done; the deployment only helps later readers.
+            self.put_together(lane, &scattered, parts, &held);
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
+    /// or active record is in the way. The caller holds the locks.
+    #[inline(always)]
+    fn can_copy_at_once(
+        &self,
+        lane: &Lane,
+        plans: &[RegionPlan<'_>],
+        has_shared_word: bool,
+    ) -> bool {
+        let is_ready = |plan: &RegionPlan<'_>| {
+            let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
+            let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
+            let by_region = has_shared_word || plan.may_move_by_region();
+            let has_slice_words = !by_region || plan.whole != plan.touched;
+            let is_allocated = self.all_is_allocated(plan.index, has_slice_words)
+                && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
+            (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
+        };
+        // A lane's undo record has room for all words of one region.
+        let fits = plans.len() == 1
+            || plans.iter().map(RegionPlan::words).sum::<usize>() <= UNDO_INLINE
+            || planted!(WordsNotCounted);
+        // Where durable points are kept, changed pages have to be recorded first.
+        let notes_nothing = self.durable.is_none() || planted!(CopyNotNoted);
+        fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
+    }
+
+    /// Prepares for the copy and the commit: allocates space, and invalidates active records about
+    /// the written slices. Returns the extents in the log area for words that do not fit a lane.
+    /// The caller holds the locks.
+    #[inline(never)]
+    fn make_ready(
+        &self,
+        lane: &InUse<'_>,
+        plans: &[RegionPlan<'_>],
+        moves: &[WordMove],
+    ) -> Result<Option<Extents<'_>>> {
+        // Allocate before the first store.
+        let needed = commit::spilled_len(moves);
+        if needed > layout::LOG_AREA_LEN {
+            return Err(self.too_large(needed));
+        }
+        self.ensure_moved(lane, moves)?;
+        let extents = commit::must_spill(moves).then(|| self.log_area.take(needed));
+        if moves.len() > 1 {
+            self.ensure_lane(lane, lane.index())?;
+        }
+        if let Some(extents) = &extents
+            && !planted!(UndoSpillNotAllocated)
+        {
+            self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
+        }
+        if self.durable.is_some() {
+            commit::moved_pages(moves).for_each(|(page, _)| self.note_changed(page));
+        }
+        // The first stores.
+        if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
+            let targets = commit::moved_pages(moves).filter_map(|(page, slices)| {
+                let region = self.state.touched(page.region())?;
+                Some(Target { page, region, slices })
+            });
+            unless!(PagesNoClear, self.clear_live_entries(lane, targets));
+            for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
+                let named = bitmap::bits(plan.state.named_pages())
+                    .filter(|&n| plan.state.lanes(n) != 0 && !planted!(RegionForgetsNamed))
+                    .fold(0, |mask, n| mask | 1 << n);
+                plan.state.forget_named_pages(!named);
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Allocates the words that move and the slots that they make valid.
+    #[inline(always)]
+    fn ensure_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
+        let is_there = |change: &WordMove| match change.word {
+            WordId::Slice(page) => self.all_is_allocated(page.region(), true),
+            WordId::Region(region) => {
+                self.all_is_allocated(region, self.durable.is_some())
+                    && self.region_words_are_allocated(region.superchunk())
+            }
+        };
+        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_moved(lane, moves) }
+    }
+
+    #[inline(never)]
+    fn allocate_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
+        // Where durable points are kept, each page also needs its durable word, which is allocated
+        // with the slice words.
+        let word = self.durable.is_some();
+        for change in moves {
+            if self.all_is_allocated(change.word.region(), word) {
+                continue;
+            }
+            for (page, slices) in commit::moved_pages(std::slice::from_ref(change)) {
+                let region = self.region(page.region())?;
+                let valid = region.validity(page.in_region());
+                self.ensure_free_slots(lane, page, slices, valid, word)?;
+            }
+        }
+        for change in moves {
+            match change.word {
+                WordId::Slice(page) => self.ensure_slice_word(page)?,
+                WordId::Region(_) if planted!(RegionWordsNotAllocated) => {}
+                WordId::Region(region) => self.ensure_region_words(region.superchunk())?,
+            }
+        }
+        Ok(())
+    }
+}
