@@ -3,10 +3,10 @@
 //! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
 use crate::engine::Engine;
-use crate::engine::pair::stats::Stats;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::options::Options;
+use crate::pair::stats::Stats;
 use crate::platform::Platform;
 use crate::primitive::Mutex;
 use crate::terms::{CloseMode, Durability, Medium, Survives};

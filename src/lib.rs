@@ -12,6 +12,7 @@ mod golden;
 mod lock;
 mod mutant;
 mod options;
+mod pair;
 mod platform;
 mod primitive;
 #[cfg(feature = "raw")]
@@ -28,11 +29,11 @@ mod units;
 mod view;
 mod writes;
 
-pub use engine::pair::stats::Stats;
 pub use error::{Distrust, Error, Mismatch, Result};
 pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;
 pub use options::{MEDIUM_VARIABLE, Options};
+pub use pair::stats::Stats;
 pub use terms::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium};
 pub use transaction::Transaction;
 pub use typed::{Array, Integer, Readable, Record, Slot, Writable};

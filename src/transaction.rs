@@ -5,13 +5,13 @@
 //! and the commit validate the read set. So a transaction never sees a state that did not exist,
 //! and commits are serializable.
 
-use crate::engine::pair::own_changes::Closure;
-use crate::engine::pair::read_set::ReadMarks;
 use crate::engine::plan::Part;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
 use crate::mutant::planted;
+use crate::pair::own_changes::Closure;
+use crate::pair::read_set::ReadMarks;
 use crate::units::PAGE;
 use crate::writes::Writes;
 use smallvec::SmallVec;

@@ -690,6 +690,11 @@ fn bytes_of_disk(folder: &Path) -> u64 {
 /// Each page allocated a chunk of 2 MiB: 100,000 writes of 8 bytes took 8 GB.
 #[test]
 fn scattered_writes_take_the_pages_that_they_touch() {
+    // On a DAX mount the first store to 2 MiB of a mapping makes the file system fill the hole
+    // before the page, and the medium of such a mount takes whole chunks anyway.
+    if common::persistent_folder().is_some() {
+        return;
+    }
     let Some(ground) = common::page_cache() else { return };
     let scratch = ground.scratch();
     let len = 1 << 30;

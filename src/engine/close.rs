@@ -8,12 +8,12 @@
 use crate::bitmap::Validity;
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::pair::region::RegionState;
 use crate::engine::superblock::{closed_as, remove_own, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
 use crate::mutant::{planted, unless};
+use crate::pair::region::RegionState;
 use crate::platform::{File, Name};
 use crate::primitive::Ordering;
 use crate::terms::{CloseMode, Durability, Medium};

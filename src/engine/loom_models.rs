@@ -1,19 +1,19 @@
 //! Model checks of small programs over lanes, page states and allocation flags, in every execution.
 
 use crate::bitmap::{Side, Validity};
-use crate::engine::pair::gates::Gate;
-use crate::engine::pair::log::lanes::{LaneKeeper, Lanes, next_file_number};
-use crate::engine::pair::page_table::{State, known};
-use crate::engine::pair::read_set::Watched;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::space::unless_known;
-use crate::engine::pair::stamps::{AllSeen, HomeWord};
 use crate::engine::read::range::Versions;
 use crate::format::entry::Sequence;
 use crate::lock::{
     AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_alone, try_lock_page_closed,
     try_lock_page_still,
 };
+use crate::pair::gates::Gate;
+use crate::pair::log::lanes::{LaneKeeper, Lanes, next_file_number};
+use crate::pair::page_table::{State, known};
+use crate::pair::read_set::Watched;
+use crate::pair::region::RegionState;
+use crate::pair::space::unless_known;
+use crate::pair::stamps::{AllSeen, HomeWord};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};

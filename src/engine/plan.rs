@@ -7,11 +7,11 @@
 use crate::bitmap::span::{self, PageSpan, RegionSpan};
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
-use crate::engine::pair::region::RegionState;
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region};
 use crate::mutant::planted;
+use crate::pair::region::RegionState;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use smallvec::SmallVec;
 use std::ops::Range;

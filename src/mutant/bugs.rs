@@ -162,7 +162,7 @@ mutants! {
         JournalLongerBeforeAllocated "journal-longer-before-allocated": "a journal that cannot grow keeps its new length, with a hole",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's place is free",
     }
-    "engine/pair/mod.rs" {
+    "pair/mod.rs" {
         ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
     }
     "engine/plan.rs" {
@@ -196,7 +196,7 @@ mutants! {
         UndoNotEnded "undo-not-ended": "an undo entry is not retired",
         UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo entry",
     }
-    "engine/pair/log/records.rs" {
+    "pair/log/records.rs" {
         VouchOverOtherLane "vouch-over-other-lane": "an entry vouches for slices that another lane's entry names",
         SettleNoDrain "settle-no-drain": "no drain between the words of entries and making them void",
         NoClear "no-clear": "live entries are not made void",
@@ -212,17 +212,17 @@ mutants! {
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
     }
-    "engine/pair/gates.rs" {
+    "pair/gates.rs" {
         AloneUnseen "alone-unseen": "who takes a lock by plain stores does not say so",
         AloneNotAwaited "alone-not-awaited": "who takes a lane beside another's does not wait for its plain stores",
     }
-    "engine/pair/log/lane.rs" {
+    "pair/log/lane.rs" {
         SequenceStands "sequence-stands": "all entries of a lane have one number",
         OneSequenceForBoth "one-sequence-for-both": "undo entries count with those of the ring",
         VoidStaysNoted "void-stays-noted": "DRAM still names an entry that is void",
         LaneHandedToNobody "lane-handed-to-nobody": "who gives a shared lane back wakes no thread that waits for one",
     }
-    "engine/pair/log/lanes.rs" {
+    "pair/log/lanes.rs" {
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "nobody waits for pinned lanes",
         AloneAmongOthers "alone-among-others": "who takes a lane beside another's leaves that one to its plain stores",
@@ -231,7 +231,7 @@ mutants! {
     "engine/mod.rs" {
         NoThreadNoMatter "no-thread-no-matter": "no thread can be started that makes points at an interval, and opening says nothing",
     }
-    "engine/pair/load.rs" {
+    "pair/load.rs" {
         WordsNotLoaded "words-not-loaded": "a region's words are not read when it is first touched",
         RegionWordsNotVisited "region-words-not-visited": "deployment does not look for region words",
         SliceWordsNotVisited "slice-words-not-visited": "deployment does not look for slice words",
@@ -249,7 +249,7 @@ mutants! {
         ToldLengthHolds "told-length-holds": "a transaction that was told the length goes on with another one",
         HeldPageWatched "held-page-watched": "a transaction takes a page for watched although a writer holds it",
     }
-    "engine/pair/read_set.rs" {
+    "pair/read_set.rs" {
         CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
         WatchedNotCounted "watched-not-counted": "a writer does not count that it changes a page that transactions watch",
     }
@@ -269,7 +269,7 @@ mutants! {
         SeveralLengthFirst "several-length-first": "a read of pages on one side looks at the length before the versions",
         HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from what may be a hole",
     }
-    "engine/pair/stamps.rs" {
+    "pair/stamps.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a read of a page that is known to be at home does not look at its word again",
         KnownNotLookedAtAgain "known-not-looked-at-again": "a read of several pages that are known to be at home does not look at their words again",
         KnownByTheFirst "known-by-the-first": "a read of several pages takes all for known to be at home if the first one is",
@@ -277,6 +277,8 @@ mutants! {
         KnownAway "known-away": "a page becomes known to be at home although it is not",
         HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",
         KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
+    }
+    "pair/stamps.rs" {
         HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
     }
     "engine/io/scatter.rs" {
@@ -353,7 +355,7 @@ mutants! {
         RegionWordNotCut "region-word-not-cut": "the bits past the end of the last region word are not zeroed",
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
     }
-    "engine/pair/space.rs" {
+    "pair/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",
         FlipReflectionNotAllocated "flip-reflection-not-allocated": "reflection slots are not allocated",
         PiecesBesideHoles "pieces-beside-holes": "what the page cache holds in large folios beside a new piece stays there",
@@ -385,7 +387,7 @@ mutants! {
         RemovedByName "removed-by-name": "a name is removed that another file has by now",
         SuperblockOverNewer "superblock-over-newer": "a superblock goes over the newer copy",
     }
-    "engine/pair/region.rs" {
+    "pair/region.rs" {
         WordTakenTwice "word-taken-twice": "a region's word is taken by two at the same time",
         NamedPageNotNoted "named-page-not-noted": "a region does not know which of its pages entries name",
         RegionBitIgnored "region-bit-ignored": "which slot is valid does not depend on the region bit",
@@ -393,6 +395,8 @@ mutants! {
         AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region whose pages are on one side takes their slice words for the same",
         PinNotSeen "pin-not-seen": "who stores at once sees no pins",
         KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
+    }
+    "pair/region.rs" {
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {
@@ -431,9 +435,11 @@ mutants! {
     "file.rs" {
         EarlierCloseNoPoint "earlier-close-no-point": "who closes one of several handles makes no durable point, and a drop takes it back",
     }
-    "recovery/mod.rs" {
+    "recovery/context.rs" {
         MountedAloneTaken "mounted-alone-taken": "a file is opened that is mounted by itself",
         CompanionNotOwned "companion-not-owned": "companions stay their maker's, who may be the administrator",
+    }
+    "recovery/mod.rs" {
         TrustedWordsKept "trusted-words-kept": "the durable words of a pair that is trusted are taken for right",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "what lies past the length is left when a pair is opened",

@@ -16,7 +16,6 @@
 use super::{Opening, look::Lengths, trust::Named};
 use crate::bitmap::Validity;
 use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
-use crate::engine::pair::space::allocation_error;
 use crate::engine::superblock::{
     Companions, closed_as, remove_if_is, remove_own, write_superblock,
 };
@@ -26,6 +25,7 @@ use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
 use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
+use crate::pair::space::allocation_error;
 use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::store::MappedFile;
 use crate::terms::Medium;

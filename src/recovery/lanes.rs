@@ -17,7 +17,6 @@
 //!    (`docs/model/durable_points.py`).
 
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::pair::space::{allocation_error, storage_error};
 use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
 use crate::format::entry::{
@@ -27,6 +26,7 @@ use crate::format::entry::{
 use crate::format::layout;
 use crate::format::vouch::{Vouch, VouchFound, sum_of};
 use crate::mutant::{planted, unless};
+use crate::pair::space::{allocation_error, storage_error};
 use crate::platform::{Copying, File, FileId, Platform};
 use crate::store::MappedFile;
 use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `candidates` | the names of companions, and to which home file they belong (writes nothing) |
+//! | `context` | the context of one opening, and the steps that are undone if it fails |
 //! | `trust` | the checks that a companion must pass before it is used (writes nothing) |
 //! | `look` | the search for the pair and its state (writes nothing) |
 //! | `pair` | the decision whether the two files go together (a pure table) |
@@ -17,6 +18,7 @@
 //! points. May import `engine` and below.
 
 mod candidates;
+mod context;
 mod durable;
 mod lanes;
 mod look;
@@ -26,27 +28,22 @@ mod pair;
 mod reservation;
 mod trust;
 
-use crate::engine::superblock::{Companions, remove_if_is, remove_own};
+use crate::engine::superblock::Companions;
 use crate::engine::{Engine, Setup, durable::Durable, resize::truncate};
-use crate::error::{Error, Mismatch, Result};
-use crate::format::entry::Seed;
+use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::format::marker::{self, Sessions};
-use crate::format::superblock::{DurableBase, DurablePoints, State};
+use crate::format::marker::Sessions;
+use crate::format::superblock::State;
 use crate::mutant::{planted, unless};
 use crate::options::Options;
-use crate::platform::{
-    CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Name, OpenHow, Persistence,
-    Platform, barrier, fork,
-};
+use crate::pair::Opened;
+use crate::platform::{FileId, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
-use crate::terms::{Durability, Medium, OnMismatch};
-use look::{Lengths, Look};
+use crate::terms::{Medium, OnMismatch};
+use context::{Opening, Step, UndoUnlessKept};
+use look::Lengths;
 use pair::{Decision, Found};
-use std::cell::Cell;
-use std::ffi::OsString;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -309,19 +306,21 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
         None => None,
     };
     let engine = Engine::new(Setup {
-        platform,
-        home: home_file,
-        reflection,
-        medium,
+        pair: Opened {
+            platform,
+            home: home_file,
+            reflection,
+            medium,
+            len: lengths.len,
+            high_water: lengths.high_water,
+            max_len,
+            fresh: is_fresh,
+        },
         policy: options.deploy,
-        len: lengths.len,
-        high_water: lengths.high_water,
-        max_len,
         superblock,
         registrations: [registration, reflection_registration],
         companions,
         cache_is_shared: opening.cache_is_shared,
-        fresh: is_fresh,
         durable,
         durability: options.durability,
         sync_every: options.sync_every,
@@ -349,329 +348,4 @@ fn recover(
     // Orders everything that was recovered before the superblock that voids the records.
     unless!(RecoverNotDrained, platform.drain());
     Ok(())
-}
-
-/// A step of this opening that is undone on drop, unless opening has succeeded.
-struct UndoUnlessKept<'a> {
-    platform: &'a Platform,
-    step: Option<Step>,
-}
-
-/// A step that can be undone.
-enum Step {
-    /// Opening has made this file under this name.
-    Made(Name, FileStat),
-    /// Opening has given the empty home file a length.
-    Lengthened(File),
-    /// Opening has marked the home file, which had no pair before.
-    Marked(File),
-}
-
-impl<'a> UndoUnlessKept<'a> {
-    fn new(platform: &'a Platform, step: Step) -> Self {
-        UndoUnlessKept { platform, step: Some(step) }
-    }
-
-    fn keep(&mut self) {
-        self.step = None;
-    }
-}
-
-impl Drop for UndoUnlessKept<'_> {
-    fn drop(&mut self) {
-        // The error that led here is the one to report.
-        let _best_effort = match &self.step {
-            Some(Step::Made(name, there)) => remove_if_is(self.platform, name, there).map(drop),
-            Some(Step::Lengthened(file)) => self.platform.set_file_len(file, FileId::Home, 0),
-            Some(Step::Marked(file)) => self.platform.remove_xattr(file, marker::NAME),
-            None => Ok(()),
-        };
-    }
-}
-
-/// The home file, open.
-struct HomeFile<'a> {
-    platform: &'a Platform,
-    /// The step that removes or empties the home file if opening fails. Set once the lock is held
-    /// and the file was found to be empty. Until then the file, or bytes in it, may belong to
-    /// another opening.
-    if_it_fails: Option<UndoUnlessKept<'a>>,
-    file: File,
-    is_new: bool,
-    /// `true` while this opening holds the lock and has to release it.
-    is_locked: bool,
-}
-
-impl Drop for HomeFile<'_> {
-    fn drop(&mut self) {
-        // The step is undone while the lock is held.
-        drop(self.if_it_fails.take());
-        if self.is_locked {
-            // Unlocks explicitly, since the drop of the file may not unlock it. A process that
-            // another thread is starting may have inherited the file, and keeps it open until its
-            // `exec`.
-            let _closing_the_file_unlocks_otherwise = self.platform.unlock(&self.file);
-        }
-    }
-}
-
-struct Opening<'a> {
-    platform: &'a Platform,
-    options: &'a Options,
-    /// The path that the caller gave, which may lead over links.
-    given: &'a Path,
-    home: &'a Name,
-    /// The path of the home file.
-    path: &'a Path,
-    /// The folder of the companions.
-    dir: Arc<Folder>,
-    /// The medium that the caller or the environment forces.
-    forced: Option<Medium>,
-    home_lies_on: FileSystem,
-    dir_lies_on: FileSystem,
-    /// The page cache that holds what is stored from here on. Read anew at each opening, since a
-    /// process may be moved from one boot to the next.
-    cache: CacheIdentity,
-    /// `true` if every mount of the file systems shares that page cache.
-    cache_is_shared: bool,
-    home_keeps_marks: Cell<bool>,
-}
-
-impl<'a> Opening<'a> {
-    fn new(
-        platform: &'a Platform,
-        options: &'a Options,
-        (given, home): (&'a Path, &'a Name),
-        dir: Arc<Folder>,
-        forced: Option<Medium>,
-    ) -> Self {
-        let unknown = FileSystem::Unknown(0);
-        Opening {
-            platform,
-            options,
-            given,
-            home,
-            path: home.path(),
-            dir,
-            forced,
-            home_lies_on: unknown,
-            dir_lies_on: unknown,
-            cache: CacheIdentity::default(),
-            cache_is_shared: false,
-            home_keeps_marks: Cell::new(false),
-        }
-    }
-
-    /// Determines the file systems of the home file and its companions, and refuses unsuitable
-    /// ones.
-    fn find_where_files_lie(&mut self, home: &File) -> Result<()> {
-        let dir = self.dir.path().to_owned();
-        let platform = self.platform;
-        let is_alone = platform.is_mounted_alone(self.home.folder(), home);
-        let is_alone = is_alone.map_err(self.io("look up", self.path))?;
-        if is_alone && self.options.reflection_dir.is_none() && !planted!(MountedAloneTaken) {
-            return Err(Error::MountedAlone { path: self.path.to_owned() });
-        }
-        self.home_lies_on = platform.file_system(home).map_err(self.io("look up", self.path))?;
-        self.dir_lies_on = platform.file_system_of(&self.dir).map_err(self.io("look up", &dir))?;
-        medium::check_file_system(self.options, self.path, self.home_lies_on)?;
-        medium::check_file_system(self.options, &dir, self.dir_lies_on)?;
-        if self.forced != Some(Medium::Ram) {
-            medium::check_pair(self.options, &dir, self.home_lies_on, self.dir_lies_on)?;
-        }
-        let told = platform
-            .cache_identity((home, self.home_lies_on), (&self.dir, self.dir_lies_on))
-            .map_err(self.io("read the boot's identity", self.path))?;
-        (self.cache, self.cache_is_shared) = told;
-        Ok(())
-    }
-
-    /// Returns the names of the companions that exist, or of those that opening will make.
-    fn companions_of(&self, found: &Look, home: &FileStat, is_fresh: bool) -> Result<Companions> {
-        if !is_fresh {
-            return Ok(found.companions.clone());
-        }
-        if let (Some(superblock), true) = (&found.superblock, found.is_ours) {
-            let journal = &found.companions.journal;
-            if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
-                return Ok(found.companions.clone());
-            }
-            // The reflection file is removed, but the journal beside it is another pair's and
-            // stays. So the new companions need another name.
-        }
-        match self.next_free(&mut self.new_names(home), home)? {
-            Some(name) => Ok(Companions::new(name)),
-            // Other files have all names.
-            None => Err(self.mismatch(found.companions.reflection.path(), Mismatch::Foreign)),
-        }
-    }
-
-    fn undo_making(&self, name: &Name, there: FileStat) -> UndoUnlessKept<'a> {
-        UndoUnlessKept::new(self.platform, Step::Made(name.clone(), there))
-    }
-
-    /// Returns the metadata of a file that was just made under `name`. Removes the name if the
-    /// metadata cannot be read.
-    fn stat_made(&self, name: &Name, file: &File) -> Result<FileStat> {
-        self.stat(file, name.path()).inspect_err(|_| {
-            let _best_effort = self.platform.remove(name);
-        })
-    }
-
-    /// Gives a companion the home file's owner, group and rights. No user gets more rights than the
-    /// home file grants. So a tool that an administrator runs once on a service's file leaves no
-    /// companion that the service cannot open.
-    fn own_like_home(
-        &self,
-        file: &File,
-        path: &Path,
-        (home, like): (&File, &FileStat),
-    ) -> Result<()> {
-        unless!(
-            CompanionNotOwned,
-            self.platform.own(file, home, like).map_err(self.io("set the owner of", path))?
-        );
-        Ok(())
-    }
-
-    /// Returns `true` if all files lie on file systems in memory.
-    fn lies_in_memory(&self) -> bool {
-        [self.home_lies_on, self.dir_lies_on]
-            .iter()
-            .all(|file_system| matches!(file_system, FileSystem::Ram(_)))
-    }
-
-    fn can_flush(&self) -> bool {
-        self.platform.can_flush()
-    }
-
-    fn io(&self, call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
-        let path = path.to_owned();
-        move |e| Error::io(call, &path, e)
-    }
-
-    fn stat(&self, file: &File, path: &Path) -> Result<FileStat> {
-        self.platform.stat(file).map_err(self.io("look up", path))
-    }
-
-    fn another(&self, file: &File) -> Result<File> {
-        self.platform.duplicate(file).map_err(self.io("open", self.path))
-    }
-
-    /// Registers and locks the home file.
-    fn take(&self, home: &mut HomeFile<'_>) -> Result<(Registration, FileStat)> {
-        let stat = self.stat(&home.file, self.path)?;
-        if !stat.is_regular {
-            return Err(Error::NotRegular { path: self.path.to_owned() });
-        }
-        let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
-        let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
-        if !self.platform.try_lock(&home.file).map_err(self.io("lock", self.path))? {
-            return Err(busy(false));
-        }
-        home.is_locked = true;
-        // Read anew: another process may have closed the file between the first look and the lock.
-        Ok((registration, self.stat(&home.file, self.path)?))
-    }
-
-    /// Removes a home file that this opening made and could not take, unless another opening has
-    /// taken it.
-    fn give_up(&self, home: &HomeFile<'_>, why: &Error) {
-        if !home.is_new || matches!(why, Error::Busy { .. }) {
-            return;
-        }
-        let is_ours = self.platform.try_lock(&home.file).is_ok_and(|locked| locked)
-            && self.platform.stat(&home.file).is_ok_and(|stat| stat.len == 0);
-        if is_ours {
-            let _best_effort = remove_own(self.platform, self.home, &home.file);
-        }
-    }
-
-    /// Returns what the lanes of a pair say that needs recovery. Returns `None` if no writer can
-    /// have written that.
-    fn entries(&self, found: &Look) -> Result<Option<Vec<lanes::Findings>>> {
-        let Some((superblock, file)) = found.superblock.as_ref().zip(found.file.as_ref()) else {
-            return Ok(None);
-        };
-        let seed = Seed::new(&superblock.uuid, superblock.session);
-        lanes::scan(self.platform, file, found.companions.reflection.path(), seed)
-    }
-
-    fn mismatch(&self, reflection: &Path, why: Mismatch) -> Error {
-        let (home, reflection) = (self.path.to_owned(), reflection.to_owned());
-        Error::Mismatch { home, reflection, why }
-    }
-
-    /// Opens or creates the home file.
-    fn home_file(&self) -> Result<HomeFile<'a>> {
-        let stat = self.platform.stat_name(self.home).map_err(self.io("look up", self.path))?;
-        let exists = stat.is_some();
-        if stat.is_some_and(|stat| !stat.is_regular) {
-            return Err(Error::NotRegular { path: self.path.to_owned() });
-        }
-        let mut is_new = !exists && self.options.create;
-        let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
-        let file = match self.platform.open(self.home, how) {
-            // Another opening was faster, and may still use the file or not. The lock will tell.
-            Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
-                is_new = false;
-                self.platform.open(self.home, OpenHow { create_new: false, ..how })
-            }
-            other => other,
-        }
-        .map_err(|e| Error::of_opening(self.given, e))?;
-        let platform = self.platform;
-        Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
-    }
-
-    /// Returns the name of the home file for the superblock. It is the whole path where one folder
-    /// holds the reflection files of several folders.
-    fn home_name(&self) -> Vec<u8> {
-        let name: OsString = if self.options.reflection_dir.is_some() {
-            self.path.as_os_str().to_owned()
-        } else {
-            self.home.name().to_owned()
-        };
-        let mut name = name.into_encoded_bytes();
-        if name.len() > 255 {
-            // The end of a long path says more than its beginning. The checksum distinguishes paths
-            // that end alike.
-            let sum = format!("{:08x}", crate::sum::crc32c(&name)).into_bytes();
-            name.splice(..name.len() + sum.len() - 255, sum);
-        }
-        name
-    }
-
-    /// Returns `true` if durable points are kept. They are needed where the medium does not make
-    /// every store durable at once, or where unsynced changes must be taken back.
-    fn keeps_durable_points(&self, medium: Medium) -> bool {
-        medium == Medium::PageCache || self.options.durability == Durability::AllOrNothing
-    }
-
-    /// Returns what the superblock says about durable points.
-    fn durable_points(&self, keeps: bool, len: u64) -> DurablePoints {
-        match self.options.durability {
-            _ if !keeps => DurablePoints::None,
-            Durability::AllOrNothing => DurablePoints::AfterDeath(DurableBase { len }),
-            _ => DurablePoints::AfterRestart(DurableBase { len }),
-        }
-    }
-
-    /// Returns how many bytes of address space to reserve for a home file of `len` bytes.
-    fn max_len(&self, len: u64) -> Result<u64> {
-        let too_long = |max_len| Error::TooLong { path: self.path.to_owned(), len, max_len };
-        if len > layout::MAX_LEN {
-            return Err(too_long(layout::MAX_LEN));
-        }
-        match self.options.max_len {
-            Some(max_len) if max_len < len => Err(too_long(max_len)),
-            Some(max_len) if max_len > layout::MAX_LEN => Err(Error::TooLong {
-                path: self.path.to_owned(),
-                len: max_len,
-                max_len: layout::MAX_LEN,
-            }),
-            Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
-            None => Ok(reservation::default_len(len, |bytes| self.platform.has_addresses(bytes))),
-        }
-    }
 }

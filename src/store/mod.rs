@@ -4,7 +4,7 @@
 //! every access lies within what the file backs, since beyond the end of the file lies SIGBUS.
 //! Every call checks this here. A violation panics with the file and the range, and is a bug of the
 //! engine, never of a caller. One check comes a few steps earlier: [`sides::Filling`], for a caller
-//! with a pinned lane. Avoiding holes is the engine's duty (`engine::pair::space` allocates before
+//! with a pinned lane. Avoiding holes is the engine's duty (`pair::space` allocates before
 //! first touch). May import `platform`, `primitive` and `units`. With `platform`, the only address
 //! of `unsafe` in the crate.
 //!

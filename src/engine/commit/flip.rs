@@ -3,10 +3,10 @@
 //! May import `io`, `plan`, `pair`, and what lies below them.
 
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::WordMove;
 use crate::mutant::unless;
+use crate::pair::log::lane::Lane;
+use crate::pair::stats::Counter;
 
 impl Engine {
     /// Makes the slots valid that the caller has just copied to, by storing one word.

@@ -17,16 +17,16 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::log::records::Target;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{Part, WordMove, is_whole_slices};
 use crate::error::Result;
 use crate::format::layout::{self, VOUCH};
 use crate::format::vouch::{RingSeed, Vouch};
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
+use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
+use crate::pair::log::records::Target;
+use crate::pair::stats::Counter;
 use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 

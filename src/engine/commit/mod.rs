@@ -25,14 +25,14 @@ pub mod undo;
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::log::log_area::Extents;
-use crate::engine::pair::region::{RegionState, WordTaken};
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{RegionPlan, WordMove};
 use crate::error::{Error, Result};
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
+use crate::pair::log::lane::Lane;
+use crate::pair::log::log_area::Extents;
+use crate::pair::region::{RegionState, WordTaken};
+use crate::pair::stats::Counter;
 use crate::units::{PageIndex, SLICE};
 
 /// Changes the cached copy of a word as the word on the medium was changed. The caller has closed

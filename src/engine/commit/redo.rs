@@ -24,10 +24,6 @@
 
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::log::log_area::Extents;
-use crate::engine::pair::log::records::Target;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{Part, RegionPlan, WordMove};
 use crate::engine::{Engine, commit};
 use crate::error::Result;
@@ -35,6 +31,10 @@ use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, SpilledPage, Und
 use crate::format::layout;
 use crate::lock::{AllHeld, Held};
 use crate::mutant::{planted, unless};
+use crate::pair::log::lanes::InUse;
+use crate::pair::log::log_area::Extents;
+use crate::pair::log::records::Target;
+use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, SLICE};
 
@@ -165,7 +165,7 @@ impl Engine {
     /// Returns `true` if slices of the parts have no free slot because they have changed since the
     /// last durable point.
     pub(in crate::engine) fn must_store_in_place(&self, parts: &[Part<'_>]) -> bool {
-        self.durable.is_some()
+        self.keeps_points
             && parts.iter().flat_map(|part| span::pages(part.range())).any(|span| {
                 self.state.touched(span.page.region()).is_some_and(|region| {
                     let changed = region.changed_slices(span.page.in_region());

@@ -4,13 +4,13 @@
 
 use crate::engine::Engine;
 use crate::engine::commit::spilled_len;
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::log::log_area::Extents;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::WordMove;
 use crate::format::entry::{OldBits, Spill, Undo, UndoBody};
 use crate::format::layout;
 use crate::mutant::{planted, unless};
+use crate::pair::log::lanes::InUse;
+use crate::pair::log::log_area::Extents;
+use crate::pair::stats::Counter;
 use crate::units::SLICE;
 
 impl Engine {

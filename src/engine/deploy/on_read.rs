@@ -26,7 +26,7 @@ use crate::bitmap::{Validity, span};
 use crate::engine::Engine;
 use crate::engine::deploy::policy::{ENOUGH, LONG, are_held, are_too_many, with_its_block};
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::pair::page_table::known;
+use crate::pair::page_table::known;
 use crate::primitive::Ordering;
 use crate::units::{ChunkIndex, PAGE, PageIndex};
 use std::ops::Range;

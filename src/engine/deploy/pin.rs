@@ -22,10 +22,10 @@
 use crate::bitmap::{Side, Validity, span};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Source};
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{self, RegionPlan};
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
+use crate::pair::stats::Counter;
 use crate::primitive::Ordering;
 use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl Engine {
             self.check_range(offset, len)?;
             self.touch_all(range.clone())?;
         }
-        if self.durable.is_some() {
+        if self.keeps_points {
             // A pinned home slot and a durable reflection slot would leave a slice without a free
             // slot for its next version. So views are copies where durable points are kept.
             return Ok(false);
@@ -114,7 +114,7 @@ impl Engine {
         }
         let page = PageIndex::of(range.start);
         // Views are copies where durable points are kept.
-        let is_pinnable = self.durable.is_none();
+        let is_pinnable = !self.keeps_points;
         let Some(region) = self.state.touched(page.region()).filter(|_| is_pinnable) else {
             return false;
         };

@@ -6,10 +6,10 @@
 
 use crate::bitmap::Validity;
 use crate::engine::Engine;
-use crate::engine::pair::hints::is_one_in;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::region::RegionState;
 use crate::engine::plan::PAGES_FOR_REGION_LOCK;
+use crate::pair::hints::is_one_in;
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PAGES_PER_REGION};
 use std::ops::Range;
@@ -89,6 +89,6 @@ pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) ->
 impl Engine {
     /// Returns `true` if reads of this file deploy pages.
     pub(super) fn is_for_readers(&self) -> bool {
-        self.policy == DeployPolicy::Lazy && self.durable.is_none()
+        self.policy == DeployPolicy::Lazy && !self.keeps_points
     }
 }

@@ -3,15 +3,15 @@
 //! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Side, Validity};
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::page_table::known;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
+use crate::pair::log::lane::Lane;
+use crate::pair::page_table::known;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::primitive::Ordering;
 use crate::units::{CHUNK, ChunkIndex, REGIONS_PER_CHUNK, RegionIndex};
 use std::ops::Range;

@@ -11,16 +11,16 @@
 use crate::bitmap::{Side, Slices, Validity, span};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::pair::gates::Gate;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::log::records::Target;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{self, Part, RegionPlan, WordMove};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
+use crate::pair::gates::Gate;
+use crate::pair::log::lane::Lane;
+use crate::pair::log::records::Target;
+use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::ops::Range;
 
@@ -80,7 +80,7 @@ impl Engine {
             if is_as_good || plan.pages().all(stays) {
                 continue;
             }
-            let _inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
+            let _inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_held(&lane, &plan, &held, pins, Source::Reflection)?;

@@ -4,10 +4,10 @@
 
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::stats::Counter;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::mutant::{planted, unless};
+use crate::pair::log::lane::Lane;
+use crate::pair::stats::Counter;
 use crate::platform::Copying;
 use crate::store::MappedFile;
 use crate::terms::Medium;

@@ -36,15 +36,13 @@ use crate::engine::durable::journal::Journal;
 use crate::error::Error;
 use crate::mutant::planted;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::units::{PageIndex, RegionIndex};
+use crate::units::PageIndex;
 
 /// What an engine keeps for durable points.
 pub(crate) struct Durable {
     pub(crate) journal: Journal,
     /// Logical length at the last durable point.
     len: AtomicU64,
-    /// Regions with a page that has changed since the last durable point, each at least once.
-    regions: Mutex<Vec<RegionIndex>>,
     /// `true` if something was changed that no record describes. Then both files must be synced
     /// before the next record.
     must_flush: AtomicBool,
@@ -69,7 +67,6 @@ impl Durable {
         Durable {
             journal,
             len: AtomicU64::new(len),
-            regions: Mutex::new(Vec::new()),
             must_flush: AtomicBool::new(false),
             // A truncation before this opening may not be durable.
             rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
@@ -105,12 +102,6 @@ impl Durable {
             self.is_overdue.store(false, Ordering::Release);
             *self.why_overdue.lock() = None;
         }
-    }
-
-    /// Records that a page of the region has changed, the first one since the last durable point.
-    #[cold]
-    pub fn note_region(&self, region: RegionIndex) {
-        self.regions.lock().push(region);
     }
 
     /// Makes the next durable point sync both files: the journal alone would not be enough.
@@ -152,7 +143,7 @@ impl Engine {
     /// Returns `true` if something may have changed since the last durable point.
     pub(in crate::engine) fn has_changed(&self) -> bool {
         self.durable.as_ref().is_some_and(|durable| {
-            !durable.regions.lock().is_empty() || durable.len.load(Ordering::Relaxed) != self.len()
+            !self.dirty.is_empty() || durable.len.load(Ordering::Relaxed) != self.len()
         })
     }
 }

@@ -7,15 +7,15 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
-use crate::engine::pair::gates::Gate;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
 use crate::lock::{AllHeld, Held, lock_pages};
 use crate::mutant::{planted, unless};
+use crate::pair::gates::Gate;
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::primitive::Ordering;
 use crate::units::{PageIndex, SLICE};
 
@@ -91,7 +91,7 @@ impl Engine {
         flush: bool,
     ) -> Result<()> {
         self.check_usable()?;
-        let mut cut = self.take_cut(durable);
+        let mut cut = self.take_cut();
         let result = self.make_point_of(&cut, lane, durable, flush);
         if result.is_ok() {
             durable.point_is_made();
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// Takes the cut: step 1.
-    pub(super) fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
+    pub(super) fn take_cut<'e>(&'e self) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
@@ -141,10 +141,7 @@ impl Engine {
             held: AllHeld::new(),
             len: self.len(),
         };
-        let mut regions = std::mem::take(&mut *durable.regions.lock());
-        regions.sort_unstable();
-        regions.dedup();
-        for index in regions {
+        for index in self.dirty.take() {
             let Some(region) = self.state.touched(index) else { continue };
             let noted = crate::bitmap::bits(region.take_changed());
             let locks = noted.clone().map(|n| &region.pages[n].lock);

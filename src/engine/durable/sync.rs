@@ -4,9 +4,9 @@
 
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
-use crate::engine::pair::stats::Counter;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::mutant::planted;
+use crate::pair::stats::Counter;
 
 impl Engine {
     /// Makes everything that has returned as durable as the medium promises.

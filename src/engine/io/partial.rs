@@ -4,9 +4,9 @@
 
 use crate::bitmap::bits;
 use crate::engine::Engine;
-use crate::engine::pair::log::records::Target;
 use crate::engine::plan::Part;
 use crate::error::Result;
+use crate::pair::log::records::Target;
 use crate::units::SLICE;
 
 impl Engine {

@@ -10,9 +10,9 @@
 
 use crate::bitmap::bits;
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
 use crate::engine::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan};
 use crate::format::layout;
+use crate::pair::log::lane::Lane;
 use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
 use crate::terms::Medium;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};

@@ -10,11 +10,11 @@
 use crate::bitmap::span::{self, is_whole_pages};
 use crate::bitmap::{Side, Validity};
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::Part;
 use crate::error::Result;
 use crate::mutant::planted;
+use crate::pair::log::lane::Lane;
+use crate::pair::stats::Counter;
 use crate::platform::Persistence;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;

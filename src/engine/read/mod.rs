@@ -24,14 +24,14 @@ pub mod stamped;
 
 use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
-use crate::engine::pair::hints::{Expected, makes_known};
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::engine::{Engine, plan};
 use crate::error::Result;
 use crate::lock::{Patience, after_own_writes};
 use crate::mutant::{planted, unless};
+use crate::pair::hints::{Expected, makes_known};
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::is_in_page;
 use std::ops::Range;

@@ -10,13 +10,13 @@
 use crate::bitmap::Side;
 use crate::engine::Engine;
 use crate::engine::deploy::policy::is_counted_of;
-use crate::engine::pair::hints::{Expected, makes_known};
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::engine::read::version_sum_of;
 use crate::format::layout;
 use crate::mutant::planted;
+use crate::pair::hints::{Expected, makes_known};
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex};
 use std::ops::Range;

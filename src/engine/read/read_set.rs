@@ -20,13 +20,13 @@
 
 use crate::bitmap::span;
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::read_set::{FEW, ReadMark, ReadMarks};
-use crate::engine::pair::stats::Counter;
 use crate::engine::read::ATTEMPTS;
 use crate::error::{Error, Result};
 use crate::lock::Patience;
 use crate::mutant::planted;
+use crate::pair::log::lane::Lane;
+use crate::pair::read_set::{FEW, ReadMark, ReadMarks};
+use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::PageIndex;
 

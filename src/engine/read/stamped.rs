@@ -6,8 +6,8 @@
 //! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::stats::Counter;
+use crate::pair::log::lane::Lane;
+use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PageIndex, is_in_page};
 

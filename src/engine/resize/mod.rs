@@ -12,15 +12,15 @@
 pub mod truncate;
 
 use crate::bitmap::Validity;
-use crate::engine::pair::gates::Gate;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::own_changes;
-use crate::engine::pair::region::RegionState;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
+use crate::pair::gates::Gate;
+use crate::pair::log::lane::Lane;
+use crate::pair::own_changes;
+use crate::pair::region::RegionState;
 use crate::primitive::{Ordering, fence};
 use crate::terms::{Durability, Medium};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
@@ -111,7 +111,7 @@ impl Engine {
             durable.has_grown();
         }
         self.publish_len(new);
-        own_changes::note_length(self.number, None);
+        own_changes::note_length(self.number(), None);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Engine {
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(Held::close));
         self.publish_len(new);
         drop((held, gate));
-        own_changes::note_length(self.number, Some(new));
+        own_changes::note_length(self.number(), Some(new));
         if let Some(durable) = &self.durable {
             // The truncated bytes belong to the last durable point, so a new point without them
             // comes first. The truncation must be durable before the next point, because that point

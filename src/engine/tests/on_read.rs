@@ -1,7 +1,7 @@
 //! Tests of `deploy::on_read`.
 
 use crate::engine::deploy::policy::{BLOCK, ENOUGH, ONLY_READS, SAMPLED, SAMPLED_OF_SEVERAL};
-use crate::engine::pair::page_table::known;
+use crate::pair::page_table::known;
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex};
 use crate::{AtomicMappedFile, Medium};

@@ -1,6 +1,6 @@
 //! Tests of `read::page`.
 
-use crate::engine::pair::hints::Expected;
+use crate::pair::hints::Expected;
 use crate::{AtomicMappedFile, Medium};
 
 #[test]

@@ -1,8 +1,8 @@
 //! Tests of `read::read_set`.
 
 use crate::engine::Engine;
-use crate::engine::pair::read_set::{FEW, ReadMarks};
 use crate::lock::lock_page;
+use crate::pair::read_set::{FEW, ReadMarks};
 use crate::units::{PAGE, RegionIndex};
 use crate::{AtomicMappedFile, Medium};
 

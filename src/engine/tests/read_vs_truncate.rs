@@ -7,8 +7,8 @@
 //! with the writer's bytes has returned a state that never existed.
 
 use crate::engine::Engine;
-use crate::engine::pair::pause;
-use crate::engine::pair::read_set::ReadMarks;
+use crate::pair::pause;
+use crate::pair::read_set::ReadMarks;
 use crate::units::{PAGE, REGION};
 use crate::{AtomicMappedFile, Medium};
 use std::sync::mpsc::channel;

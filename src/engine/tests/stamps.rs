@@ -1,6 +1,6 @@
 //! Tests of `pair::stamps`.
 
-use crate::engine::pair::stamps::{LEAST, NOTED};
+use crate::pair::stamps::{LEAST, NOTED};
 use crate::primitive::Ordering;
 use crate::units::{CHUNK, PAGE, PageIndex, REGION, RegionIndex};
 use crate::{AtomicMappedFile, CloseMode, Medium};

@@ -16,13 +16,13 @@
 use crate::bitmap::{Side, Slices, bits};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{self, PAGES_FOR_REGION_LOCK, WordMove};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{AllHeld, Held, lock_page, lock_pages};
 use crate::mutant::{planted, unless};
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::platform::Copying;
 use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex};
@@ -54,7 +54,7 @@ impl Engine {
         let end = offset.saturating_add(data.len() as u64);
         // A slot that is not valid may belong to the last durable point, where those are kept.
         if !is_whole
-            || self.durable.is_some()
+            || self.keeps_points
             || self.policy == DeployPolicy::Eager
             || !self.is_usable()
             || end > self.len()

@@ -4,11 +4,11 @@
 //! them.
 
 use crate::engine::Engine;
-use crate::engine::pair::read_set::ReadMarks;
 use crate::engine::plan::Part;
 use crate::error::{Error, Result};
 use crate::lock::{Held, close_before_looking};
 use crate::mutant::{planted, unless};
+use crate::pair::read_set::ReadMarks;
 use crate::units::PageIndex;
 
 impl Engine {

@@ -25,13 +25,13 @@
 
 use crate::bitmap::Side;
 use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::Part;
 use crate::engine::write::small::Small;
 use crate::lock::{HeldClosed, try_lock_page_alone, try_lock_page_closed};
 use crate::mutant::planted;
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::platform::{InLine, Platform};
 use crate::primitive::{Ordering, fence};
 use crate::store::MappedFile;

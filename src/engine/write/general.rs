@@ -13,13 +13,13 @@ use crate::bitmap::{Slices, span};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::io::prefetch::ASKED_PARTS;
-use crate::engine::pair::gates::Gate;
-use crate::engine::pair::own_changes;
-use crate::engine::pair::read_set::ReadMarks;
-use crate::engine::pair::stats::Counter;
 use crate::engine::plan::{self, Part};
 use crate::error::{Error, Result};
 use crate::mutant::planted;
+use crate::pair::gates::Gate;
+use crate::pair::own_changes;
+use crate::pair::read_set::ReadMarks;
+use crate::pair::stats::Counter;
 use crate::terms::{DeployPolicy, Durability};
 use crate::thread;
 use crate::units::{PageIndex, RegionIndex, is_in_page};
@@ -81,7 +81,7 @@ impl Engine {
             // would need the log. After a new durable point it does not. With `AllOrNothing` the
             // caller decides when a durable point is made.
             Err(Error::TooLarge { .. })
-                if self.durable.is_some() && self.durability != Durability::AllOrNothing =>
+                if self.keeps_points && self.durability != Durability::AllOrNothing =>
             {
                 self.sync()?;
                 self.commit_once(parts, marks)?;
@@ -117,7 +117,7 @@ impl Engine {
             // sees a new version.
             let by_region = mask.count_ones() >= plan::PAGES_FOR_REGION_LOCK;
             let mask = if by_region { !0 } else { mask };
-            own_changes::note_pages(self.number, closure, region, mask);
+            own_changes::note_pages(self.number(), closure, region, mask);
         };
         for part in parts.iter().filter(|part| !part.data.is_empty()) {
             for span in span::regions(part.range()) {
@@ -139,7 +139,7 @@ impl Engine {
         let page = PageIndex::of(first.offset);
         let last_page = PageIndex::of(last.range().end - 1);
         let in_page = page == last_page;
-        let mut may_wait = self.durable.is_some();
+        let mut may_wait = self.keeps_points;
         loop {
             // Return the lane before waiting for a durable point: the thread that makes the point
             // needs a lane, and there may be no other.
@@ -160,7 +160,7 @@ impl Engine {
                 }
                 self.ask_for_ends(parts);
             }
-            let inside = self.durable.is_some().then(|| self.lanes.enter(Gate::Cut, &lane));
+            let inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
                 drop(inside);
                 drop(no_shorter);

@@ -12,14 +12,14 @@
 use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::log::records::Target;
-use crate::engine::pair::read_set::ReadMarks;
 use crate::engine::plan::{Part, WordMove, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{AllHeld, lock_page};
 use crate::mutant::{planted, unless};
+use crate::pair::log::lanes::InUse;
+use crate::pair::log::records::Target;
+use crate::pair::read_set::ReadMarks;
 use crate::units::PageIndex;
 
 impl Engine {

@@ -8,17 +8,17 @@
 use crate::bitmap;
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::log::log_area::Extents;
-use crate::engine::pair::log::records::Target;
-use crate::engine::pair::read_set::ReadMarks;
 use crate::engine::plan::{self, Moves, Part, Plans, RegionPlan, WordMove};
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
 use crate::lock::Held;
 use crate::mutant::{planted, unless};
+use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
+use crate::pair::log::log_area::Extents;
+use crate::pair::log::records::Target;
+use crate::pair::read_set::ReadMarks;
 
 impl Engine {
     pub(super) fn commit_over_pages(
@@ -133,7 +133,7 @@ impl Engine {
             || plans.iter().map(RegionPlan::words).sum::<usize>() <= UNDO_INLINE
             || planted!(WordsNotCounted);
         // Where durable points are kept, changed pages have to be recorded first.
-        let notes_nothing = self.durable.is_none() || planted!(CopyNotNoted);
+        let notes_nothing = !self.keeps_points || planted!(CopyNotNoted);
         fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
     }
 
@@ -162,7 +162,7 @@ impl Engine {
         {
             self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         }
-        if self.durable.is_some() {
+        if self.keeps_points {
             commit::moved_pages(moves).for_each(|(page, _)| self.note_changed(page));
         }
         // The first stores.
@@ -188,7 +188,7 @@ impl Engine {
         let is_there = |change: &WordMove| match change.word {
             WordId::Slice(page) => self.all_is_allocated(page.region(), true),
             WordId::Region(region) => {
-                self.all_is_allocated(region, self.durable.is_some())
+                self.all_is_allocated(region, self.keeps_points)
                     && self.region_words_are_allocated(region.superchunk())
             }
         };
@@ -199,7 +199,7 @@ impl Engine {
     fn allocate_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
         // Where durable points are kept, each page also needs its durable word, which is allocated
         // with the slice words.
-        let word = self.durable.is_some();
+        let word = self.keeps_points;
         for change in moves {
             if self.all_is_allocated(change.word.region(), word) {
                 continue;

@@ -13,15 +13,15 @@
 //! May import `store`, `format`, `pair::region`.
 
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::page_table::known;
-use crate::engine::pair::pieces::Pieces;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::{planted, unless};
+use crate::pair::Pair;
+use crate::pair::log::lane::Lane;
+use crate::pair::page_table::known;
+use crate::pair::pieces::Pieces;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::store::MappedFile;
 use crate::terms::Medium;
@@ -81,7 +81,7 @@ fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
     start..((range.end - chunk.start()) as usize).div_ceil(PAGE)
 }
 
-impl Engine {
+impl Pair {
     #[inline]
     pub(crate) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
@@ -342,7 +342,7 @@ impl Engine {
             let first = PageIndex::of(chunk.start());
             self.forget_words(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
             self.allocate_reflection(layout::slice_word(first), PAGE as u64)?;
-            if self.durable.is_some() {
+            if self.keeps_points {
                 self.allocate_reflection(layout::durable_word(first), PAGE as u64)?;
             }
             state.fetch_or(known::SLICE_WORDS, Ordering::Release);

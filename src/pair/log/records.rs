@@ -25,14 +25,14 @@
 //! All of this happens under the lock of the page that the records name.
 
 use crate::bitmap::{self, Slices};
-use crate::engine::Engine;
-use crate::engine::pair::log::lane::{Lane, LiveEntry};
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::region::RegionState;
-use crate::engine::pair::stats::Counter;
 use crate::format::entry::Sequence;
 use crate::format::{layout, vouch};
 use crate::mutant::{planted, unless};
+use crate::pair::Pair;
+use crate::pair::log::lane::{Lane, LiveEntry};
+use crate::pair::log::lanes::InUse;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
 
 /// Slices of one page that are about to be moved.
@@ -61,7 +61,7 @@ impl Target<'_> {
     }
 }
 
-impl Engine {
+impl Pair {
     /// Returns the active flip records that name `page`. Clears the page's bits of lanes that have
     /// none any more.
     fn live_entries(&self, page: PageIndex, region: &RegionState) -> Vec<LiveEntry> {

@@ -16,7 +16,7 @@
 //! - a stamp changes only under the page's lock or its region's, and it only grows. So a stamp that
 //!   has the same value twice did not change in between;
 //! - a stamp is even before anything changes that it covers. A writer makes it even
-//!   ([`Engine::leave_home`]) after it has taken its locks, and before a release fence. As a rule
+//!   ([`Pair::leave_home`]) after it has taken its locks, and before a release fence. As a rule
 //!   that is the fence of making the locks exclusive; it orders the stamp before the writer's
 //!   changes;
 //! - a shrink makes all stamps past the new end even before the new length becomes visible. From
@@ -32,10 +32,10 @@
 //! words and fences of `platform`.
 
 use crate::bitmap::{Validity, bits, span};
-use crate::engine::Engine;
-use crate::engine::pair::region::RegionState;
 use crate::lock::try_lock_page_still;
 use crate::mutant::{planted, unless};
+use crate::pair::Pair;
+use crate::pair::region::RegionState;
 use crate::platform::{ZeroedWords, barrier};
 use crate::primitive::{AtomicU64, OnceBox, Ordering};
 use crate::units::{PAGE, PageIndex, RegionIndex};
@@ -171,7 +171,7 @@ impl AllSeen {
     }
 }
 
-impl Engine {
+impl Pair {
     /// Sets the stamp of `page`, if the page is free and deployed. The caller is in no read
     /// section.
     #[cold]

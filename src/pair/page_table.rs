@@ -4,8 +4,8 @@
 //!
 //! May import `pair::region`, `pair::pieces`, `units`, `primitive`.
 
-use crate::engine::pair::pieces::Pieces;
-use crate::engine::pair::region::RegionState;
+use crate::pair::pieces::Pieces;
+use crate::pair::region::RegionState;
 use crate::primitive::{AtomicBool, AtomicU8, OnceBox, Ordering, many};
 use crate::units::{
     CHUNKS_PER_SUPERCHUNK, ChunkIndex, REGIONS_PER_CHUNK, REGIONS_PER_SUPERCHUNK, RegionIndex,

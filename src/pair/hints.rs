@@ -10,7 +10,7 @@
 //! hidden, or a deployment too early or too late. May import `bitmap`, `units`.
 
 use crate::bitmap::Side;
-use crate::engine::pair::stamps::NOTED;
+use crate::pair::stamps::NOTED;
 use crate::units::PageIndex;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 

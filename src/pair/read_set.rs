@@ -2,9 +2,9 @@
 //!
 //! `read::read_set` says how a read set is validated. May import `units`, `error`, `primitive`.
 
-use crate::engine::pair::region::RegionState;
 use crate::lock::Version;
 use crate::mutant::{planted, unless};
+use crate::pair::region::RegionState;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::units::PageIndex;
 

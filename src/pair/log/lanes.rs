@@ -22,15 +22,15 @@
 //! May import `format`, `units`, `lock`, `mutant`, `pair::{gates, hints, stats}`, `primitive`,
 //! `thread`, and the fences of `platform`.
 
-use crate::engine::pair::gates::{Gate, Gates, Inside, Marks, Shut};
-use crate::engine::pair::log::lane::{Lane, Queue};
-use crate::engine::pair::stats::{Counter, Stats};
 #[cfg(not(loom))]
 use crate::format::layout::LANE_COUNT;
 #[cfg(not(loom))]
 use crate::format::layout::PRIVATE_LANES;
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
+use crate::pair::gates::{Gate, Gates, Inside, Marks, Shut};
+use crate::pair::log::lane::{Lane, Queue};
+use crate::pair::stats::{Counter, Stats};
 use crate::platform::barrier;
 use crate::primitive::{self, AtomicBool, OnceBox, Ordering, fence};
 use crate::thread::{self, Tag};

@@ -4,14 +4,14 @@
 //! invalidates a flip record clears the page that DRAM keeps for it. `lanes` has the other
 //! invariants.
 
-use crate::engine::pair::gates::Marks;
-use crate::engine::pair::hints::Recent;
-use crate::engine::pair::log::guard::{AtOnce, Pinned};
-use crate::engine::pair::stats::{Block, Counter};
 use crate::format::entry::Sequence;
 #[cfg(not(loom))]
 use crate::format::layout::RING;
 use crate::mutant::{planted, unless};
+use crate::pair::gates::Marks;
+use crate::pair::hints::Recent;
+use crate::pair::log::guard::{AtOnce, Pinned};
+use crate::pair::stats::{Block, Counter};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, fence};
 use crate::units::{LaneIndex, PageIndex};

@@ -3,15 +3,15 @@
 //! Words are read through the file and not through the mapping, because they may lie in a hole.
 
 use crate::bitmap::span;
-use crate::engine::Engine;
-use crate::engine::pair::region::RegionState;
 use crate::error::{Error, Result};
 use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
+use crate::pair::Pair;
+use crate::pair::region::RegionState;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 use std::ops::Range;
 
-impl Engine {
+impl Pair {
     /// Returns the region's state, and loads it on first use. Called in a read section and after
     /// the range was checked. So `set_len` knows every region that was loaded before it went on.
     #[inline]
@@ -49,7 +49,7 @@ impl Engine {
                 SliceWordsNotVisited,
                 self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
             );
-            if self.durable.is_some() {
+            if self.keeps_points {
                 // A slice that was deployed since the last durable point has zeroes in both of its
                 // working words.
                 let (words, end) = (layout::durable_word(from), layout::durable_word(to) + 8);
@@ -92,14 +92,16 @@ impl Engine {
 
     /// Marks every page as changed that differs from the last durable point according to its words.
     pub fn note_all_changed(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
+        if !self.keeps_points {
+            return Ok(());
+        }
         self.touch_regions_with_words(0..self.len())?;
         for (index, region) in self.state.all_touched() {
             let changed = (0..PAGES_PER_REGION)
                 .filter(|n| !region.changed_slices(*n).is_empty())
                 .fold(0, |mask, n| mask | 1 << n);
             if changed != 0 && region.note_changed(changed) {
-                durable.note_region(index);
+                self.dirty.note_region(index);
             }
         }
         Ok(())
@@ -108,7 +110,7 @@ impl Engine {
     #[cold]
     pub(crate) fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
-        let mut durable = self.durable.is_some().then_some([0; PAGES_PER_REGION]);
+        let mut durable = self.keeps_points.then_some([0; PAGES_PER_REGION]);
         if !self.fresh && !planted!(WordsNotLoaded) {
             // Through the file and not through the mapping: the words may lie in a hole.
             let mut bytes = [0; PAGES_PER_REGION * 8];

@@ -9,6 +9,7 @@
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
 //! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
+//! | `dirty` | what has changed since the last durable point |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
 //! | `read_set` | the types of a transaction's read set |
@@ -17,6 +18,7 @@
 //!
 //! May import what lies below the engine: `lock`, `store`, `format`, `bitmap`, `platform`, `units`.
 
+pub mod dirty;
 pub mod gates;
 pub mod hints;
 pub mod load;
@@ -33,32 +35,138 @@ pub mod stamps;
 pub mod stats;
 
 use crate::bitmap::Side;
-use crate::engine::Engine;
-use crate::engine::pair::log::lane::Lane;
-use crate::engine::pair::log::lanes::InUse;
-use crate::engine::pair::stats::{Counter, Stats};
 use crate::error::{Error, Result};
-use crate::format::layout;
+use crate::format::entry::Seed;
+use crate::format::layout::{self, LANE_COUNT};
+use crate::format::vouch::RingSeed;
 use crate::lock::after_own_writes;
 use crate::mutant::planted;
-use crate::platform::{Copying, fork};
-use crate::primitive::Ordering;
+use crate::pair::dirty::DirtySet;
+use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
+use crate::pair::log::log_area::LogArea;
+use crate::pair::page_table::State;
+use crate::pair::read_set::Watched;
+use crate::pair::stamps::AtHome;
+use crate::pair::stats::{Counter, Stats};
+use crate::platform::{Copying, Platform, barrier, fork};
+use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::store::{MappedFile, Sides};
+use crate::terms::Medium;
 use crate::thread::Tag;
-use crate::units::{SLICE, WORD};
+use crate::units::{LaneIndex, PageIndex, SLICE, WORD};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Weak;
 
-impl Engine {
+/// The open files of a pair, and what opening has found out about them.
+pub(crate) struct Opened {
+    pub platform: Platform,
+    pub home: MappedFile,
+    pub reflection: MappedFile,
+    pub medium: Medium,
+    pub len: u64,
+    pub high_water: u64,
+    pub max_len: u64,
+    /// `true` if this open made the reflection file, so every word in it is zero.
+    pub fresh: bool,
+}
+
+/// The state of one open pair, shared by all threads.
+pub(crate) struct Pair {
+    pub platform: Platform,
+    pub home: MappedFile,
+    pub reflection: MappedFile,
+    pub medium: Medium,
+    pub max_len: u64,
+    /// Logical length. The length word on the medium is its durable copy.
+    pub len: AtomicU64,
+    /// Cached copy of the high-water word. Changed under `resizing`.
+    pub high_water: AtomicU64,
+    pub state: State,
+    /// The stamps of deployed pages.
+    pub at_home: AtHome,
+    /// How often pages were changed that transactions watch.
+    pub watched: Watched,
+    pub lanes: Lanes,
+    pub log_area: LogArea,
+    pub seed: Seed,
+    /// The seed of each lane's ring.
+    pub ring_seeds: Box<[RingSeed]>,
+    /// `true` if durable points are kept, and with them durable words.
+    pub keeps_points: bool,
+    /// What has changed since the last durable point.
+    pub dirty: DirtySet,
+    pub fresh: bool,
+    /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
+    /// view that pins pages, and by a durable point. Taken before any page's or region's lock, and
+    /// never inside a gate, since the thread that closes a gate may hold it.
+    pub resizing: RwLock<()>,
+    /// Set while a shrink looks for pins and truncates. Checked by views that pin without
+    /// `resizing`.
+    pub cutting: AtomicBool,
+    /// Serialises allocations, and keeps `set_len` from the allocation flags meanwhile.
+    pub allocating: Mutex<()>,
+    pub poisoned: OnceLock<String>,
+    pub closed: AtomicBool,
+    fork_generation: u64,
+    number: u64,
+    /// The tag of this file. A thread that remembers the same value may use the fast paths. Once
+    /// the file is poisoned no thread's value matches, so every thread runs the full checks.
+    tag: AtomicU64,
+    keeper: Weak<dyn LaneKeeper>,
+}
+
+impl Pair {
+    /// Makes the state of a pair of which nothing is loaded yet. `keeper` keeps its lanes.
+    pub fn new(
+        opened: Opened,
+        seed: Seed,
+        keeps_points: bool,
+        keeper: Weak<dyn LaneKeeper>,
+    ) -> Self {
+        let number = next_file_number();
+        // Without the usual light fences, no thread may use the fast path of reads.
+        let tag = if barrier::is_usual() { Tag::of(number) } else { Tag::NEVER };
+        Pair {
+            keeper,
+            keeps_points,
+            dirty: DirtySet::new(),
+            state: State::new(opened.max_len),
+            at_home: AtHome::new(opened.max_len),
+            platform: opened.platform,
+            home: opened.home,
+            reflection: opened.reflection,
+            medium: opened.medium,
+            max_len: opened.max_len,
+            len: AtomicU64::new(opened.len),
+            high_water: AtomicU64::new(opened.high_water),
+            watched: Watched::new(),
+            lanes: Lanes::new(),
+            log_area: LogArea::new(),
+            seed,
+            ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
+            fresh: opened.fresh,
+            resizing: RwLock::new(()),
+            cutting: AtomicBool::new(false),
+            allocating: Mutex::new(()),
+            poisoned: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            fork_generation: fork::generation(),
+            number,
+            tag: AtomicU64::new(tag.bits()),
+        }
+    }
+
     /// Records that a page is about to differ from the last durable point.
     #[inline]
-    pub(crate) fn note_changed(&self, page: crate::units::PageIndex) {
-        if let Some(durable) = &self.durable
+    pub(crate) fn note_changed(&self, page: PageIndex) {
+        if self.keeps_points
             && !planted!(ChangeNotNoted)
             && let Some(region) = self.state.touched(page.region())
             && region.note_changed(1 << page.in_region())
         {
-            durable.note_region(page.region());
+            self.dirty.note_region(page.region());
         }
     }
 
@@ -155,7 +263,7 @@ impl Engine {
     /// Returns the calling thread's lane.
     #[inline]
     pub(crate) fn lane(&self) -> InUse<'_> {
-        self.lanes.mine(self.number, &self.me)
+        self.lanes.mine(self.number, &self.keeper)
     }
 
     /// Returns the calling thread's lane, for a write on a fast path. Returns `None` inside the
@@ -163,7 +271,7 @@ impl Engine {
     /// (`pair::own_changes`).
     #[inline]
     pub(crate) fn lane_to_write(&self) -> Option<InUse<'_>> {
-        self.lanes.mine_to_write(self.number, &self.me)
+        self.lanes.mine_to_write(self.number, &self.keeper)
     }
 
     /// Returns the file's number in this process.
