@@ -266,7 +266,8 @@ impl Engine {
             .collect()
     }
 
-    /// Makes the stamps of all pages of `plans` even, as [`leave_home`](Self::leave_home) does.
+    /// Makes the stamps of all pages of `plans` even, as
+    /// [`leave_home`](crate::pair::Pair::leave_home) does.
     #[inline]
     pub(super) fn leave_home_all(&self, plans: &[RegionPlan<'_>]) {
         plans.iter().for_each(|plan| self.leave_home(plan.index, plan.state, plan.touched));

@@ -277,8 +277,6 @@ mutants! {
         KnownAway "known-away": "a page becomes known to be at home although it is not",
         HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",
         KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
-    }
-    "pair/stamps.rs" {
         HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
     }
     "engine/io/scatter.rs" {
@@ -395,8 +393,6 @@ mutants! {
         AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region whose pages are on one side takes their slice words for the same",
         PinNotSeen "pin-not-seen": "who stores at once sees no pins",
         KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
-    }
-    "pair/region.rs" {
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {
@@ -412,7 +408,7 @@ mutants! {
         PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
         PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }
-    "recovery/durable.rs" {
+    "recovery/journal.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
         FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is believed",
         HeaderNotMadeDurable "header-not-made-durable": "a torn header leaves one that was in the page cache only",
@@ -420,9 +416,11 @@ mutants! {
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock tells of it",
         JournalHoleCountsAsRoom "journal-hole-counts-as-room": "a journal's length is taken for its room, whatever is behind it",
         JournalFolderNotSynced "journal-folder-not-synced": "nor is its name",
-        NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
         OpeningIsNoPoint "opening-is-no-point": "what the death of the process has left is no durable point when opening returns",
         DeadSessionNotSynced "dead-session-not-synced": "the session of a dead process is closed before its data is durable",
+    }
+    "recovery/replay_journal.rs" {
+        NewestNotMadeDurable "newest-not-made-durable": "a record that was found after a death counts as it is",
         FoundSessionNotSynced "found-session-not-synced": "a superblock is written while the other copy is in the page cache only",
         BegunWordsNotSynced "begun-words-not-synced": "a session begins before its durable words are durable",
         NotReplayed "not-replayed": "records are not replayed",
@@ -492,6 +490,8 @@ mutants! {
         RecoverLeavesOutLast "recover-leaves-out-last": "the entry is left out with whose drain the last batch of words was flushed",
         RecoverVoidIgnored "recover-void-ignored": "a void entry does not void older ones about its page",
         RecoverVoidsLane "recover-voids-lane": "a void entry voids older ones about other pages",
+    }
+    "recovery/apply_log.rs" {
         RecoverLoggedFirst "recover-logged-first": "logged data is stored before slices move",
         RecoverNothingTakenBack "recover-nothing-taken-back": "words are not taken back",
         RecoverNotSynced "recover-not-synced": "words that recovery writes are not synced before the new session",

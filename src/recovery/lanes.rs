@@ -1,4 +1,4 @@
-//! Recovers a pair from its lanes: scans the lanes, decides, and applies the decisions.
+//! Scans the lanes of a pair, and decides what recovery does with their records.
 //!
 //! Recovery reads the lanes and the overflow of their records. So its time depends on the
 //! operations in flight at the crash, and not on the size of the file.
@@ -15,22 +15,19 @@
 //! 3. Logged data is stored into the reflection slots, and the words of those slots are set.
 //! 4. Pages in place: slices are stored into their valid slots, and slice bits are set
 //!    (`docs/model/durable_points.py`).
+//!
+//! `apply_log` has the last step. May import `format`, `platform` and below.
 
-use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
 use crate::format::entry::{
     EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,
-    SpillSum, SpilledPage, Undo, UndoBody, WordId,
+    SpillSum, SpilledPage, Undo, UndoBody,
 };
 use crate::format::layout;
-use crate::format::vouch::{Vouch, VouchFound, sum_of};
-use crate::mutant::{planted, unless};
-use crate::pair::space::{allocation_error, storage_error};
-use crate::platform::{Copying, File, FileId, Platform};
-use crate::store::MappedFile;
-use crate::units::{LaneIndex, PAGE, PageIndex, SLICE};
-use std::cell::Cell;
+use crate::format::vouch::{Vouch, VouchFound};
+use crate::mutant::planted;
+use crate::platform::{File, FileId, Platform};
+use crate::units::LaneIndex;
 use std::path::Path;
 
 /// The undo record of one lane, with its overflow, as recovery found it.
@@ -311,216 +308,11 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     ordered
 }
 
-/// Applies the decisions about all lanes. `len` is the logical length, and `apply` ignores what
-/// lies past it. The caller drains the stores. Words that `apply` writes by system calls are
-/// durable when it returns.
-pub(crate) fn apply(
-    home: &MappedFile,
-    reflection: &MappedFile,
-    len: u64,
-    actions: &[Actions],
-) -> Result<()> {
-    let files = Files { home, reflection, len, region_words: Cell::new(None) };
-    if planted!(RecoverLoggedFirst) {
-        actions
-            .iter()
-            .flat_map(|lane| &lane.store_logged)
-            .try_for_each(|p| files.store_logged(p))?;
-    }
-    for record in actions.iter().flat_map(|lane| &lane.take_back) {
-        unless!(RecoverNothingTakenBack, files.take_back(record)?);
-    }
-    let mut has_written = false;
-    for vouched in actions.iter().flat_map(|lane| &lane.vouched) {
-        unless!(RecoverNotVouched, has_written |= files.move_slices(vouched)?);
-    }
-    if has_written {
-        // Orders the words before the superblock that voids the records, and before the logged
-        // data.
-        unless!(RecoverNotSynced, files.sync_words()?);
-    }
-    for page in actions.iter().flat_map(|lane| &lane.store_logged) {
-        unless!(RecoverLoggedFirst, files.store_logged(page)?);
-    }
-    actions.iter().flat_map(|lane| &lane.store_pages).try_for_each(|page| files.store_page(page))
-}
-
-struct Files<'a> {
-    home: &'a MappedFile,
-    reflection: &'a MappedFile,
-    len: u64,
-    /// A superchunk, and where the first data of its region words are.
-    region_words: Cell<Option<(usize, u64)>>,
-}
-
-impl Files<'_> {
-    /// Returns the offset of a word, or `None` if the word describes no bytes of the file. Bytes
-    /// past the length are cleaned up and not recovered.
-    fn word_at(&self, word: WordId) -> Option<u64> {
-        let (start, at) = match word {
-            WordId::Slice(page) => (page.start(), layout::slice_word(page)),
-            WordId::Region(region) => (region.start(), layout::region_word(region)),
-        };
-        (start < self.len || planted!(RecoverPastLength)).then_some(at)
-    }
-
-    fn take_back(&self, record: &OldBits) -> Result<()> {
-        let Some(at) = self.word_at(record.word) else { return Ok(()) };
-        allocate(self.reflection, at, 8)?;
-        let word = self.reflection.load_word(at);
-        let kept = if planted!(RecoverTakesBackAll) { 0 } else { word & !record.mask };
-        self.reflection.store_word_through(at, kept | record.old);
-        Ok(())
-    }
-
-    fn validity(&self, page: PageIndex) -> Result<Validity> {
-        let word = read_word(self.reflection, layout::slice_word(page))?;
-        Ok(Validity::new(word, self.region_bit(page)?))
-    }
-
-    /// Returns the bit of the page in its region word. Usually no region of a superchunk was ever
-    /// written as a whole, and all of its region words are a hole.
-    fn region_bit(&self, page: PageIndex) -> Result<bool> {
-        let (region, superchunk) = (page.region(), page.region().superchunk());
-        let at = layout::region_word(region);
-        let first_data = match self.region_words.get() {
-            Some((known, first_data)) if known == superchunk => first_data,
-            _ => {
-                let words = layout::region_words(superchunk);
-                let data = self
-                    .reflection
-                    .next_data(words)
-                    .map_err(|e| Error::io_at("look for data", self.reflection.path(), words, e))?;
-                let first_data = data.unwrap_or(u64::MAX);
-                self.region_words.set(Some((superchunk, first_data)));
-                first_data
-            }
-        };
-        let is_in_hole = at < first_data / PAGE as u64 * PAGE as u64;
-        let word = if is_in_hole { 0 } else { read_word(self.reflection, at)? };
-        Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
-    }
-
-    /// Moves the slices to the sides that the record names. Returns `true` if it wrote the word.
-    /// Changes no slot, so a second recovery decides the same, whatever it finds.
-    ///
-    /// The word is written by a system call. The words lie far apart, and to map the page of each
-    /// one takes several times as long. A crash may leave only some bytes of the new word. The
-    /// word's other bits stay as they are, so a second recovery repairs it.
-    fn move_slices(&self, vouched: &Vouched) -> Result<bool> {
-        let vouch = &vouched.vouch;
-        let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
-        let verifies =
-            vouched.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
-        if verifies && self.sum_of_slots(vouch)? != vouch.sum {
-            // Not all slices arrived, so the operation was not acknowledged.
-            return Ok(false);
-        }
-        let word = read_word(self.reflection, at)?;
-        let valid = Validity::new(word, self.region_bit(vouch.page)?);
-        let moved = vouch.slices & (valid.0 ^ vouch.sides);
-        // A word that is already right is written, too. After a process crash it may be right in
-        // the cache only, and once the new session has begun, no record covers it.
-        if moved == 0 && planted!(RightWordNotStored) {
-            return Ok(false);
-        }
-        let now = (word ^ moved).to_le_bytes();
-        self.reflection
-            .write_file(&now, at)
-            .map_err(|e| storage_error("write a word", self.reflection, at, 8, e))?;
-        Ok(true)
-    }
-
-    fn sync_words(&self) -> Result<()> {
-        let path = self.reflection.path();
-        self.reflection.sync_data().map_err(|e| Error::io("sync", path, e))
-    }
-
-    fn sum_of_slots(&self, vouch: &Vouch) -> Result<u32> {
-        let mut bytes = [0; PAGE];
-        let mut filled = 0;
-        let sides = Validity(vouch.sides);
-        let mut rest = Slices(vouch.slices);
-        while let Some(run) = rest.runs().next() {
-            // The part of the run that lies on one side.
-            let side = sides.side(run.start);
-            let run = match sides.on(side, rest).runs().next() {
-                Some(run) => run,
-                None => break,
-            };
-            rest = rest.without(Slices::range(run.start, run.end));
-            let offset = vouch.page.start() + (run.start * SLICE) as u64;
-            let (file, at) = match side {
-                Side::Home => (self.home, offset),
-                Side::Reflection => (self.reflection, layout::reflection(offset)),
-            };
-            let next = filled + run.len() * SLICE;
-            // Reads the file instead of the mapping, since a slot that never arrived may be a hole.
-            file.read_file(&mut bytes[filled..next], at)
-                .map_err(|e| Error::io_at("read slices", file.path(), at, e))?;
-            filled = next;
-        }
-        Ok(sum_of(&bytes[..filled]))
-    }
-
-    fn store_logged(&self, logged: &SpilledPage) -> Result<()> {
-        let Some(word_at) = self.word_at(WordId::Slice(logged.page)) else { return Ok(()) };
-        let mut slices = logged.slices.as_slice();
-        for run in Slices(logged.mask).runs() {
-            let (now, rest) = slices.split_at(run.len() * SLICE);
-            let at = layout::reflection(logged.page.start() + (run.start * SLICE) as u64);
-            allocate(self.reflection, at, now.len() as u64)?;
-            self.reflection.copy_in(at, now, Copying::BySize);
-            slices = rest;
-        }
-        let valid = self.validity(logged.page)?;
-        // The region bit stays as it is. Its XOR with the slice word gives the validity, and a
-        // second XOR gives the slice word back.
-        allocate(self.reflection, word_at, 8)?;
-        let word = self.reflection.load_word(word_at);
-        let missing = logged.mask & !valid.0;
-        unless!(RecoverLoggedNotValid, self.reflection.store_word_through(word_at, word ^ missing));
-        Ok(())
-    }
-
-    /// Stores the slices of a page in place, and sets its slice bits. These bits belong to other
-    /// slices than the stored ones. So neither step affects the other, and both can be repeated.
-    fn store_page(&self, page: &InPlacePage) -> Result<()> {
-        let Some(word_at) = self.word_at(WordId::Slice(page.page)) else { return Ok(()) };
-        allocate(self.reflection, word_at, 8)?;
-        let word = self.reflection.load_word(word_at) & !page.flips | page.flipped;
-        self.reflection.store_word_through(word_at, word);
-        let valid = self.validity(page.page)?;
-        let mut slices = page.slices.as_slice();
-        for n in Slices(page.stays).runs().flatten() {
-            let (now, rest) = slices.split_at(SLICE);
-            let offset = page.page.start() + (n * SLICE) as u64;
-            let (file, at) = match valid.side(n) {
-                Side::Home => (self.home, offset),
-                Side::Reflection => (self.reflection, layout::reflection(offset)),
-            };
-            allocate(file, at, SLICE as u64)?;
-            file.copy_in(at, now, Copying::Cached);
-            slices = rest;
-        }
-        Ok(())
-    }
-}
-
-/// Allocates a range, so that a store to it cannot fail.
-fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
-    if planted!(RecoverNotAllocated) {
-        return Ok(());
-    }
-    let start = at / PAGE as u64 * PAGE as u64;
-    let end = (at + len).next_multiple_of(PAGE as u64);
-    file.forget_folios(start, end - start);
-    file.allocate(start, end - start).map_err(|e| allocation_error(file, start, end - start, e))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::entry::WordId;
+    use crate::units::PageIndex;
 
     fn vouch(sequence: u64, page: u64) -> Vouch {
         let sequence = Sequence::from_bits(sequence);

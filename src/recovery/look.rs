@@ -4,7 +4,7 @@ use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
-use super::{HUGE_PAGE, Opening, UNFINISHED, durable};
+use super::{HUGE_PAGE, Opening, UNFINISHED, journal};
 use crate::engine::superblock::{Companions, cache_of, identity_of, moment, sample};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
@@ -42,7 +42,23 @@ pub(super) struct Look {
     /// The pair that the mark names.
     pub marked: Option<[u8; 16]>,
     /// What the journal says, where durable points are kept.
-    pub journal: Option<durable::Found>,
+    pub journal: Option<journal::Found>,
+}
+
+/// What a search for the pair of a home file has found out so far.
+struct Search<'a> {
+    /// The home file.
+    of: (&'a File, &'a FileStat),
+    marker: Option<&'a Marker>,
+    /// `true` if the home file has bytes or a mark.
+    has_bytes: bool,
+    /// `true` if the home file may have a pair that was in use.
+    may_have_pair: bool,
+    look: Look,
+    /// A reflection file that may belong to the original of this file.
+    snapshots: Option<(Name, File, FileStat, Superblock)>,
+    /// The first file that may not be used, and why.
+    distrusted: Option<(Name, Distrust)>,
 }
 
 /// The way in which the files of a pair were restored.
@@ -118,68 +134,25 @@ impl Opening<'_> {
         let names = self.candidates(stat, marker.as_ref())?;
         let mut look = Look::nothing(mark, names[0].clone());
         look.marked = marker.as_ref().map(|marker| marker.uuid);
-        let mut snapshots = None;
         // A file without bytes and mark has nothing to lose. Where marks are kept, a file without
         // one has no pair that was in use, unless all of it was restored. What lies in the way is
         // left there.
-        let has_bytes = stat.len > 0 || is_marked;
         let keeps_marks = self.home_keeps_marks.get() && !planted!(UnmarkedMayHavePair);
-        let may_have_pair = is_marked || stat.len > 0 && !keeps_marks;
-        let mut distrusted = None;
+        let mut search = Search {
+            of: (home, stat),
+            marker: marker.as_ref(),
+            has_bytes: stat.len > 0 || is_marked,
+            may_have_pair: is_marked || stat.len > 0 && !keeps_marks,
+            look,
+            snapshots: None,
+            distrusted: None,
+        };
         for name in names {
-            let named = match self.open_trusted(&name, stat) {
-                Err(e) if is_denied(&e) && !may_have_pair => Named::Irregular,
-                other => other?,
-            };
-            let (file, there) = match named {
-                Named::Nothing => continue,
-                Named::Irregular => {
-                    look.note(Found::Foreign, &name, may_have_pair);
-                    continue;
-                }
-                Named::Distrusted(why) => {
-                    distrusted.get_or_insert((name, why));
-                    continue;
-                }
-                Named::Trusted(file, there) => (file, there),
-            };
-            match self.judge(&file, name.path())? {
-                Judged::Newer(version) => look.note(Found::Newer(version), &name, may_have_pair),
-                Judged::Corrupt if there.len < layout::SUPERCHUNKS => {
-                    look.note(Found::Truncated, &name, may_have_pair);
-                }
-                Judged::Corrupt => look.note(Found::Corrupt, &name, may_have_pair),
-                Judged::Foreign => {
-                    let found = self.what_is_foreign(&file, &there, name.path())?;
-                    look.note(found, &name, may_have_pair);
-                }
-                Judged::Valid(superblock) => {
-                    let mark = marker.as_ref();
-                    let of = (home, stat);
-                    let claim = self.claim_beside_others(&superblock, &there, of, mark)?;
-                    match claim {
-                        Claim::Ours | Claim::Restored | Claim::Unmarked => {
-                            let candidate = (name, file, there, superblock);
-                            self.look_at(candidate, claim, of, &mut look)?;
-                            return Ok(look);
-                        }
-                        // This file may have a pair of its own under another name.
-                        Claim::PerhapsOriginals => {
-                            snapshots.get_or_insert((name, file, there, superblock));
-                        }
-                        Claim::Contested => {
-                            look.note(Found::Contested, &name, has_bytes);
-                            look.stays = Some(superblock.uuid);
-                        }
-                        Claim::RolledBack => {
-                            look.note(Found::RolledBack, &name, has_bytes);
-                            look.stays = Some(superblock.uuid);
-                        }
-                        Claim::Others => look.note(Found::OfAnotherFile, &name, may_have_pair),
-                    }
-                }
+            if self.look_at_name(name, &mut search)? {
+                return Ok(search.look);
             }
         }
+        let Search { mut look, snapshots, distrusted, may_have_pair, .. } = search;
         if let Some(candidate) = snapshots {
             self.look_at(candidate, Claim::PerhapsOriginals, (home, stat), &mut look)?;
             return Ok(look);
@@ -195,6 +168,66 @@ impl Opening<'_> {
             self.search(home, stat, &mut look)?;
         }
         Ok(look)
+    }
+
+    /// Looks at the file under one of the names. Returns `true` if the search is over.
+    fn look_at_name(&self, name: Name, search: &mut Search<'_>) -> Result<bool> {
+        let of = search.of;
+        let named = match self.open_trusted(&name, of.1) {
+            Err(e) if is_denied(&e) && !search.may_have_pair => Named::Irregular,
+            other => other?,
+        };
+        let (file, there) = match named {
+            Named::Nothing => return Ok(false),
+            Named::Irregular => {
+                search.look.note(Found::Foreign, &name, search.may_have_pair);
+                return Ok(false);
+            }
+            Named::Distrusted(why) => {
+                search.distrusted.get_or_insert((name, why));
+                return Ok(false);
+            }
+            Named::Trusted(file, there) => (file, there),
+        };
+        match self.judge(&file, name.path())? {
+            Judged::Newer(version) => {
+                search.look.note(Found::Newer(version), &name, search.may_have_pair)
+            }
+            Judged::Corrupt if there.len < layout::SUPERCHUNKS => {
+                search.look.note(Found::Truncated, &name, search.may_have_pair);
+            }
+            Judged::Corrupt => search.look.note(Found::Corrupt, &name, search.may_have_pair),
+            Judged::Foreign => {
+                let found = self.what_is_foreign(&file, &there, name.path())?;
+                search.look.note(found, &name, search.may_have_pair);
+            }
+            Judged::Valid(superblock) => {
+                let claim = self.claim_beside_others(&superblock, &there, of, search.marker)?;
+                match claim {
+                    Claim::Ours | Claim::Restored | Claim::Unmarked => {
+                        let candidate = (name, file, there, superblock);
+                        self.look_at(candidate, claim, of, &mut search.look)?;
+                        return Ok(true);
+                    }
+                    // This file may have a pair of its own under another name.
+                    Claim::PerhapsOriginals => {
+                        search.snapshots.get_or_insert((name, file, there, superblock));
+                    }
+                    Claim::Contested => {
+                        search.look.note(Found::Contested, &name, search.has_bytes);
+                        search.look.stays = Some(superblock.uuid);
+                    }
+                    Claim::RolledBack => {
+                        search.look.note(Found::RolledBack, &name, search.has_bytes);
+                        search.look.stays = Some(superblock.uuid);
+                    }
+                    Claim::Others => {
+                        search.look.note(Found::OfAnotherFile, &name, search.may_have_pair)
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the first of the remaining names that a new reflection file may have. Fails if a
@@ -287,9 +320,9 @@ impl Opening<'_> {
         {
             let companions = (&look.companions, &file);
             match self.read_journal(companions, home, &superblock, base)? {
-                durable::Read::Nothing => *state = Use::JournalGone,
-                durable::Read::OfAnother => *state = Use::JournalSwapped,
-                durable::Read::Found(journal) => {
+                journal::Read::Nothing => *state = Use::JournalGone,
+                journal::Read::OfAnother => *state = Use::JournalSwapped,
+                journal::Read::Found(journal) => {
                     if *state == Use::Died {
                         found = fits_working_state(&journal, &lengths, &there, found);
                     }
@@ -333,7 +366,7 @@ impl Opening<'_> {
                 // working state, as far as the kernel wrote them back.
                 let path = look.companions.reflection.path();
                 let Lengths { len, high_water } = self.read_lengths(reflection, path)?;
-                let of_point = look.journal.as_ref().map(durable::Found::len);
+                let of_point = look.journal.as_ref().map(journal::Found::len);
                 ![of_point, Some(len), Some(high_water)].contains(&Some(home_len))
             }
             (Home::AsItWas, _, _) => false,
@@ -469,7 +502,7 @@ impl Opening<'_> {
 /// The last durable point has no bytes past the working state, since a shrink makes a point before
 /// it cuts. The reflection file must have room for the words of that point.
 fn fits_working_state(
-    journal: &durable::Found,
+    journal: &journal::Found,
     lengths: &Lengths,
     reflection: &FileStat,
     found: Found,

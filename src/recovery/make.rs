@@ -98,19 +98,7 @@ impl Opening<'_> {
             return Ok(None);
         }
         self.own_like_home(&file, &new, (home, stat))?;
-        let superblock = Superblock {
-            session: 1,
-            state: State::InUse,
-            uuid: platform.new_uuid(),
-            identity: identity_of(stat),
-            own: identity_of(&there),
-            boot_id: self.cache.boot_id,
-            cache: cache_parts(&self.cache),
-            name: self.home_name(),
-            // Nothing in the file counts before the home file has its mark.
-            durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
-            is_marked: false,
-        };
+        let superblock = self.first_superblock(stat, &there);
         // This has an effect only while the files are empty. Where it is not available, a full disk
         // can cause a SIGBUS, and nothing else changes.
         self.write_in_place(&file, &new)?;
@@ -131,17 +119,7 @@ impl Opening<'_> {
         platform
             .set_file_len(&file, id, reflection_len)
             .map_err(self.io("change the length", &new))?;
-        // Both superblocks and the state words are written, so that they are allocated.
-        let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
-        // Both copies are written, so that a file that is cut off anywhere past the first is
-        // recognized.
-        for copy in [&Superblock { session: 0, ..superblock.clone() }, &superblock] {
-            let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
-            head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
-        }
-        let words = layout::LENGTH_WORD as usize;
-        head[words..words + 8].copy_from_slice(&len.to_le_bytes());
-        head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());
+        let head = head_of(&superblock, len);
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
         // The file is whole before it has its name, and the name is durable before the first
         // operation returns.
@@ -154,22 +132,41 @@ impl Opening<'_> {
             other => other.map_err(self.io("rename", &new))?,
         }
         unfinished.keep();
-        let folders = || -> Result<()> {
-            platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-            for (folder, file) in [(name.folder(), &file), (self.home.folder(), home)] {
-                unless!(
-                    MadeFolderNotSynced,
-                    platform
-                        .sync_dir(folder, file)
-                        .map_err(self.io("sync the folder", folder.path()))?
-                );
-            }
-            Ok(())
-        };
-        folders().inspect_err(|_| {
+        self.sync_names(name, &file, home).inspect_err(|_| {
             let _best_effort = remove_if_is(platform, name, &there);
         })?;
         Ok(Some(Made { file, superblock, there }))
+    }
+
+    /// Returns the superblock of a reflection file that is being made.
+    fn first_superblock(&self, home: &FileStat, own: &FileStat) -> Superblock {
+        Superblock {
+            session: 1,
+            state: State::InUse,
+            uuid: self.platform.new_uuid(),
+            identity: identity_of(home),
+            own: identity_of(own),
+            boot_id: self.cache.boot_id,
+            cache: cache_parts(&self.cache),
+            name: self.home_name(),
+            // Nothing in the file counts before the home file has its mark.
+            durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
+            is_marked: false,
+        }
+    }
+
+    /// Makes the home file, and the names of both files, durable.
+    fn sync_names(&self, name: &Name, file: &File, home: &File) -> Result<()> {
+        let platform = self.platform;
+        platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
+        for (folder, file) in [(name.folder(), file), (self.home.folder(), home)] {
+            let sync = || platform.sync_dir(folder, file);
+            unless!(
+                MadeFolderNotSynced,
+                sync().map_err(self.io("sync the folder", folder.path()))?
+            );
+        }
+        Ok(())
     }
 
     /// Removes the leftover of an opening that crashed while it made a reflection file of this
@@ -375,4 +372,20 @@ impl Opening<'_> {
         remove_own(self.platform, name, file).map_err(self.io("remove", name.path()))?;
         Ok(())
     }
+}
+
+/// Returns the head of a new reflection file: both superblocks and the state words. All of it is
+/// written, so that it is allocated.
+fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
+    let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
+    // Both copies are written, so that a file that is cut off anywhere past the first is
+    // recognized.
+    for copy in [&Superblock { session: 0, ..superblock.clone() }, superblock] {
+        let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
+        head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
+    }
+    let words = layout::LENGTH_WORD as usize;
+    head[words..words + 8].copy_from_slice(&len.to_le_bytes());
+    head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());
+    head
 }

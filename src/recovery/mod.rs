@@ -10,21 +10,30 @@
 //! | `make` | how opening makes a pair, begins a session, and discards a pair |
 //! | `reservation` | the default size of a file's reservation of addresses |
 //! | `medium` | the medium on which the files lie |
-//! | `durable` | the return to the last durable point |
-//! | `lanes` | recovery from the lanes: scan, decide, apply |
+//! | `journal` | which journal belongs to the pair, and how it is opened |
+//! | `replay_journal` | the return to the last durable point |
+//! | `lanes`, `apply_log` | recovery from the lanes: scan, decide; apply |
+//!
+//! The stages of an opening are types, each made by the one before it: [`Located`] (the home file
+//! is open and locked), [`Judged`] (a decision was made), [`Prepared`] (there is a locked
+//! reflection file), [`Mapped`], [`Recovered`], and at last an [`Engine`]. A stage that fails drops
+//! what it holds, in the order of its fields: files are closed, steps are undone, and the home file
+//! is unlocked last.
 //!
 //! Invariant: until `pair::decide` has returned, opening writes to no file but a new home file. If
 //! opening fails, it removes what it has made. `docs/recovery.md` lists all steps with their crash
 //! points. May import `engine` and below.
 
+mod apply_log;
 mod candidates;
 mod context;
-mod durable;
+mod journal;
 mod lanes;
 mod look;
 mod make;
 mod medium;
 mod pair;
+mod replay_journal;
 mod reservation;
 mod trust;
 
@@ -33,16 +42,16 @@ use crate::engine::{Engine, Setup, durable::Durable, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::Sessions;
-use crate::format::superblock::State;
+use crate::format::superblock::{State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::options::Options;
 use crate::pair::Opened;
-use crate::platform::{FileId, Persistence, Platform, barrier, fork};
+use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{Medium, OnMismatch};
-use context::{Opening, Step, UndoUnlessKept};
-use look::Lengths;
+use context::{HomeFile, Opening, Step, UndoUnlessKept};
+use look::{Lengths, Look};
 use pair::{Decision, Found};
 use std::path::Path;
 use std::sync::Arc;
@@ -55,297 +64,496 @@ const HUGE_PAGE: u64 = 2 << 20;
 pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
     fork::arm();
     barrier::prepare();
-    let look_up = |path: &Path| {
-        let path = path.to_owned();
-        move |e| Error::io("look up", &path, e)
-    };
     // The path is resolved once. From here on, no link and no current directory affects the names.
-    let given = path;
-    let home_name = platform.name(given).map_err(|e| Error::of_opening(given, e))?;
-    let path = home_name.path();
-    let dir = match &options.reflection_dir {
-        Some(dir) => platform.open_folder(dir).map_err(look_up(dir))?,
-        None => Arc::clone(home_name.folder()),
-    };
-    let forced = medium::forced(options, path)?;
-    let mut opening = Opening::new(&platform, options, (given, &home_name), dir, forced);
-    if forced == Some(Medium::Dax) && !opening.can_flush() {
-        return Err(Error::UnsupportedMedium {
-            path: path.to_owned(),
-            medium: Medium::Dax.to_string(),
-            why: "this build has no instruction that writes cache lines back",
-        });
-    }
-    let mut home = opening.home_file()?;
-    let (registration, stat) =
-        opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
-    let busy = |in_this_process| Error::Busy { path: path.to_owned(), in_this_process };
-    if home.is_new && stat.len == 0 {
-        home.if_it_fails = Some(opening.undo_making(&home_name, stat));
-    }
-    opening.find_where_files_lie(&home.file)?;
+    let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
+    let located = Located::find(&platform, options, path, &name)?;
+    let judged = located.judge()?;
+    let prepared = judged.prepare()?;
+    let mapped = prepared.map()?;
+    let recovered = mapped.recover()?;
+    recovered.begin()
+}
 
-    let mut found = opening.look(&home.file, &stat)?;
-    let mut decision = pair::decide(found.mark, found.found, options.on_mismatch);
-    let mut entries = None;
-    if decision == Decision::Recover {
-        entries = opening.entries(&found)?;
-        if entries.is_none() {
-            found.found = Found::Corrupt;
-            decision = pair::decide(found.mark, found.found, options.on_mismatch);
+/// The home file is open and locked, and lies on a file system that is served.
+struct Located<'a> {
+    registration: Registration,
+    stat: FileStat,
+    home: HomeFile<'a>,
+    opening: Opening<'a>,
+}
+
+impl<'a> Located<'a> {
+    fn find(
+        platform: &'a Platform,
+        options: &'a Options,
+        given: &'a Path,
+        name: &'a Name,
+    ) -> Result<Self> {
+        let path = name.path();
+        let dir = match &options.reflection_dir {
+            Some(dir) => platform.open_folder(dir).map_err(|e| Error::io("look up", dir, e))?,
+            None => Arc::clone(name.folder()),
+        };
+        let forced = medium::forced(options, path)?;
+        let mut opening = Opening::new(platform, options, (given, name), dir, forced);
+        if forced == Some(Medium::Dax) && !opening.can_flush() {
+            return Err(Error::UnsupportedMedium {
+                path: path.to_owned(),
+                medium: Medium::Dax.to_string(),
+                why: "this build has no instruction that writes cache lines back",
+            });
         }
+        let mut home = opening.home_file()?;
+        let (registration, stat) =
+            opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
+        if home.is_new && stat.len == 0 {
+            home.if_it_fails = Some(opening.undo_making(name, stat));
+        }
+        opening.find_where_files_lie(&home.file)?;
+        Ok(Located { registration, stat, home, opening })
     }
-    if let Decision::Refuse(why) = decision {
-        return Err(opening.mismatch(found.companions.reflection.path(), why));
-    }
-    let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
-    let goes_back = decision == Decision::GoBack;
-    if goes_back && let Some(journal) = &found.journal {
-        let len = journal.len();
-        found.lengths = Lengths { len, high_water: len.max(stat.len) };
-    }
-    if is_fresh {
-        let len = if stat.len == 0 { options.len } else { stat.len };
-        found.lengths = Lengths { len, high_water: len };
-    }
-    let mut lengths = found.lengths;
-    // Opening refuses a file that is too long, or has no name for its companions, before it removes
-    // anything for that file.
-    let max_len = opening.max_len(lengths.len.max(lengths.high_water))?;
-    let mut companions = opening.companions_of(&found, &stat, is_fresh)?;
-    if decision == Decision::Discard {
-        opening.discard(&home.file, &stat, &found)?;
-    }
-    if is_fresh {
-        found.superblock = None;
-    }
-    // These files must not stay if anything from here on fails. The reflection file is removed
-    // before the journal. A reflection file in use without a journal would be refused, while a
-    // journal alone has no effect.
-    let mut made_journal = None;
-    let mut made = None;
-    let mut marked = None;
-    let (reflection_file, superblock) = match found.superblock.zip(found.file) {
-        Some((superblock, file)) => (file, superblock),
-        None => {
-            if stat.len != lengths.len && !home.is_new {
-                let step = Step::Lengthened(opening.another(&home.file)?);
-                home.if_it_fails = Some(UndoUnlessKept::new(&platform, step));
+
+    /// Looks at the pair, and decides what to do with it. Writes nothing.
+    fn judge(self) -> Result<Judged<'a>> {
+        let Located { home, stat, opening, .. } = &self;
+        let options = opening.options;
+        let decide = |look: &Look| pair::decide(look.mark, look.found, options.on_mismatch);
+        let mut look = opening.look(&home.file, stat)?;
+        let mut decision = decide(&look);
+        let mut entries = None;
+        if decision == Decision::Recover {
+            entries = opening.entries(&look)?;
+            if entries.is_none() {
+                look.found = Found::Corrupt;
+                decision = decide(&look);
             }
-            let (name, pair) =
-                opening.make_reflection(&home.file, &stat, &companions.reflection, lengths.len)?;
-            made = Some(opening.undo_making(&name, pair.there));
-            companions = Companions::new(name);
-            (pair.file, pair.superblock)
         }
-    };
-    let reflection_path = companions.reflection.path();
-    // Prevents any opening of the reflection file as a home file, here or in another process.
-    let found_stat = opening.stat(&reflection_file, reflection_path)?;
-    let reflection_registration =
-        Registration::new(found_stat.dev, found_stat.ino).ok_or_else(|| busy(true))?;
-    if !platform.try_lock(&reflection_file).map_err(|e| Error::io("lock", reflection_path, e))? {
-        return Err(busy(false));
-    }
-    let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
-    let (home_mapping, reflection_mapping, medium) = medium::map(
-        &platform,
-        forced,
-        [opening.home_lies_on, opening.dir_lies_on],
-        max_len,
-        (&home.file, path, max_len),
-        (&reflection_file, reflection_path, reflection_max),
-    )?;
-    // If a mapping cannot reach past the end of its file, the file cannot grow while it is open.
-    let reaches =
-        home_mapping.len() as u64 >= max_len && reflection_mapping.len() as u64 >= reflection_max;
-    let max_len = if reaches { max_len } else { lengths.len };
-    // Where durable points are kept, a store only has to survive a process crash. Bytes that have
-    // to be durable are synced or written through.
-    let keeps = opening.keeps_durable_points(medium);
-    let persistence =
-        if keeps { Persistence::Process } else { medium::persistence(&platform, medium) };
-    let platform = platform.clone().with_persistence(persistence);
-    let home_len = opening.stat(&home.file, path)?.len;
-    let reflection_len = opening.stat(&reflection_file, reflection_path)?.len;
-    let home_file = MappedFile::new(
-        platform.clone(),
-        FileId::Home,
-        path.to_owned(),
-        opening.another(&home.file)?,
-        home_mapping,
-        home_len,
-    );
-    let reflection = MappedFile::new(
-        platform.clone(),
-        FileId::Reflection,
-        reflection_path.to_owned(),
-        reflection_file,
-        reflection_mapping,
-        reflection_len,
-    );
-    if keeps && !is_fresh {
-        // Another pair's journal refuses this opening before anything is written.
-        opening.check_journal(&companions.journal, &stat, &superblock)?;
-    }
-    if let Some(entries) = entries
-        && !planted!(NotRecovered)
-    {
-        recover(&platform, &home_file, &reflection, lengths.len, entries)?;
-    }
-    // The caller chose `Trust` for a closed pair that does not fit its close. Its working words and
-    // durable words may differ.
-    let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
-    let had_points = superblock.durable.base().is_some();
-    let has_died = superblock.state == State::InUse && !is_fresh;
-    let pair =
-        durable::Pair { platform: &platform, home: &home_file, reflection: &reflection, medium };
-    let mut superblock = superblock;
-    match &found.journal {
-        Some(journal) if goes_back => {
-            lengths = pair.go_back(journal)?;
+        if let Decision::Refuse(why) = decision {
+            return Err(opening.mismatch(look.companions.reflection.path(), why));
         }
-        // The process crashed, or the caller vouches for the state of the files. That state becomes
-        // a durable point.
-        _ if had_points
-            && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
+        let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
+        if decision == Decision::GoBack
+            && let Some(journal) = &look.journal
         {
-            superblock = opening.end_dead_session(&pair, superblock)?;
+            let len = journal.len();
+            look.lengths = Lengths { len, high_water: len.max(stat.len) };
         }
-        _ => {}
-    }
-    if !is_fresh {
-        pair.sync_superblock()?;
-    }
-    // The journal is made before the superblock that says that it exists.
-    let journal = match keeps {
-        true => {
-            let name = &companions.journal;
-            let known = (had_points, has_died);
-            Some(opening.open_journal(name, (&home.file, &stat), medium, known, &superblock)?)
-        }
-        false => None,
-    };
-    let session = journal.as_ref().map_or(superblock.session + 1, |journal| journal.session);
-    if let Some(there) = journal.as_ref().and_then(|journal| journal.made) {
-        made_journal = Some(opening.undo_making(&companions.journal, there));
-    }
-    if keeps && !is_fresh && superblock.durable.base().is_none() {
-        // The last session kept no durable points, or they no longer count. From here on, the state
-        // of the files counts as the first durable point.
-        pair.begin_durable_words(lengths.len)?;
-    }
-    let points = opening.durable_points(keeps, lengths.len);
-    if !is_fresh && let Some(undo) = &mut made_journal {
-        // The superblock of a pair that existed before may say from here on that there is a
-        // journal. So the journal stays even if opening fails.
-        undo.keep();
-    }
-    let set_marker = || {
-        let sessions = Sessions { before: superblock.session, begun: session };
-        let of_pair = (superblock.uuid, sessions, superblock.is_marked);
-        let name = &companions.reflection;
-        opening.set_marker(&home_file, &stat, &reflection, of_pair, name, medium)
-    };
-    // The mark comes before the superblock that says that the pair is in use. So a home file
-    // without a mark has no pair. The superblock of a restored pair still names another home file,
-    // and a mark would hide that.
-    let mark_comes_last = found.is_restored || planted!(MarkLast);
-    let mut is_marked = false;
-    if !mark_comes_last && !planted!(OpenNotMarked) {
         if is_fresh {
-            let step = Step::Marked(opening.another(&home.file)?);
-            marked = Some(UndoUnlessKept::new(opening.platform, step));
+            let len = if stat.len == 0 { options.len } else { stat.len };
+            look.lengths = Lengths { len, high_water: len };
         }
-        is_marked = set_marker()?;
+        // Opening refuses a file that is too long, or has no name for its companions, before it
+        // removes anything for that file.
+        let max_len = opening.max_len(look.lengths.len.max(look.lengths.high_water))?;
+        let companions = opening.companions_of(&look, stat, is_fresh)?;
+        Ok(Judged { look, decision, is_fresh, entries, max_len, companions, located: self })
     }
-    let last = (superblock.clone(), session);
-    let says = (points, is_marked);
-    let begun = opening.begin_session(&platform, &reflection, last, &stat, medium, says)?;
-    if mark_comes_last {
-        set_marker()?;
+}
+
+/// What is there was judged, and can be opened.
+struct Judged<'a> {
+    look: Look,
+    decision: Decision,
+    /// `true` if opening makes a new pair.
+    is_fresh: bool,
+    /// What the lanes say, if they are needed.
+    entries: Option<Vec<lanes::Findings>>,
+    max_len: u64,
+    companions: Companions,
+    located: Located<'a>,
+}
+
+impl<'a> Judged<'a> {
+    /// Discards a pair if that was decided, makes a reflection file if there is none, and locks it.
+    fn prepare(self) -> Result<Prepared<'a>> {
+        // In this order: the home file is dropped last.
+        let Judged { mut located, mut companions, mut look, decision, is_fresh, entries, max_len } =
+            self;
+        let (home, opening, stat) = (&mut located.home, &located.opening, located.stat);
+        if decision == Decision::Discard {
+            opening.discard(&home.file, &stat, &look)?;
+        }
+        if is_fresh {
+            look.superblock = None;
+        }
+        let mut undo = Undo::default();
+        let (file, superblock) = match look.superblock.zip(look.file) {
+            Some((superblock, file)) => (file, superblock),
+            None => {
+                if stat.len != look.lengths.len && !home.is_new {
+                    let step = Step::Lengthened(opening.another(&home.file)?);
+                    home.if_it_fails = Some(UndoUnlessKept::new(opening.platform, step));
+                }
+                let first = &companions.reflection;
+                let (name, pair) =
+                    opening.make_reflection(&home.file, &stat, first, look.lengths.len)?;
+                undo.made = Some(opening.undo_making(&name, pair.there));
+                companions = Companions::new(name);
+                (pair.file, pair.superblock)
+            }
+        };
+        let path = companions.reflection.path();
+        let busy = |in_this_process| Error::Busy { path: opening.path.to_owned(), in_this_process };
+        // Prevents any opening of the reflection file as a home file, here or in another process.
+        let there = opening.stat(&file, path)?;
+        let registration = Registration::new(there.dev, there.ino).ok_or_else(|| busy(true))?;
+        if !opening.platform.try_lock(&file).map_err(|e| Error::io("lock", path, e))? {
+            return Err(busy(false));
+        }
+        let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
+        let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
+        Ok(Prepared { registration, file, superblock, entries, verdict, companions, undo, located })
     }
-    let superblock = begun;
-    if !keeps && had_points {
-        // The last session kept durable points. The new superblock says that this session keeps
-        // none.
-        opening.remove_journal(&companions.journal, &stat, &superblock.uuid)?;
+}
+
+/// What later stages need to know of the judgement.
+struct Verdict {
+    decision: Decision,
+    /// `true` if opening makes a new pair.
+    is_fresh: bool,
+    /// `true` if the files of the pair were copied or restored together.
+    is_restored: bool,
+    /// What the journal says, where durable points are kept.
+    journal: Option<journal::Found>,
+    lengths: Lengths,
+    max_len: u64,
+}
+
+/// The files and names that must not stay if opening fails. The reflection file is removed before
+/// the journal. A reflection file in use without a journal would be refused, while a journal alone
+/// has no effect.
+#[derive(Default)]
+struct Undo<'a> {
+    marked: Option<UndoUnlessKept<'a>>,
+    made: Option<UndoUnlessKept<'a>>,
+    made_journal: Option<UndoUnlessKept<'a>>,
+}
+
+/// There is a reflection file, locked by this opening.
+struct Prepared<'a> {
+    /// The registration of the reflection file.
+    registration: Registration,
+    file: File,
+    superblock: Superblock,
+    entries: Option<Vec<lanes::Findings>>,
+    verdict: Verdict,
+    companions: Companions,
+    undo: Undo<'a>,
+    located: Located<'a>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Maps both files, which finds the medium.
+    fn map(self) -> Result<Mapped<'a>> {
+        // In this order: the home file is dropped last, after the steps are undone.
+        let Prepared {
+            located,
+            undo,
+            companions,
+            registration,
+            file,
+            superblock,
+            entries,
+            mut verdict,
+        } = self;
+        let (home, opening) = (&located.home, &located.opening);
+        let (path, reflection_path) = (opening.path, companions.reflection.path());
+        let max_len = verdict.max_len;
+        let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
+        let (home_mapping, reflection_mapping, medium) = medium::map(
+            opening.platform,
+            opening.forced,
+            [opening.home_lies_on, opening.dir_lies_on],
+            max_len,
+            (&home.file, path, max_len),
+            (&file, reflection_path, reflection_max),
+        )?;
+        // If a mapping cannot reach past the end of its file, the file cannot grow while it is
+        // open.
+        let reaches = home_mapping.len() as u64 >= max_len
+            && reflection_mapping.len() as u64 >= reflection_max;
+        if !reaches {
+            verdict.max_len = verdict.lengths.len;
+        }
+        // Where durable points are kept, a store only has to survive a process crash. Bytes that
+        // have to be durable are synced or written through.
+        let keeps_points = opening.keeps_durable_points(medium);
+        let persistence = match keeps_points {
+            true => Persistence::Process,
+            false => medium::persistence(opening.platform, medium),
+        };
+        let platform = opening.platform.clone().with_persistence(persistence);
+        let home_len = opening.stat(&home.file, path)?.len;
+        let reflection_len = opening.stat(&file, reflection_path)?.len;
+        let home = MappedFile::new(
+            platform.clone(),
+            FileId::Home,
+            path.to_owned(),
+            opening.another(&home.file)?,
+            home_mapping,
+            home_len,
+        );
+        let reflection = MappedFile::new(
+            platform.clone(),
+            FileId::Reflection,
+            reflection_path.to_owned(),
+            file,
+            reflection_mapping,
+            reflection_len,
+        );
+        Ok(Mapped {
+            home,
+            reflection,
+            reflection_len,
+            platform,
+            medium,
+            keeps_points,
+            registration,
+            superblock,
+            entries,
+            verdict,
+            companions,
+            undo,
+            located,
+        })
     }
-    let is_longer = home_file.len() > lengths.len
-        || reflection_len > layout::reflection_len(lengths.len)
-        || lengths.high_water > lengths.len;
-    let cuts = is_longer && !planted!(OpenNotCleanedUp);
-    if cuts {
+}
+
+/// Both files are mapped.
+struct Mapped<'a> {
+    home: MappedFile,
+    reflection: MappedFile,
+    reflection_len: u64,
+    platform: Platform,
+    medium: Medium,
+    /// `true` if this session keeps durable points.
+    keeps_points: bool,
+    /// The registration of the reflection file.
+    registration: Registration,
+    superblock: Superblock,
+    entries: Option<Vec<lanes::Findings>>,
+    verdict: Verdict,
+    companions: Companions,
+    undo: Undo<'a>,
+    located: Located<'a>,
+}
+
+impl<'a> Mapped<'a> {
+    fn pair(&self) -> replay_journal::Pair<'_> {
+        let Mapped { platform, home, reflection, medium, .. } = self;
+        replay_journal::Pair { platform, home, reflection, medium: *medium }
+    }
+
+    /// Ends what the last session left: applies the records of its lanes, or returns to its last
+    /// durable point.
+    fn recover(mut self) -> Result<Recovered<'a>> {
+        let Verdict { decision, is_fresh, .. } = self.verdict;
+        let (opening, stat) = (&self.located.opening, &self.located.stat);
+        if self.keeps_points && !is_fresh {
+            // Another pair's journal refuses this opening before anything is written.
+            opening.check_journal(&self.companions.journal, stat, &self.superblock)?;
+        }
+        if let Some(entries) = self.entries.take()
+            && !planted!(NotRecovered)
+        {
+            self.apply(entries)?;
+        }
+        // The caller chose `Trust` for a closed pair that does not fit its close. Its working words
+        // and durable words may differ.
+        let on_mismatch = opening.options.on_mismatch;
+        let is_trusted = decision == Decision::Reuse && on_mismatch == OnMismatch::Trust;
+        let had_points = self.superblock.durable.base().is_some();
+        let has_died = self.superblock.state == State::InUse && !is_fresh;
+        let pair = self.pair();
+        match &self.verdict.journal {
+            Some(journal) if decision == Decision::GoBack => {
+                self.verdict.lengths = pair.go_back(journal)?;
+            }
+            // The process crashed, or the caller vouches for the state of the files. That state
+            // becomes a durable point.
+            _ if had_points
+                && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
+            {
+                self.superblock = opening.end_dead_session(&pair, self.superblock.clone())?;
+            }
+            _ => {}
+        }
+        if !is_fresh {
+            self.pair().sync_superblock()?;
+        }
+        Ok(Recovered { had_points, has_died, mapped: self })
+    }
+
+    /// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
+    fn apply(&self, entries: Vec<lanes::Findings>) -> Result<()> {
+        let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
+        apply_log::apply(&self.home, &self.reflection, self.verdict.lengths.len, &actions)?;
+        // Orders everything that was recovered before the superblock that voids the records.
+        unless!(RecoverNotDrained, self.platform.drain());
+        Ok(())
+    }
+}
+
+/// The files hold one state, with which a session can begin.
+struct Recovered<'a> {
+    /// `true` if the last session kept durable points.
+    had_points: bool,
+    /// `true` if the last session was not closed.
+    has_died: bool,
+    mapped: Mapped<'a>,
+}
+
+impl Recovered<'_> {
+    /// Begins a session. Its journal is made before the superblock that says that it exists.
+    fn begin(mut self) -> Result<Arc<Engine>> {
+        let journal = self.open_journal()?;
+        let session = journal.as_ref().map(|journal| journal.session);
+        let session = session.unwrap_or(self.mapped.superblock.session + 1);
+        let superblock = self.begin_session(session)?;
+        let cuts = self.finish_truncation()?;
+        let Mapped { verdict, located, .. } = &self.mapped;
+        let durable = match journal {
+            Some(journal) => {
+                let journal = located.opening.begin_journal(journal, &superblock)?;
+                let durable = Durable::new(journal, verdict.lengths.len);
+                if cuts {
+                    durable.must_flush();
+                }
+                Some(durable)
+            }
+            None => None,
+        };
+        self.mapped.into_engine(superblock, durable)
+    }
+
+    /// Opens or makes the journal, if this session keeps durable points.
+    fn open_journal(&mut self) -> Result<Option<journal::OpenJournal>> {
+        let Mapped { superblock, companions, verdict, located, medium, .. } = &self.mapped;
+        if !self.mapped.keeps_points {
+            return Ok(None);
+        }
+        let (opening, name) = (&located.opening, &companions.journal);
+        let home = (&located.home.file, &located.stat);
+        let known = (self.had_points, self.has_died);
+        let journal = opening.open_journal(name, home, *medium, known, superblock)?;
+        let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
+        let is_first = !is_fresh && superblock.durable.base().is_none();
+        self.mapped.undo.made_journal = journal.made.map(|there| opening.undo_making(name, there));
+        if is_first {
+            // The last session kept no durable points, or they no longer count. From here on, the
+            // state of the files counts as the first durable point.
+            self.mapped.pair().begin_durable_words(len)?;
+        }
+        if !is_fresh && let Some(undo) = &mut self.mapped.undo.made_journal {
+            // The superblock of a pair that existed before may say from here on that there is a
+            // journal. So the journal stays even if opening fails.
+            undo.keep();
+        }
+        Ok(Some(journal))
+    }
+
+    /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
+    /// without a mark has no pair.
+    fn begin_session(&mut self, session: u64) -> Result<Superblock> {
+        let mapped = &mut self.mapped;
+        let (keeps, medium) = (mapped.keeps_points, mapped.medium);
+        let Mapped { home, reflection, platform, superblock, verdict, .. } = mapped;
+        let Mapped { companions, undo, located, .. } = mapped;
+        let (opening, stat) = (&located.opening, &located.stat);
+        let set_marker = || {
+            let sessions = Sessions { before: superblock.session, begun: session };
+            let of_pair = (superblock.uuid, sessions, superblock.is_marked);
+            opening.set_marker(home, stat, reflection, of_pair, &companions.reflection, medium)
+        };
+        // The superblock of a restored pair still names another home file, and a mark would hide
+        // that.
+        let mark_comes_last = verdict.is_restored || planted!(MarkLast);
+        let mut is_marked = false;
+        if !mark_comes_last && !planted!(OpenNotMarked) {
+            if verdict.is_fresh {
+                let step = Step::Marked(opening.another(&located.home.file)?);
+                undo.marked = Some(UndoUnlessKept::new(opening.platform, step));
+            }
+            is_marked = set_marker()?;
+        }
+        let says = (opening.durable_points(keeps, verdict.lengths.len), is_marked);
+        let last = (superblock.clone(), session);
+        let begun = opening.begin_session(platform, reflection, last, stat, medium, says)?;
+        if mark_comes_last {
+            set_marker()?;
+        }
+        if !keeps && self.had_points {
+            // The last session kept durable points. The new superblock says that this session keeps
+            // none.
+            opening.remove_journal(&companions.journal, stat, &begun.uuid)?;
+        }
+        Ok(begun)
+    }
+
+    /// Zeroes what lies past the length, if a shrink or a return to a durable point left something
+    /// there. Returns `true` if it did.
+    fn finish_truncation(&mut self) -> Result<bool> {
+        let Mapped { home, reflection, reflection_len, platform, medium, .. } = &self.mapped;
+        let lengths = self.mapped.verdict.lengths;
+        let is_longer = home.len() > lengths.len
+            || *reflection_len > layout::reflection_len(lengths.len)
+            || lengths.high_water > lengths.len;
+        if !is_longer || planted!(OpenNotCleanedUp) {
+            return Ok(false);
+        }
         if planted!(OpenHighWaterFirst) {
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
             platform.drain();
         }
-        truncate::zero_past(&home_file, &reflection, lengths.len)?;
+        truncate::zero_past(home, reflection, lengths.len)?;
         // Orders the zeroes and the lengths of the files before the high-water word that says that
         // nothing is left to zero.
         unless!(OpenZeroesNotDrained, platform.drain());
-        if medium == Medium::Dax {
-            home_file.sync_all().map_err(|e| Error::io("sync", path, e))?;
-            reflection.sync_all().map_err(|e| Error::io("sync", reflection_path, e))?;
+        if *medium == Medium::Dax {
+            for file in [home, reflection] {
+                file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
+            }
         }
         reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
         // Orders the high-water word before bytes that are written past the length after the next
         // growth.
         unless!(OpenHighWaterNotDrained, platform.drain());
-        lengths.high_water = lengths.len;
+        self.mapped.verdict.lengths.high_water = lengths.len;
+        Ok(true)
     }
-    let durable = match journal {
-        Some(journal) => {
-            let journal = opening.begin_journal(journal, &superblock)?;
-            let durable = Durable::new(journal, lengths.len);
-            if cuts {
-                durable.must_flush();
-            }
-            Some(durable)
-        }
-        None => None,
-    };
-    let engine = Engine::new(Setup {
-        pair: Opened {
-            platform,
-            home: home_file,
-            reflection,
-            medium,
-            len: lengths.len,
-            high_water: lengths.high_water,
-            max_len,
-            fresh: is_fresh,
-        },
-        policy: options.deploy,
-        superblock,
-        registrations: [registration, reflection_registration],
-        companions,
-        cache_is_shared: opening.cache_is_shared,
-        durable,
-        durability: options.durability,
-        sync_every: options.sync_every,
-    });
-    engine.begin_interval()?;
-    let steps = [&mut home.if_it_fails, &mut made, &mut marked, &mut made_journal];
-    for undo in steps.into_iter().flatten() {
-        undo.keep();
-    }
-    // From here on, closing the pair releases the lock.
-    home.is_locked = false;
-    Ok(engine)
 }
 
-/// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
-fn recover(
-    platform: &Platform,
-    home: &MappedFile,
-    reflection: &MappedFile,
-    len: u64,
-    entries: Vec<lanes::Findings>,
-) -> Result<()> {
-    let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
-    lanes::apply(home, reflection, len, &actions)?;
-    // Orders everything that was recovered before the superblock that voids the records.
-    unless!(RecoverNotDrained, platform.drain());
-    Ok(())
+impl Mapped<'_> {
+    /// Hands everything over to the engine. From here on, closing the pair releases the lock.
+    fn into_engine(self, superblock: Superblock, durable: Option<Durable>) -> Result<Arc<Engine>> {
+        // In this order: the home file is dropped last, after the steps are undone.
+        let Mapped { mut located, mut undo, verdict, .. } = self;
+        let options = located.opening.options;
+        let engine = Engine::new(Setup {
+            pair: Opened {
+                platform: self.platform,
+                home: self.home,
+                reflection: self.reflection,
+                medium: self.medium,
+                len: verdict.lengths.len,
+                high_water: verdict.lengths.high_water,
+                max_len: verdict.max_len,
+                fresh: verdict.is_fresh,
+            },
+            policy: options.deploy,
+            superblock,
+            registrations: [located.registration, self.registration],
+            companions: self.companions,
+            cache_is_shared: located.opening.cache_is_shared,
+            durable,
+            durability: options.durability,
+            sync_every: options.sync_every,
+        });
+        engine.begin_interval()?;
+        let of_home = &mut located.home.if_it_fails;
+        let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
+        steps.into_iter().flatten().for_each(UndoUnlessKept::keep);
+        located.home.is_locked = false;
+        Ok(engine)
+    }
 }

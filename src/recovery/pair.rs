@@ -198,15 +198,23 @@ mod tests {
         all
     }
 
-    /// States the table a second time, as rows of predicates. Each combination must match exactly
-    /// one row, and `decide` must do what that row says. The compiler checks that `decide` covers
-    /// every combination, but not that no row hides another.
-    #[test]
-    fn every_combination_has_exactly_one_row() {
-        type Row = (&'static str, fn(Mark, Found) -> bool, Decision);
+    type Row = (&'static str, fn(Mark, Found) -> bool, Decision);
+
+    fn is_anothers(f: Found) -> bool {
+        matches!(f, Found::Nothing | Found::OfAnotherFile | Found::Foreign)
+    }
+    fn is_undone(f: Found) -> bool {
+        matches!(
+            f,
+            Found::OfThisFile { state: Use::Undone | Use::JournalGone | Use::JournalSwapped, .. }
+        )
+    }
+
+    /// The rows of the table: a name, the findings that a row is about, and its decision.
+    fn rows() -> Vec<Row> {
         use Mismatch as M;
         const NO: fn(M) -> Decision = Decision::Refuse;
-        let rows: Vec<Row> = vec![
+        vec![
             ("plain file", |m, f| m == Mark::None && is_anothers(f), Decision::Fresh),
             (
                 "gone",
@@ -275,19 +283,16 @@ mod tests {
                 |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Restarted },
                 NO(M::Restarted),
             ),
-        ];
-        fn is_anothers(f: Found) -> bool {
-            matches!(f, Found::Nothing | Found::OfAnotherFile | Found::Foreign)
-        }
-        fn is_undone(f: Found) -> bool {
-            matches!(
-                f,
-                Found::OfThisFile {
-                    state: Use::Undone | Use::JournalGone | Use::JournalSwapped,
-                    ..
-                }
-            )
-        }
+        ]
+    }
+
+    /// States the table a second time, as rows of predicates. Each combination must match exactly
+    /// one row, and `decide` must do what that row says. The compiler checks that `decide` covers
+    /// every combination, but not that no row hides another.
+    #[test]
+    fn every_combination_has_exactly_one_row() {
+        use Mismatch as M;
+        let rows = rows();
         for mark in marks() {
             for found in findings() {
                 let in_doubt = match mark {

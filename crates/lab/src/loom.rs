@@ -1,6 +1,6 @@
 //! The part `loom`: the protocols of the lock words in every execution of the memory model.
 //!
-//! Owns: the part `loom`. It runs the models next to the code (`loom_models.rs` in `src/lock` and
+//! Owns: the part `loom`. It runs the models next to the code (`loom_models` in `src/lock` and
 //! `src/engine`) in a build with `--cfg loom`, and sums up their output. Each model also runs
 //! without a step or with a weaker order, and must fail then.
 

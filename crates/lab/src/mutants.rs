@@ -172,9 +172,7 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesReadAtHome
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
-        AwayReadAtHome | AwayTakenForHome => {
-            by(test("atomic_mmap", "what_is_as_usual_is_read_at_once"))
-        }
+        AwayReadAtHome | AwayTakenForHome => by(test("atomic_mmap", "engine::tests::read_page")),
         HomeWordNotLookedAtAgain | HomeWordGoesBack => {
             by(Killer::Loom("who_reads_a_page_by_its_word"))
         }

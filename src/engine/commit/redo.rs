@@ -184,44 +184,10 @@ impl Engine {
         // A durable point may have failed while this writer waited for its pages. Its full record
         // may be on the disk all the same, and covers the slots that are stored to here.
         unless!(InPlaceAfterFailure, self.check_usable()?);
-        let mut pages: Vec<InPlacePage> = Vec::new();
-        let mut flips: Vec<Vec<u8>> = Vec::new();
-        let mut last: Option<Assembled> = None;
-        for part in parts {
-            for span in span::pages(part.range()) {
-                if last.as_ref().is_none_or(|page| page.span.page != span.page) {
-                    if let Some(done) = last.take() {
-                        self.divide(done, &mut pages, &mut flips);
-                    }
-                    last = Some(self.assemble(&span)?);
-                }
-                if let Some(page) = &mut last {
-                    let at = (span.offset() - part.offset) as usize;
-                    page.put(&span, &part.data[at..at + span.len()], self)?;
-                }
-            }
-        }
-        if let Some(done) = last.take() {
-            self.divide(done, &mut pages, &mut flips);
-        }
-        // Allocate everything before the first store.
-        for page in &pages {
-            let range = page.page.start()..page.page.start() + PAGE as u64;
-            self.ensure_slots(lane, Side::Home, range.clone())?;
-            self.ensure_slots(lane, Side::Reflection, range)?;
-            self.ensure_slice_word(page.page)?;
-        }
-        self.ensure_lane(lane, lane.index())?;
+        let (pages, flips) = self.assemble_pages(parts)?;
         let mut body = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut body));
-        let needed = body.len() as u64;
-        if needed > layout::LOG_AREA_LEN {
-            return Err(self.too_large(needed));
-        }
-        let extents = (body.len() > IN_PLACE_INLINE).then(|| self.log_area.take(needed));
-        if let Some(extents) = &extents {
-            self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
-        }
+        let extents = self.reserve_in_place(lane, &pages, body.len())?;
         // Stores, step 1.
         for (page, bytes) in pages.iter().zip(&flips) {
             self.store_slices(lane, page, Slices(page.flips), Which::Free, bytes);
@@ -251,17 +217,7 @@ impl Engine {
             UndoBody::InPlace(pages) => pages,
             _ => InPlacePage::decode_all(&body).unwrap_or_default(),
         };
-        for page in &pages {
-            self.store_slices(lane, page, Slices(page.stays), Which::Valid, &page.slices);
-            if let Some(region) = self.state.touched(page.page.region())
-                && page.flips != 0
-            {
-                let place = page.page.in_region();
-                let word = region.pages[place].slice_word() & !page.flips | page.flipped;
-                self.reflection.store_word_through(layout::slice_word(page.page), word);
-                region.set_slice_word(place, word);
-            }
-        }
+        pages.iter().for_each(|page| self.store_in_place(lane, page));
         // Orders bytes and words before the end of the record, for the compiler only.
         self.drain(lane);
         unless!(InPlaceNotEnded, self.reflection.store_word_through(at, 0));
@@ -271,6 +227,72 @@ impl Engine {
         }
         lane.stats.bump(Counter::InPlace, 1);
         Ok(())
+    }
+
+    /// Returns the pages of a redo record, and the bytes of each page's slices that flip.
+    fn assemble_pages(&self, parts: &[Part<'_>]) -> Result<(Vec<InPlacePage>, Vec<Vec<u8>>)> {
+        let mut pages: Vec<InPlacePage> = Vec::new();
+        let mut flips: Vec<Vec<u8>> = Vec::new();
+        let mut last: Option<Assembled> = None;
+        for part in parts {
+            for span in span::pages(part.range()) {
+                if last.as_ref().is_none_or(|page| page.span.page != span.page) {
+                    if let Some(done) = last.take() {
+                        self.divide(done, &mut pages, &mut flips);
+                    }
+                    last = Some(self.assemble(&span)?);
+                }
+                if let Some(page) = &mut last {
+                    let at = (span.offset() - part.offset) as usize;
+                    page.put(&span, &part.data[at..at + span.len()], self)?;
+                }
+            }
+        }
+        if let Some(done) = last.take() {
+            self.divide(done, &mut pages, &mut flips);
+        }
+        Ok((pages, flips))
+    }
+
+    /// Allocates everything that a record of `len` bytes about `pages` stores to. Returns the
+    /// extents of a record that does not fit its lane.
+    fn reserve_in_place(
+        &self,
+        lane: &InUse<'_>,
+        pages: &[InPlacePage],
+        len: usize,
+    ) -> Result<Option<Extents<'_>>> {
+        for page in pages {
+            let range = page.page.start()..page.page.start() + PAGE as u64;
+            self.ensure_slots(lane, Side::Home, range.clone())?;
+            self.ensure_slots(lane, Side::Reflection, range)?;
+            self.ensure_slice_word(page.page)?;
+        }
+        self.ensure_lane(lane, lane.index())?;
+        let needed = len as u64;
+        if needed > layout::LOG_AREA_LEN {
+            return Err(self.too_large(needed));
+        }
+        if len <= IN_PLACE_INLINE {
+            return Ok(None);
+        }
+        let extents = self.log_area.take(needed);
+        self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
+        Ok(Some(extents))
+    }
+
+    /// Stores what the record says of a page: the slices that stay where they are valid, and the
+    /// word of those that flip. Step 3.
+    fn store_in_place(&self, lane: &InUse<'_>, page: &InPlacePage) {
+        self.store_slices(lane, page, Slices(page.stays), Which::Valid, &page.slices);
+        if let Some(region) = self.state.touched(page.page.region())
+            && page.flips != 0
+        {
+            let place = page.page.in_region();
+            let word = region.pages[place].slice_word() & !page.flips | page.flipped;
+            self.reflection.store_word_through(layout::slice_word(page.page), word);
+            region.set_slice_word(place, word);
+        }
     }
 
     /// Returns the buffer for a page that is about to be written in part.

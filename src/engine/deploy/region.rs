@@ -141,37 +141,12 @@ impl Engine {
             pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.clear_live_entries(lane, targets));
         for &n in &pages {
-            if let Source::Written(parts) = source {
-                self.copy_home_written(lane, plan.index.page(n), parts);
-                continue;
-            }
-            for run in away(n).runs() {
-                let offset = plan.index.page(n).start() + (run.start * SLICE) as u64;
-                let (len, from) = (run.len() * SLICE, layout::reflection(offset));
-                self.home.copy_across(offset, &self.reflection, from, len);
-                lane.stats.bump(Counter::BytesWritten, len as u64);
-            }
+            self.copy_home(lane, plan.index.page(n), away(n), source);
         }
         if pages.is_empty() {
             return Ok(0);
         }
-        let (by_region, by_slices): (Vec<usize>, Vec<usize>) =
-            pages.iter().partition(|&&n| by_region_bit(n));
-        let mut moves: Vec<WordMove> = by_slices
-            .iter()
-            .map(|&n| WordMove {
-                word: WordId::Slice(plan.index.page(n)),
-                mask: away(n).0,
-                old: region.pages[n].slice_word(),
-            })
-            .collect();
-        if !by_region.is_empty() {
-            moves.push(WordMove {
-                word: WordId::Region(plan.index),
-                mask: by_region.iter().fold(0, |mask, n| mask | 1 << n),
-                old: region.region_word(),
-            });
-        }
+        let moves = words_of(plan, &pages, away, by_region_bit);
         // Orders the home slots, and the invalidation of active records that name them, before the
         // words that make them valid.
         unless!(DeployNoDrainBeforeWords, self.drain(lane));
@@ -190,6 +165,21 @@ impl Engine {
         Ok(pages.len() as u64)
     }
 
+    /// Copies slices of a page to the home file, from `source`. The caller has allocated their home
+    /// slots.
+    fn copy_home(&self, lane: &Lane, page: PageIndex, slices: Slices, source: Source<'_>) {
+        if let Source::Written(parts) = source {
+            self.copy_home_written(lane, page, parts);
+            return;
+        }
+        for run in slices.runs() {
+            let offset = page.start() + (run.start * SLICE) as u64;
+            let (len, from) = (run.len() * SLICE, layout::reflection(offset));
+            self.home.copy_across(offset, &self.reflection, from, len);
+            lane.stats.bump(Counter::BytesWritten, len as u64);
+        }
+    }
+
     /// Copies a page to its home slots in one piece; one of `parts` covers it from end to end. Home
     /// slots that are valid already get the bytes that they hold.
     pub(in crate::engine) fn copy_home_written(
@@ -204,4 +194,30 @@ impl Engine {
         let at = (start - part.offset) as usize;
         self.store(lane, &self.home, start, &part.data[at..at + PAGE]);
     }
+}
+
+/// Returns the changes of words that deploy the slices `away` of these pages.
+fn words_of(
+    plan: &RegionPlan<'_>,
+    pages: &[usize],
+    away: impl Fn(usize) -> Slices,
+    by_region_bit: impl Fn(usize) -> bool,
+) -> Vec<WordMove> {
+    let region = plan.state;
+    let (by_region, by_slices): (Vec<usize>, Vec<usize>) =
+        pages.iter().partition(|&&n| by_region_bit(n));
+    let by_slices = by_slices.iter().map(|&n| WordMove {
+        word: WordId::Slice(plan.index.page(n)),
+        mask: away(n).0,
+        old: region.pages[n].slice_word(),
+    });
+    let mut moves: Vec<WordMove> = by_slices.collect();
+    if !by_region.is_empty() {
+        moves.push(WordMove {
+            word: WordId::Region(plan.index),
+            mask: by_region.iter().fold(0, |mask, n| mask | 1 << n),
+            old: region.region_word(),
+        });
+    }
+    moves
 }

@@ -54,7 +54,8 @@ impl Begun<'_> {
 impl Engine {
     /// Fills `to` from `offset`, if the bytes lie in one page that is deployed and not locked
     /// exclusively. This is the most frequent case. `lane` is the result of
-    /// [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are unspecified.
+    /// [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to` are
+    /// unspecified.
     #[inline(never)]
     pub(in crate::engine) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let Some(begun) = self.begin_in_page(lane, to.len(), offset) else { return false };

@@ -70,8 +70,8 @@ impl Engine {
     }
 
     /// Fills `to` from `offset` by a fast path for several pages, if one applies. `lane` is the
-    /// result of [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are
-    /// unspecified.
+    /// result of [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to`
+    /// are unspecified.
     #[inline(never)]
     pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         self.ask_ahead(offset, to.len());

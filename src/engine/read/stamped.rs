@@ -14,7 +14,8 @@ use crate::units::{PageIndex, is_in_page};
 impl Engine {
     /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. A range of several
     /// pages goes to [`read_several`](Self::read_several). `lane` is the result of
-    /// [`lane_at_hand`](Self::lane_at_hand). On `false` the contents of `to` are unspecified.
+    /// [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to` are
+    /// unspecified.
     ///
     /// The steps are those of any read: enter the read section, version, copy, version.
     // A separate function with few values at a time: each register that it had to save would be a

@@ -3,31 +3,44 @@
 use crate::pair::hints::Expected;
 use crate::{AtomicMappedFile, Medium};
 
-#[test]
-fn what_is_as_usual_is_read_at_once_and_nothing_else() {
+/// Returns a deployed pair of 1 MiB, of which every page is loadable, and its bytes.
+fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
     let file = options.open(folder.path().join("state.dat")).expect("a pair");
-    let engine = file.engine();
-    let in_page = |to: &mut [u8], offset: u64| {
-        engine.lane_at_hand().is_some_and(|lane| engine.read_either::<true>(lane, to, offset))
-    };
-    let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
-    let short = |len: usize, offset: u64| {
-        let mut to = vec![0; len];
-        engine.lane_at_hand().is_some_and(|lane| engine.read_home(lane, &mut to, offset))
-    };
     let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
     // Written twice, so that both slots are allocated and every page is deployed.
     for _ in 0..2 {
         file.write_at(&data, 0).expect("a write");
     }
-    assert!(!at_once(1, 0), "this thread has published something");
+    let is_fast = file.engine().lane_at_hand().is_some();
+    assert!(!is_fast, "this thread has published something");
     // The first read of each region notes that its chunk is loadable.
     let mut read = vec![0; data.len()];
     file.read_at(&mut read, 0).expect("a read");
     assert!(read == data && file.stats().reads == 1);
+    (folder, file, data)
+}
 
+/// Reads on the fast path of one page. Returns `true` if it succeeded.
+fn in_page(file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> bool {
+    let engine = file.engine();
+    engine.lane_at_hand().is_some_and(|lane| engine.read_either::<true>(lane, to, offset))
+}
+
+/// Reads on the fast path of a deployed page. Returns `true` if it succeeded.
+fn short(file: &AtomicMappedFile, len: usize, offset: u64) -> bool {
+    let engine = file.engine();
+    engine.lane_at_hand().is_some_and(|lane| engine.read_home(lane, &mut vec![0; len], offset))
+}
+
+#[test]
+fn what_is_as_usual_is_read_at_once_and_nothing_else() {
+    let (_folder, file, data) = deployed();
+    let engine = file.engine();
+    let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
+    let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
+    let short = |len: usize, offset: u64| short(&file, len, offset);
     for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
         let mut read = vec![0; len];
         let lane = engine.lane_at_hand().expect("nothing was published");
@@ -39,7 +52,15 @@ fn what_is_as_usual_is_read_at_once_and_nothing_else() {
     assert!(at_once(2, 4095) && at_once(4097, 0), "two pages, as such");
     assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
     assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
+}
 
+#[test]
+fn a_fragmented_page_is_read_at_once() {
+    let (_folder, file, data) = deployed();
+    let engine = file.engine();
+    let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
+    let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
+    let short = |len: usize, offset: u64| short(&file, len, offset);
     // Now slices 0 and 1 of page 1 are valid in the reflection file.
     file.write_at(&[7; 128], 4096).expect("a write");
     file.load::<u8>(0).expect("a read");
@@ -87,7 +108,14 @@ fn what_is_as_usual_is_read_at_once_and_nothing_else() {
     assert!(in_page(&mut read, 4096) && read == expected, "from the other side");
     assert!(in_page(&mut read[..70], 4096 + 4000));
     assert!(read[..70] == expected[4000..4070]);
+}
 
+#[test]
+fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
+    let (_folder, file, _data) = deployed();
+    let engine = file.engine();
+    let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
+    let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
     let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&region.lock, &region.pages[2].lock);
     assert!(at_once(1, 8192), "who copies and drains keeps no reader waiting");

@@ -19,6 +19,7 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
 use crate::pair::log::records::Target;
 use crate::pair::read_set::ReadMarks;
+use crate::units::PageIndex;
 
 impl Engine {
     pub(super) fn commit_over_pages(
@@ -37,13 +38,7 @@ impl Engine {
         let held = plan::lock_all(&plans);
         self.leave_home_all(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
-        self.check_marks(marks, &held, |page| {
-            // The plans are sorted, and there may be one for each entry of the read set.
-            let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
-            plan.is_ok_and(|n| {
-                plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1
-            })
-        })?;
+        self.check_marks(marks, &held, |page| is_locked(&plans, page))?;
         if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
             return self.commit_in_place(lane, parts, &held);
         }
@@ -84,14 +79,11 @@ impl Engine {
                 plan.pages().for_each(|n| self.copy_home_written(lane, plan.index.page(n), parts));
             }
         }
-        if let [change] = &moves[..] {
-            self.commit_by_flip(lane, change);
-        } else {
-            self.commit_by_undo_entry(lane, &moves, extents.as_ref());
+        match &moves[..] {
+            [change] => self.commit_by_flip(lane, change),
+            _ => self.commit_by_undo_entry(lane, &moves, extents.as_ref()),
         }
-        if let Some(extents) = &extents {
-            self.give_back(extents);
-        }
+        extents.iter().for_each(|extents| self.give_back(extents));
         if scattered.is_empty() || !planted!(TogetherWhileOpen) {
             unless!(PagesNotClosed, held.iter().for_each(Held::close));
         }
@@ -219,4 +211,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Returns `true` if the locks of an operation with these plans include the page's.
+fn is_locked(plans: &Plans<'_>, page: PageIndex) -> bool {
+    // The plans are sorted, and there may be one for each entry of the read set.
+    let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
+    plan.is_ok_and(|n| plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1)
 }

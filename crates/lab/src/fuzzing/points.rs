@@ -1,7 +1,7 @@
 //! The durable point that an image goes back to: a second reading of the journal and the durable
 //! words of `docs/format.md`.
 //!
-//! Shares no code with `src/format/journal.rs` nor with `src/recovery/durable.rs`. Part of
+//! Shares no code with `src/format/journal.rs` nor with `src/recovery/replay_journal.rs`. Part of
 //! [`super::reading`].
 
 use super::image::{Contents, Image};

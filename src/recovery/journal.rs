@@ -1,36 +1,23 @@
-//! Returns a pair to a durable point when it is opened, by its journal and its durable words.
+//! The journal of a pair that is being opened: to which pair it belongs, what it says, and how it
+//! is opened or made.
 //!
-//! | end of the last session | what counts | what opening does |
-//! |---|---|---|
-//! | closed | the words of both kinds, which agree | nothing |
-//! | process crash | the working words | ends the session as a fast close does |
-//! | machine restart, or any crash of `AllOrNothing` | durable words and journal | goes back |
-//!
-//! After a process crash, the recovered state becomes a durable point in this way. To go back,
-//! opening replays the records and then sets the working words to what the durable words say.
-//!
-//! Opening is idempotent. The records stay as they are until the superblock of the new session is
-//! durable. Until then a second replay stores the same bytes and words again. The rules are in
-//! `docs/model/durable_points.py`.
+//! Invariant: a journal of another pair is refused before anything is written. May import `look`,
+//! `trust`, `engine` and below.
 
-use super::{Opening, look::Lengths, trust::Named};
-use crate::bitmap::Validity;
+use super::replay_journal::Pair;
+use super::{Opening, trust::Named};
 use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::superblock::{
     Companions, closed_as, remove_if_is, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Result};
 use crate::format::floor::{FLOOR_LEN, Floor};
-use crate::format::journal::{BLOCK, Change, HEADERS, Header, JournalSeed, Record, newest_run};
+use crate::format::journal::{BLOCK, HEADERS, Header, JournalSeed, Record, newest_run};
+use crate::format::layout;
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
-use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
-use crate::pair::space::allocation_error;
-use crate::platform::{Copying, File, FileId, FileStat, Name, OpenHow, Platform};
-use crate::store::MappedFile;
+use crate::platform::{File, FileId, FileStat, Name, OpenHow};
 use crate::terms::Medium;
-use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
-use std::ops::Range;
 use std::path::Path;
 
 /// What the journal of a session holds.
@@ -38,9 +25,9 @@ pub(super) struct Found {
     pub base: DurableBase,
     /// The records that count, with their places in the journal.
     pub run: Vec<(u64, Record)>,
-    seed: JournalSeed,
-    file: File,
-    name: Name,
+    pub seed: JournalSeed,
+    pub file: File,
+    pub name: Name,
 }
 
 /// A file in the journal's place, its metadata, and its newest header with the header's block.
@@ -84,9 +71,6 @@ pub(super) struct OpenJournal {
     /// The file's metadata, if this opening has made the file.
     pub made: Option<FileStat>,
 }
-
-/// Bytes of slice words that one byte of a region word covers: eight pages with one word each.
-const PER_REGION_BYTE: usize = 8 * 8;
 
 impl Opening<'_> {
     /// Reads the journal of the session that the superblock began. The reflection file holds the
@@ -429,277 +413,4 @@ impl Opening<'_> {
             .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
         Ok(head)
     }
-}
-
-/// The files of a pair while opening restores its durable point.
-pub(super) struct Pair<'a> {
-    pub platform: &'a Platform,
-    pub home: &'a MappedFile,
-    pub reflection: &'a MappedFile,
-    pub medium: Medium,
-}
-
-impl Pair<'_> {
-    /// Writes the newest record again, durably. The record may be in the page cache only. The
-    /// process may have crashed between the write and the wait for the disk, or the disk failed and
-    /// the system went on.
-    fn make_newest_durable(&self, found: &Found) -> Result<()> {
-        let (journal, path) = (&found.file, found.name.path());
-        let Some((at, newest)) = found.run.last() else { return Ok(()) };
-        let bytes = newest.encode(found.seed);
-        self.platform
-            .write_durably((journal, None), FileId::Journal, &bytes, *at)
-            .map_err(|e| Error::io_at("write", path, *at, e))
-    }
-
-    /// Goes back to the last durable point. Returns the lengths of the file at that point.
-    pub fn go_back(&self, found: &Found) -> Result<Lengths> {
-        // The kernel may write back at once what is replayed from the newest record. If the power
-        // fails then, the next replay must not end before that record.
-        unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
-        let len = found.len();
-        let longer = |file: &MappedFile, len: u64| {
-            if file.len() < len {
-                file.set_len(len).map_err(|e| Error::io("change the length", file.path(), e))?;
-            }
-            Ok::<_, Error>(())
-        };
-        // A power loss may have undone a growth that the record tells of.
-        longer(self.home, len)?;
-        longer(self.reflection, layout::reflection_len(len))?;
-        for (_, record) in &found.run {
-            unless!(NotReplayed, self.replay(record, len)?);
-        }
-        // Orders the replayed bytes and words before the next superblock, which voids the journal.
-        unless!(ReplayNotSynced, self.sync_both()?);
-        unless!(WorkingWordsKept, self.reset_working_words(len)?);
-        // Working words past the length also hold whatever the kernel happened to write. So the
-        // high-water word exceeds the length, and opening always cleans up.
-        let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
-        let high_water = past.max(self.home.len());
-        self.reflection.store_word_through(layout::LENGTH_WORD, len);
-        self.reflection.store_word_through(layout::HIGH_WATER_WORD, high_water);
-        Ok(Lengths { len, high_water })
-    }
-
-    /// Makes the superblock durable that was found, or that was written since. It may be in the
-    /// page cache only, if a process crashed between the write and the sync.
-    ///
-    /// Orders that superblock before changes of the durable words, since it is the one that says
-    /// that they do not count. Orders it before the next superblock, which overwrites the other
-    /// copy. Otherwise a power loss could tear both copies.
-    pub fn sync_superblock(&self) -> Result<()> {
-        let file = self.reflection;
-        if self.medium != Medium::Ram && !planted!(FoundSessionNotSynced) {
-            file.sync_data().map_err(|e| Error::io("sync", file.path(), e))?;
-        }
-        Ok(())
-    }
-
-    /// Sets the durable words to what the working words say, for a pair without durable words that
-    /// count. Skips ranges in which words of both kinds are holes: to read all words of a long file
-    /// takes seconds.
-    pub fn begin_durable_words(&self, len: u64) -> Result<()> {
-        for start in (0..len).step_by(SUPERCHUNK) {
-            let superchunk = (start / SUPERCHUNK as u64) as usize;
-            let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
-            self.read(&mut regions, layout::region_words(superchunk))?;
-            let (first, words) = words_of(start, len);
-            let mut from = 0;
-            while from < words {
-                let mut at = self.next_words(first, from, words)?;
-                // A region word may say that all of its pages are in the reflection file while
-                // their slice words are holes.
-                unless!(RegionsNotBegun, at = next_region_words(&regions, from..at));
-                if at >= words {
-                    break;
-                }
-                at = at / PAGE * PAGE;
-                let count = (words - at).min(PAGE) / 8;
-                self.begin_page_of_words(PageIndex(first.0 + at as u64 / 8), count, &regions)?;
-                from = at + PAGE;
-            }
-        }
-        // Orders the durable words before the superblock of the session that believes them.
-        unless!(BegunWordsNotSynced, self.sync_both()?);
-        Ok(())
-    }
-
-    /// Sets the durable words of `count` pages from `first` on. All pages lie in one superchunk,
-    /// and `regions` holds that superchunk's region words.
-    fn begin_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
-        let mut words = vec![0; count * 8];
-        self.read(&mut words, layout::slice_word(first))?;
-        let mut found = words.clone();
-        self.read(&mut found, layout::durable_word(first))?;
-        for n in 0..count {
-            let page = PageIndex(first.0 + n as u64);
-            let at = n * 8;
-            let region = page.region().in_superchunk() * 8;
-            let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
-            let valid = Validity::new(le_word(&words[at..at + 8]), bit);
-            if le_word(&found[at..at + 8]) != valid.0 {
-                self.allocate(self.reflection, layout::durable_word(page), 8)?;
-                self.reflection.store_word_through(layout::durable_word(page), valid.0);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the first byte, from `from` on, at which the file has data for durable or working
-    /// words. `first` is the first page of a superchunk, and bytes count from its word. Returns
-    /// `words`, the length of each kind of words, if there is no data.
-    fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
-        let next_of = |base: u64| -> Result<usize> {
-            let at = base + from as u64;
-            let data = self
-                .reflection
-                .next_data(at)
-                .map_err(|e| Error::io_at("look for data", self.reflection.path(), at, e))?;
-            Ok(data.map_or(words, |data| (data.max(at) - base).min(words as u64) as usize))
-        };
-        Ok(next_of(layout::durable_word(first))?.min(next_of(layout::slice_word(first))?))
-    }
-
-    fn replay(&self, record: &Record, len: u64) -> Result<()> {
-        let mut slices = &record.slices[..];
-        for change in &record.changes {
-            // Allocates once for each of the page's two places. A call for each slice would take
-            // most of the time of recovery.
-            let mut are_allocated = [false; 2];
-            for n in crate::bitmap::Slices(change.slices.0).runs().flatten() {
-                let (slice, rest) = slices.split_at(SLICE);
-                slices = rest;
-                let offset = change.page.start() + (n * SLICE) as u64;
-                if change.page.start() >= len {
-                    continue;
-                }
-                let (file, at, is_allocated) = match change.valid.side(n) {
-                    crate::bitmap::Side::Home => (self.home, offset, &mut are_allocated[0]),
-                    crate::bitmap::Side::Reflection => {
-                        (self.reflection, layout::reflection(offset), &mut are_allocated[1])
-                    }
-                };
-                if !*is_allocated {
-                    self.allocate(file, at / PAGE as u64 * PAGE as u64, PAGE as u64)?;
-                    *is_allocated = true;
-                }
-                file.copy_in(at, slice, Copying::Cached);
-            }
-        }
-        self.store_words(&record.changes, len)
-    }
-
-    /// Stores the durable words of the changes, as far as the file reaches.
-    fn store_words(&self, changes: &[Change], len: u64) -> Result<()> {
-        // The page of words that was allocated last. It holds the words of many pages.
-        let mut allocated = None;
-        for change in changes {
-            for n in 0..change.count {
-                let page = PageIndex(change.page.0 + n);
-                if page.start() < len {
-                    let at = layout::durable_word(page);
-                    let words = at / PAGE as u64 * PAGE as u64;
-                    if allocated != Some(words) {
-                        self.allocate(self.reflection, words, PAGE as u64)?;
-                        allocated = Some(words);
-                    }
-                    self.reflection.store_word_through(at, change.valid.0);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the working words to what the durable words say. Holes stay holes.
-    fn reset_working_words(&self, len: u64) -> Result<()> {
-        for start in (0..len).step_by(SUPERCHUNK) {
-            let (first, words) = words_of(start, len);
-            let (durable, working) = (layout::durable_word(first), layout::slice_word(first));
-            let mut at = 0;
-            while at < words {
-                at = self.next_words(first, at, words)?;
-                if at >= words {
-                    break;
-                }
-                at = at / PAGE * PAGE;
-                let end = (at + PAGE).min(words);
-                self.copy_words(durable + at as u64, working + at as u64..working + end as u64)?;
-                at = end;
-            }
-            let superchunk = (start / SUPERCHUNK as u64) as usize;
-            let regions = layout::region_words(superchunk);
-            unless!(RegionWordsKept, self.zero_words(regions, layout::REGION_WORDS_LEN)?);
-        }
-        Ok(())
-    }
-
-    /// Copies the words at `from` to `to`. Does not read the old words there, since they may hold
-    /// anything.
-    fn copy_words(&self, from: u64, to: Range<u64>) -> Result<()> {
-        let mut words = vec![0; (to.end - to.start) as usize];
-        self.read(&mut words, from)?;
-        self.allocate(self.reflection, to.start, to.end - to.start)?;
-        self.reflection.copy_in(to.start, &words, Copying::Cached);
-        Ok(())
-    }
-
-    /// Zeroes the words in a range. Holes stay holes.
-    fn zero_words(&self, at: u64, len: u64) -> Result<()> {
-        let end = at + len;
-        let mut from = at;
-        while from < end {
-            let data = self
-                .reflection
-                .next_data(from)
-                .map_err(|e| Error::io_at("look for data", self.reflection.path(), from, e))?;
-            let Some(data) = data.map(|data| data.max(from)).filter(|data| *data < end) else {
-                return Ok(());
-            };
-            let piece_end = (data + 1).next_multiple_of(PAGE as u64).min(end);
-            self.reflection.fill_zero(data, (piece_end - data) as usize);
-            from = piece_end;
-        }
-        Ok(())
-    }
-
-    fn read(&self, to: &mut [u8], at: u64) -> Result<()> {
-        self.reflection
-            .read_file(to, at)
-            .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))
-    }
-
-    fn allocate(&self, file: &MappedFile, at: u64, len: u64) -> Result<()> {
-        // The page lies among holes: see `Engine::is_there_or_forgotten`.
-        file.forget_folios(at, len);
-        file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
-    }
-
-    fn sync_both(&self) -> Result<()> {
-        if self.medium == Medium::Ram {
-            return Ok(());
-        }
-        for file in [self.home, self.reflection] {
-            file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the first offset in `words` that belongs to a nonzero byte of a region word. Returns the
-/// end of `words` if all those bytes are zero. `words` is a range of bytes in the slice words of a
-/// superchunk, and begins at a page of words.
-fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
-    let ends = words.end.div_ceil(PER_REGION_BYTE);
-    let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
-    next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
-}
-
-/// Returns the first page of the superchunk that begins at `start`, and the length in bytes of its
-/// pages' words. The length is that of one kind of words. The file has `len` bytes and reaches into
-/// the superchunk.
-fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
-    let first = PageIndex::of(start);
-    let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);
-    (first, (last.0 + 1 - first.0) as usize * 8)
 }
