@@ -11,7 +11,7 @@ use crate::file::AtomicMappedFile;
 use crate::lock::Patience;
 use crate::mutant::planted;
 use crate::pair::own_changes::Closure;
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::units::PAGE;
 use crate::writes::Writes;
 use smallvec::SmallVec;
@@ -38,7 +38,7 @@ const ATTEMPTS_BEFORE_TURN: u32 = 8;
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     writes: Writes,
-    marks: ReadMarks,
+    marks: ReadSet,
     /// `true` after a conflict: what this transaction has read is no longer valid.
     is_void: bool,
     /// Nesting depth of the closure that runs this transaction, if one does.
@@ -50,7 +50,7 @@ impl<'a> Transaction<'a> {
         Transaction {
             file,
             writes: Writes::default(),
-            marks: ReadMarks::default(),
+            marks: ReadSet::default(),
             is_void: false,
             closure: None,
         }
@@ -65,7 +65,7 @@ impl<'a> Transaction<'a> {
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
-        let holds = engine.check_write_marked(offset, buf.len() as u64, &mut self.marks);
+        let holds = engine.check_write_tracked(offset, buf.len() as u64, &mut self.marks);
         self.go_on(holds)?;
         if buf.is_empty() {
             return Ok(());
@@ -83,8 +83,11 @@ impl<'a> Transaction<'a> {
     /// read. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
-        let holds =
-            if self.is_void { Ok(false) } else { engine.read_marked(buf, offset, &mut self.marks) };
+        let holds = if self.is_void {
+            Ok(false)
+        } else {
+            engine.read_tracked(buf, offset, &mut self.marks)
+        };
         self.go_on(holds)?;
         if self.closure.is_some() {
             // The whole read set holds. So the changes of this thread up to here cannot cause a
@@ -212,7 +215,7 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
         end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
     };
     if sorted.is_sorted_by(stand_apart) {
-        return engine.commit_transaction(&sorted, &ReadMarks::default(), None);
+        return engine.commit_transaction(&sorted, &ReadSet::default(), None);
     }
     let mut tx = Transaction::new(file);
     if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
@@ -226,7 +229,7 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
 impl Transaction<'_> {
     /// Returns `true` if the read set still holds.
     fn is_current(&self) -> Result<bool> {
-        Ok(!self.is_void && self.file.engine().marks_hold(&self.marks)?)
+        Ok(!self.is_void && self.file.engine().read_set_holds(&self.marks)?)
     }
 
     /// Returns `true` if other operations of the closure have changed what this transaction has

@@ -34,7 +34,7 @@ enum Bytes {
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn new(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
-        if file.engine().pin_in_page(&range) {
+        if file.engine().pin_fast_path(&range) {
             return Ok(View { file, range, bytes: Bytes::Mapped });
         }
         Self::anyhow(file, range)

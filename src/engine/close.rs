@@ -42,7 +42,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.background.stop(self.is_forked());
+        self.worker.stop(self.is_forked());
         // A child of `fork` must not change its parent's files. A poisoned pair is left to
         // recovery.
         let result = self.check_usable().and_then(|()| self.close_files(mode()));
@@ -67,10 +67,10 @@ impl Engine {
             // Leaves the files as a process crash would. The next opening recovers them.
             return Ok(());
         }
-        self.settle_all_entries();
+        self.write_back_all();
         if self.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
             let lane = self.lane();
-            self.clean_up_past(&lane, self.len())?;
+            self.finish_truncation_past(&lane, self.len())?;
         }
         if let Some(durable) = &self.durable {
             if mode == CloseMode::Spatial && !planted!(DamagedWordsNotNoted) {
@@ -91,7 +91,7 @@ impl Engine {
 
     /// Makes the words durable that the active flip records of all lanes cover. No operation is
     /// left.
-    fn settle_all_entries(&self) {
+    fn write_back_all(&self) {
         let lane = self.lane();
         for page in self.lanes.all().flat_map(|lane| lane.all_live()) {
             unless!(CloseSettlesNothing, self.flush_word(page));
@@ -194,10 +194,10 @@ impl Engine {
 
     /// Deploys every slice of the file.
     fn deploy_everything(&self) -> Result<()> {
-        self.touch_regions_with_words(0..self.len())?;
+        self.load_nonzero_regions(0..self.len())?;
         let away: Vec<RegionIndex> = self
             .state
-            .all_touched()
+            .loaded_regions()
             .filter(|(_, region)| (0..PAGES_PER_REGION).any(|n| region.validity(n) != Validity(0)))
             .map(|(index, _)| index)
             .collect();
@@ -216,7 +216,10 @@ impl Engine {
                 .filter(|n| index.page(*n).start() < self.len())
                 .all(|n| region.validity(n) == Validity(0))
         };
-        assert!(self.state.all_touched().all(is_home), "a slice was left in the reflection file");
+        assert!(
+            self.state.loaded_regions().all(is_home),
+            "a slice was left in the reflection file"
+        );
         Ok(())
     }
 }

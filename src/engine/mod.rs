@@ -19,8 +19,8 @@
 //! | `pair` | what is known of one open pair: it has no operations |
 //!
 //! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
-//! region's lock, so `wait_for_readers` always ends. What lies below: `lock`, `store`, `format`,
-//! `bitmap`, `platform`, `units`, `error`.
+//! region's lock, so `wait_for_read_sections` always ends. What lies below: `lock`, `store`,
+//! `format`, `bitmap`, `platform`, `units`, `error`.
 
 mod close;
 pub mod commit;
@@ -38,11 +38,11 @@ mod tests;
 mod worker;
 pub mod write;
 
-use crate::engine::deploy::on_write::Lost;
+use crate::engine::deploy::on_write::FragmentationDebt;
 use crate::engine::durable::Durable;
 use crate::engine::superblock::Companions;
-use crate::engine::worker::Background;
-use crate::engine::write::direct::OneStore;
+use crate::engine::worker::Worker;
+use crate::engine::write::direct::DirectStore;
 use crate::engine::write::small::Small;
 use crate::error::{Error, Result};
 use crate::format::entry::Seed;
@@ -83,11 +83,11 @@ pub(crate) struct Engine {
     policy: DeployPolicy,
     pub(crate) durability: Durability,
     /// The fragmentation debt of reads. In a cache line of its own, since readers store to it.
-    lost: CachePadded<Lost>,
+    debt: CachePadded<FragmentationDebt>,
     /// The fast path that small writes take.
     small: Small,
     /// The direct stores that are possible.
-    one_store: OneStore,
+    direct: DirectStore,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Option<[Registration; 2]>>,
     companions: Companions,
@@ -96,7 +96,7 @@ pub(crate) struct Engine {
     pub(crate) turns: Mutex<()>,
     this: Weak<Engine>,
     durable: Option<Durable>,
-    background: Background,
+    worker: Worker,
 }
 
 /// Every operation reads and changes the state of the pair. The pair knows no operation.
@@ -120,7 +120,7 @@ impl LaneKeeper for Engine {
         if self.is_forked() || self.closed.load(Ordering::Acquire) {
             return;
         }
-        self.settle_own(&self.lanes[lane]);
+        self.write_back_own(&self.lanes[lane]);
     }
 }
 
@@ -129,7 +129,7 @@ impl Engine {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
         let small = Small::of(platform, setup.durable.is_some(), setup.policy);
-        let one_store = OneStore::of(platform, small);
+        let direct = DirectStore::of(platform, small);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
         let every = setup.sync_every.filter(|_| setup.durable.is_some());
@@ -139,11 +139,11 @@ impl Engine {
             this: this.clone(),
             durable: setup.durable,
             durability: setup.durability,
-            background: Background::new(every, may_run),
-            lost: CachePadded::new(Lost::new()),
+            worker: Worker::new(every, may_run),
+            debt: CachePadded::new(FragmentationDebt::new()),
             policy: setup.policy,
             small,
-            one_store,
+            direct,
             superblock: Mutex::new(setup.superblock),
             registrations: Mutex::new(Some(setup.registrations)),
             companions: setup.companions,
@@ -157,7 +157,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoThread`]: no point would be made then, and no caller would be told.
     pub fn begin_interval(&self) -> Result<()> {
-        let begun = self.background.begin_interval(&self.this);
+        let begun = self.worker.begin_interval(&self.this);
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|source| Error::NoThread { path: self.path(), source })
     }

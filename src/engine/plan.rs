@@ -46,7 +46,7 @@ const _: () = assert!(PAGES_PER_REGION < UNDO_INLINE);
 pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
 
 /// The words that an operation changes; seldom more than a few.
-pub(super) type Moves = SmallVec<[WordMove; 8]>;
+pub(super) type WordUpdates = SmallVec<[WordUpdate; 8]>;
 
 /// What an operation does in one region.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +195,7 @@ fn whole_pages(start: u64, end: u64) -> u64 {
 /// meanwhile: the lock of the page protects a slice word. A region word is protected by the
 /// region's lock or by the word's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WordMove {
+pub(super) struct WordUpdate {
     pub word: WordId,
     pub mask: u64,
     /// The word before the change, from its cached copy.
@@ -208,7 +208,7 @@ pub(super) struct WordMove {
 /// its slice word.
 // Not returned by value, for the reason given at `plan_writes`.
 pub(super) fn word_moves(
-    moves: &mut Moves,
+    moves: &mut WordUpdates,
     plans: &[RegionPlan<'_>],
     parts: &[Part<'_>],
     has_shared_word: bool,
@@ -216,7 +216,7 @@ pub(super) fn word_moves(
     for plan in plans {
         if has_shared_word || plan.may_move_by_region() {
             let old = plan.state.region_word();
-            moves.push(WordMove { word: WordId::Region(plan.index), mask: plan.whole, old });
+            moves.push(WordUpdate { word: WordId::Region(plan.index), mask: plan.whole, old });
         } else {
             // The slice words serve as well, and no other page shares those.
             moves.extend(bits(plan.whole).map(|page| slice_move(plan, page, Slices::ALL)));
@@ -250,8 +250,8 @@ pub(super) fn word_moves(
     }
 }
 
-fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordMove {
-    WordMove {
+fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordUpdate {
+    WordUpdate {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,
         old: plan.state.pages[place].slice_word(),
@@ -267,10 +267,10 @@ impl Engine {
     }
 
     /// Makes the stamps of all pages of `plans` even, as
-    /// [`leave_home`](crate::pair::Pair::leave_home) does.
+    /// [`clear_stamp`](crate::pair::Pair::clear_stamp) does.
     #[inline]
-    pub(super) fn leave_home_all(&self, plans: &[RegionPlan<'_>]) {
-        plans.iter().for_each(|plan| self.leave_home(plan.index, plan.state, plan.touched));
+    pub(super) fn clear_stamps(&self, plans: &[RegionPlan<'_>]) {
+        plans.iter().for_each(|plan| self.clear_stamp(plan.index, plan.state, plan.touched));
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::units::REGION;
 
-    fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordMove])) {
+    fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordUpdate])) {
         let regions: Vec<RegionState> =
             (0..4).map(|_| RegionState::new(0, &[0; PAGES_PER_REGION], None)).collect();
         let data = vec![0; 4 * REGION];
@@ -289,7 +289,7 @@ mod tests {
         plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
             .expect("infallible");
         let has_word = plans.len() == 1 && plans[0].may_move_by_shared_word();
-        let mut moves = Moves::new();
+        let mut moves = WordUpdates::new();
         word_moves(&mut moves, &plans, &parts, has_word);
         check(&plans, &moves);
     }

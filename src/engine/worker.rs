@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The worker thread, and the requests that it serves.
-pub(crate) struct Background {
+pub(crate) struct Worker {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// How often durable points are made.
@@ -27,21 +27,21 @@ pub(crate) struct Background {
 }
 
 struct Shared {
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<Requests>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Wishes {
+struct Requests {
     checkpoint: bool,
     stop: bool,
 }
 
-impl Background {
+impl Worker {
     /// Makes a worker that has no thread yet.
     pub fn new(every: Option<Duration>, may_run: bool) -> Self {
         let shared = Shared { wishes: Mutex::default(), changed: Condvar::new() };
-        Background { shared: Arc::new(shared), thread: Mutex::new(None), every, may_run }
+        Worker { shared: Arc::new(shared), thread: Mutex::new(None), every, may_run }
     }
 
     /// Starts the thread if durable points are due at an interval.
@@ -53,7 +53,7 @@ impl Background {
     }
 
     /// Requests a checkpoint, and does not wait for it.
-    pub fn ask_for_checkpoint(&self, engine: &Weak<Engine>) {
+    pub fn request_checkpoint(&self, engine: &Weak<Engine>) {
         if !self.may_run {
             return;
         }

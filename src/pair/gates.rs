@@ -34,9 +34,9 @@ pub enum Gate {
 const GATES: usize = Gate::Alone as usize + 1;
 
 /// A guard of a thread that has entered a gate. Dropping it leaves the gate.
-pub struct Inside<'a>(&'a AtomicBool);
+pub struct GateGuard<'a>(&'a AtomicBool);
 
-impl Drop for Inside<'_> {
+impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: orders everything that the operation has changed before the end of its mark.
@@ -45,9 +45,9 @@ impl Drop for Inside<'_> {
 }
 
 /// A guard of a closed gate that no thread is inside. Dropping it opens the gate.
-pub struct Shut<'a>(&'a AtomicBool);
+pub struct ClosedGate<'a>(&'a AtomicBool);
 
-impl Drop for Shut<'_> {
+impl Drop for ClosedGate<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -79,7 +79,7 @@ impl Gates {
 
     /// Enters the gate, and waits while it is closed. Two plain stores, see `platform::barrier`.
     #[inline]
-    pub fn enter<'a>(&self, gate: Gate, marks: &'a Marks) -> Inside<'a> {
+    pub fn enter<'a>(&self, gate: Gate, marks: &'a Marks) -> GateGuard<'a> {
         let (inside, shut) = (&marks.0[gate as usize], &self.0[gate as usize]);
         let mut patience = Patience::new();
         loop {
@@ -89,7 +89,7 @@ impl Gates {
             // mark knows that this thread will see the closed gate.
             barrier::light();
             if !shut.load(Ordering::Acquire) {
-                return Inside(inside);
+                return GateGuard(inside);
             }
             inside.store(false, Ordering::Release);
             while shut.load(Ordering::Acquire) {
@@ -100,13 +100,13 @@ impl Gates {
 
     /// Enters a biased section, if the bias is not revoked. Two plain stores, as in `enter`.
     #[inline(always)]
-    pub fn enter_alone<'a>(&self, marks: &'a Marks) -> Option<Inside<'a>> {
+    pub fn enter_alone<'a>(&self, marks: &'a Marks) -> Option<GateGuard<'a>> {
         let (inside, shut) = (&marks.0[Gate::Alone as usize], &self.0[Gate::Alone as usize]);
         debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
         unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
         // As in `enter`. The gate is open only where the usual fence is the light one.
         barrier::usual();
-        let inside = Inside(inside);
+        let inside = GateGuard(inside);
         (!shut.load(Ordering::Acquire)).then_some(inside)
     }
 
@@ -116,8 +116,8 @@ impl Gates {
     ///
     /// `marks` is iterated only once all threads see the closed gate. So if a lane is made after
     /// that, its thread finds the gate closed.
-    pub fn shut<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) -> Shut<'_> {
-        let shut = Shut(&self.0[gate as usize]);
+    pub fn shut<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) -> ClosedGate<'_> {
+        let shut = ClosedGate(&self.0[gate as usize]);
         self.shut_for_good(gate, marks);
         shut
     }

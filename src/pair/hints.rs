@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 /// Returns `true` if the read with this number must set the stamp of the deployed page that it has
 /// found.
 #[inline(always)]
-pub(crate) fn makes_known(number: u64) -> bool {
+pub(crate) fn samples_stamp(number: u64) -> bool {
     is_one_in(NOTED, number)
 }
 
@@ -42,7 +42,7 @@ const TAGS: usize = 512;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
     /// In the home file.
-    AtHome,
+    DeployedStamps,
     /// On one side, home or reflection.
     OnOneSide,
     /// On both sides.
@@ -52,7 +52,7 @@ pub enum Expected {
 /// The predictors of one lane.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Recent {
+pub struct Hints {
     /// History of the last 16 reads that noted it: bit set = bytes in the reflection file. The last
     /// read is the lowest bit.
     away: AtomicU16,
@@ -67,14 +67,14 @@ pub struct Recent {
     written: [AtomicU16; TAGS],
 }
 
-impl Recent {
+impl Hints {
     /// Number of bytes at the start of this type that are used most.
     #[cfg(not(any(loom, shuttle)))]
-    pub const USED_MOST: usize = std::mem::offset_of!(Recent, counted);
+    pub const USED_MOST: usize = std::mem::offset_of!(Hints, counted);
 
     /// Creates predictors with an empty history.
     pub fn new() -> Self {
-        Recent {
+        Hints {
             away: AtomicU16::new(0),
             both: AtomicU16::new(0),
             stored_away: AtomicBool::new(false),
@@ -90,7 +90,7 @@ impl Recent {
         // `away` is checked first. Only some reads look for mixed bytes, and only those note when
         // there are none any more.
         if self.away.load(Ordering::Relaxed) == 0 {
-            Expected::AtHome
+            Expected::DeployedStamps
         } else if self.both.load(Ordering::Relaxed) == 0 {
             Expected::OnOneSide
         } else {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_page_is_recent_until_another_takes_its_tag() {
-        let recent = Recent::new();
+        let recent = Hints::new();
         assert!(!recent.has(PageIndex(0)) && recent.has(PageIndex(0)));
         assert!(!recent.has(PageIndex(1)) && recent.has(PageIndex(0)));
         assert!(!recent.has(PageIndex(TAGS as u64)) && !recent.has(PageIndex(0)));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn reads_expect_what_they_have_found_for_a_while() {
-        let recent = Recent::new();
+        let recent = Hints::new();
         let expect = |expected, times| {
             for _ in 0..times {
                 assert_eq!(recent.expected(), expected);
@@ -184,16 +184,16 @@ mod tests {
                 recent.note_both(false);
             }
         };
-        expect(Expected::AtHome, 20);
+        expect(Expected::DeployedStamps, 20);
         recent.note_away(true);
         expect(Expected::OnOneSide, 16);
-        expect(Expected::AtHome, 1);
+        expect(Expected::DeployedStamps, 1);
         recent.note_away(true);
         recent.note_both(true);
         expect(Expected::OnBothSides, 8);
         recent.note_away(true);
         expect(Expected::OnBothSides, 8);
         expect(Expected::OnOneSide, 8);
-        expect(Expected::AtHome, 1);
+        expect(Expected::DeployedStamps, 1);
     }
 }

@@ -24,7 +24,7 @@ impl Pair {
 
     /// Loads every region of `range` that has a nonzero word, skipping holes. Only in those may
     /// pages need deployment. The other regions still take no DRAM.
-    pub(crate) fn touch_regions_with_words(&self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn load_nonzero_regions(&self, range: Range<u64>) -> Result<()> {
         if self.fresh {
             // Every word was zero when the file was opened, so a nonzero word belongs to a loaded
             // region.
@@ -41,19 +41,19 @@ impl Pair {
             let (words, end) = (layout::region_word(from), layout::region_word(to) + 8);
             unless!(
                 RegionWordsNotVisited,
-                self.touch_by_words(words, end, |n| RegionIndex(from.0 + n))?
+                self.load_by_words(words, end, |n| RegionIndex(from.0 + n))?
             );
             let (from, to) = (PageIndex::of(start), PageIndex::of(last));
             let (words, end) = (layout::slice_word(from), layout::slice_word(to) + 8);
             unless!(
                 SliceWordsNotVisited,
-                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?
+                self.load_by_words(words, end, |n| PageIndex(from.0 + n).region())?
             );
             if self.keeps_points {
                 // A slice that was deployed since the last durable point has zeroes in both of its
                 // working words.
                 let (words, end) = (layout::durable_word(from), layout::durable_word(to) + 8);
-                self.touch_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
+                self.load_by_words(words, end, |n| PageIndex(from.0 + n).region())?;
             }
             start = next;
         }
@@ -61,7 +61,7 @@ impl Pair {
     }
 
     /// Loads the region of every nonzero word of `at..end`. The caller is in a read section.
-    fn touch_by_words(
+    fn load_by_words(
         &self,
         at: u64,
         end: u64,
@@ -95,8 +95,8 @@ impl Pair {
         if !self.keeps_points {
             return Ok(());
         }
-        self.touch_regions_with_words(0..self.len())?;
-        for (index, region) in self.state.all_touched() {
+        self.load_nonzero_regions(0..self.len())?;
+        for (index, region) in self.state.loaded_regions() {
             let changed = (0..PAGES_PER_REGION)
                 .filter(|n| !region.changed_slices(*n).is_empty())
                 .fold(0, |mask, n| mask | 1 << n);
@@ -139,7 +139,7 @@ impl Pair {
     }
 
     /// Loads every region of `range`. The caller is in a read section and has checked the range.
-    pub(crate) fn touch_all(&self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn load_range(&self, range: Range<u64>) -> Result<()> {
         span::regions(range).try_for_each(|span| self.region(span.region).map(|_| ()))
     }
 }

@@ -47,7 +47,7 @@ use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::State;
 use crate::pair::read_set::Watched;
-use crate::pair::stamps::AtHome;
+use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
@@ -85,7 +85,7 @@ pub(crate) struct Pair {
     pub high_water: AtomicU64,
     pub state: State,
     /// The stamps of deployed pages.
-    pub at_home: AtHome,
+    pub stamps: DeployedStamps,
     /// How often pages were changed that transactions watch.
     pub watched: Watched,
     pub lanes: Lanes,
@@ -133,7 +133,7 @@ impl Pair {
             keeps_points,
             dirty: DirtySet::new(),
             state: State::new(opened.max_len),
-            at_home: AtHome::new(opened.max_len),
+            stamps: DeployedStamps::new(opened.max_len),
             platform: opened.platform,
             home: opened.home,
             reflection: opened.reflection,
@@ -283,7 +283,7 @@ impl Pair {
     /// one: [`after_own_writes`]. For a thread that is about to load what other threads may have
     /// written.
     #[inline]
-    pub(crate) fn lane_after_own_writes(&self) -> InUse<'_> {
+    pub(crate) fn lane_fenced(&self) -> InUse<'_> {
         let has_written = after_own_writes();
         let lane = self.lane();
         if has_written {
@@ -295,24 +295,24 @@ impl Pair {
     /// Returns the calling thread's lane in one comparison. Succeeds if the file is usable, the
     /// thread worked on it last, and the thread has published nothing since.
     #[inline(always)]
-    pub(crate) fn lane_at_hand(&self) -> Option<&Lane> {
+    pub(crate) fn cached_lane(&self) -> Option<&Lane> {
         // Acquire: a thread that finds the file poisoned also finds the cause.
         self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
-    /// Returns the lane as `lane_at_hand` does, but only if the thread has published something.
+    /// Returns the lane as `cached_lane` does, but only if the thread has published something.
     #[inline]
-    pub(crate) fn lane_behind_own_write(&self) -> Option<&Lane> {
-        // Acquire: as in `lane_at_hand`.
+    pub(crate) fn cached_lane_dirty(&self) -> Option<&Lane> {
+        // Acquire: as in `cached_lane`.
         let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
         self.lanes.at_hand(tag)
     }
 
-    /// Returns the lane as `lane_at_hand` does, for a writer. The thread may have published
+    /// Returns the lane as `cached_lane` does, for a writer. The thread may have published
     /// something.
     #[inline(always)]
-    pub(crate) fn lane_at_hand_to_write(&self) -> Option<&Lane> {
-        // Acquire: as in `lane_at_hand`.
+    pub(crate) fn cached_lane_for_write(&self) -> Option<&Lane> {
+        // Acquire: as in `cached_lane`.
         self.lanes.at_hand_to_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
@@ -344,8 +344,8 @@ impl Pair {
 
     /// Waits until every read section that is open now has ended. Must not be called from a read
     /// section.
-    pub(crate) fn wait_for_readers(&self) {
-        self.lanes.wait_for_pinned();
+    pub(crate) fn wait_for_read_sections(&self) {
+        self.lanes.synchronize();
     }
 
     /// Stores lines to the reflection file. The next drain makes them durable.

@@ -7,8 +7,8 @@
 //! bytes, and the next run finds the page deployed.
 //!
 //! A thread outside of all closures pays nothing for this. The fast paths of a write require that
-//! the thread's tag equals the file's (`thread`). Inside a closure the tag differs, so all writes
-//! take the slow path (`write::general`), which notes them.
+//! the thread's tag equals the file's (`thread`). GateGuard a closure the tag differs, so all
+//! writes take the slow path (`write::general`), which notes them.
 //!
 //! May import `thread`, `units`, `primitive`.
 

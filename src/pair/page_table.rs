@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Iterates over all loaded regions, in ascending order.
-    pub fn all_touched(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
+    pub fn loaded_regions(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
         let touched = self.regions.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?)));
         touched.flat_map(|(n, regions)| {
             regions.iter().enumerate().filter_map(move |(r, state)| {

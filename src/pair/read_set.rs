@@ -13,7 +13,7 @@ pub(crate) const FEW: usize = if cfg!(shuttle) { 1 } else { 32 };
 
 /// An entry of the read set: a page, and the versions under which it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ReadMark {
+pub(crate) struct ReadSetEntry {
     pub page: PageIndex,
     pub region_version: Version,
     pub page_version: Version,
@@ -41,8 +41,8 @@ impl Told {
 
 /// The read set of a transaction.
 #[derive(Default, Debug)]
-pub(crate) struct ReadMarks {
-    pub pages: Vec<ReadMark>,
+pub(crate) struct ReadSet {
+    pub pages: Vec<ReadSetEntry>,
     pub told: Told,
     /// The file's length when the whole read set was last found valid.
     pub seen_len: u64,
@@ -50,7 +50,7 @@ pub(crate) struct ReadMarks {
     pub watched_at: Option<u64>,
 }
 
-impl ReadMarks {
+impl ReadSet {
     /// Returns the number of entries. Each read adds one for each of its pages.
     pub fn len(&self) -> usize {
         self.pages.len()
@@ -63,7 +63,7 @@ impl ReadMarks {
     }
 
     /// Returns the entries.
-    pub fn pages(&self) -> &[ReadMark] {
+    pub fn pages(&self) -> &[ReadSetEntry] {
         &self.pages
     }
 
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-impl ReadMark {
+impl ReadSetEntry {
     /// Returns `true` if the page is unchanged. The caller holds its lock.
     pub(crate) fn holds_for_holder(&self, region: &RegionState) -> bool {
         region.lock.is_still_for_holder(self.region_version)

@@ -60,7 +60,7 @@ pub struct RegionState {
     /// `true` while a holder of some page locks has locked the region word.
     word_is_taken: AtomicBool,
     /// Pages with a deployed stamp (`pair::stamps`) that may be odd.
-    known_at_home: AtomicU64,
+    stamped_pages: AtomicU64,
     /// The state of each page.
     pub pages: [PageState; PAGES_PER_REGION],
     /// Private lanes with active flip records that may name a page, one bit a lane. Changed under
@@ -69,7 +69,7 @@ pub struct RegionState {
     lanes: [AtomicU64; PAGES_PER_REGION],
     /// Number of views that need the home slots of a page to stay unchanged.
     pins: [AtomicU32; PAGES_PER_REGION],
-    /// Pages that transactions watch (`read::read_set`). Each has its bit in `known_at_home` as
+    /// Pages that transactions watch (`read::read_set`). Each has its bit in `stamped_pages` as
     /// well, because a writer checks only that.
     watched: AtomicU64,
     /// The counted reads of each page. The upper bits hold the low bits of the version that these
@@ -94,9 +94,9 @@ impl PageState {
 
 /// The lock of a region word. Dropping it releases the word.
 #[derive(Debug)]
-pub struct WordTaken<'a>(&'a AtomicBool);
+pub struct WordGuard<'a>(&'a AtomicBool);
 
-impl Drop for WordTaken<'_> {
+impl Drop for WordGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: the stores to the word and their drain come before.
@@ -135,7 +135,7 @@ impl RegionState {
             home_loadable: AtomicU8::new(0),
             alike: AtomicU8::new(alike::UNKNOWN),
             word_is_taken: AtomicBool::new(false),
-            known_at_home: AtomicU64::new(0),
+            stamped_pages: AtomicU64::new(0),
             pages: std::array::from_fn(|n| PageState {
                 lock: LockWord::new(),
                 slice_word: AtomicU64::new(slice_words[n]),
@@ -168,22 +168,22 @@ impl RegionState {
     /// Returns the pages with a deployed stamp that may be odd, and those that a transaction
     /// watches.
     #[inline]
-    pub fn known_at_home(&self) -> u64 {
+    pub fn stamped_pages(&self) -> u64 {
         // Sequentially consistent, as is the step that took the page's lock. A transaction that
         // watches the page first sets the bit, and then checks the lock.
-        self.known_at_home.load(Ordering::SeqCst)
+        self.stamped_pages.load(Ordering::SeqCst)
     }
 
     /// Returns `true` if a transaction watches page `n`: both of its bits are set.
     pub fn is_watched(&self, n: usize) -> bool {
-        (self.watched.load(Ordering::SeqCst) & self.known_at_home()) >> n & 1 == 1
+        (self.watched.load(Ordering::SeqCst) & self.stamped_pages()) >> n & 1 == 1
     }
 
     /// Watches page `n`. The caller checks the page's lock afterwards. A writer checks the bit in
-    /// `known_at_home`.
+    /// `stamped_pages`.
     pub fn set_watched(&self, n: usize) {
         self.watched.fetch_or(1 << n, Ordering::SeqCst);
-        self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
+        self.stamped_pages.fetch_or(1 << n, Ordering::SeqCst);
     }
 
     /// Ends the watch of the pages of `mask`, and returns which of them were watched. The caller
@@ -192,21 +192,21 @@ impl RegionState {
         self.watched.fetch_and(!mask, Ordering::SeqCst) & mask
     }
 
-    /// Returns the bits of [`known_at_home`](Self::known_at_home), for a shrink that has just set
+    /// Returns the bits of [`stamped_pages`](Self::stamped_pages), for a shrink that has just set
     /// `cutting` and fenced.
     pub fn known_at_home_after_fence(&self) -> u64 {
-        self.known_at_home.load(Ordering::SeqCst)
+        self.stamped_pages.load(Ordering::SeqCst)
     }
 
     /// Notes that the stamp of page `n` may be odd. The caller holds the page's lock, and checks
     /// `cutting` afterwards.
-    pub fn note_at_home(&self, n: usize) {
-        self.known_at_home.fetch_or(1 << n, Ordering::SeqCst);
+    pub fn set_stamped(&self, n: usize) {
+        self.stamped_pages.fetch_or(1 << n, Ordering::SeqCst);
     }
 
     /// Notes that the stamps of the pages of `mask` are even. The caller holds their locks.
-    pub fn forget_at_home(&self, mask: u64) {
-        self.known_at_home.fetch_and(!mask, Ordering::Relaxed);
+    pub fn clear_stamped(&self, mask: u64) {
+        self.stamped_pages.fetch_and(!mask, Ordering::Relaxed);
     }
 
     /// Asserts that no page of `mask` is noted as stamped: a reader would trust its bytes, which
@@ -219,7 +219,7 @@ impl RegionState {
             //
             // Acquire: a watch sets its own bit before this one. A sequentially consistent load
             // would hide from the models that a fence of the writer is missing.
-            let known = self.known_at_home.load(Ordering::Acquire) & mask;
+            let known = self.stamped_pages.load(Ordering::Acquire) & mask;
             let known = known & !self.watched.load(Ordering::Relaxed);
             assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
         }
@@ -240,28 +240,28 @@ impl RegionState {
     /// which waits for all earlier stores, and needs the medium's line in the cache. The holder of
     /// the word stores it past the cache.
     #[inline]
-    pub fn try_take_word(&self) -> Option<WordTaken<'_>> {
+    pub fn try_lock_word(&self) -> Option<WordGuard<'_>> {
         let is_free = !self.word_is_taken.load(Ordering::Relaxed)
             // Acquire: the previous holder has stored to the word and drained.
             && !self.word_is_taken.swap(true, Ordering::Acquire);
-        (is_free || planted!(WordTakenTwice)).then(|| WordTaken(&self.word_is_taken))
+        (is_free || planted!(WordTakenTwice)).then(|| WordGuard(&self.word_is_taken))
     }
 
     /// Locks the region word, and waits while another writer has it. That writer waits for no lock
     /// of a page or region meanwhile.
     #[cold]
-    pub fn take_word(&self) -> WordTaken<'_> {
+    pub fn take_word(&self) -> WordGuard<'_> {
         let mut patience = Patience::new();
         loop {
             patience.wait();
-            if let Some(taken) = self.try_take_word() {
+            if let Some(taken) = self.try_lock_word() {
                 return taken;
             }
         }
     }
 
     /// Flips bits of the cached region word. The locks of their pages are held exclusively. The
-    /// caller has [locked](Self::try_take_word) the region word, or holds the region's lock.
+    /// caller has [locked](Self::try_lock_word) the region word, or holds the region's lock.
     #[inline]
     pub fn flip_region_bits(&self, mask: u64) {
         // Not in models: a model of these bits alone has no lock holders, and a scheduler counts
@@ -307,7 +307,7 @@ impl RegionState {
     #[inline(always)]
     pub fn set_slice_word(&self, n: usize, word: u64) {
         self.assert_left_home(1 << n);
-        if self.are_alike() && !planted!(AlikeNotForgotten) {
+        if self.is_uniform() && !planted!(AlikeNotForgotten) {
             // Cleared before the word changes. Several page lock holders may do this at the same
             // time.
             self.alike.store(alike::UNKNOWN, Ordering::Relaxed);
@@ -317,7 +317,7 @@ impl RegionState {
 
     /// Returns `true` if all slice words are known to be equal.
     #[inline]
-    pub fn are_alike(&self) -> bool {
+    pub fn is_uniform(&self) -> bool {
         self.alike.load(Ordering::Relaxed) != alike::UNKNOWN
     }
 
@@ -327,9 +327,9 @@ impl RegionState {
     /// For all pages of the region, the caller holds the region's lock. The result is then noted,
     /// so that later calls need not load each word.
     #[inline]
-    pub fn find_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+    pub fn uniform_side_locked(&self, pages: Range<usize>) -> Option<Side> {
         let side = self.valid_side(pages.clone());
-        if pages.len() == PAGES_PER_REGION && !self.are_alike() {
+        if pages.len() == PAGES_PER_REGION && !self.is_uniform() {
             debug_assert!(self.lock.is_held(), "no page is held alone");
             let known = match (side, self.region_word()) {
                 (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
@@ -352,7 +352,7 @@ impl RegionState {
         let slice_word = match self.alike.load(Ordering::Relaxed) {
             alike::ZEROS => 0,
             alike::ONES => !0,
-            _ => return self.look_for_valid_side(pages),
+            _ => return self.scan_side(pages),
         };
         // All slice words are equal, so the pages are uniform exactly if their bits in the region
         // word are equal.
@@ -366,7 +366,7 @@ impl RegionState {
     }
 
     #[inline]
-    fn look_for_valid_side(&self, pages: Range<usize>) -> Option<Side> {
+    fn scan_side(&self, pages: Range<usize>) -> Option<Side> {
         let (mut none, mut all) = (0, !0);
         for n in pages {
             let valid = self.validity(n).0;
@@ -438,7 +438,7 @@ impl RegionState {
     /// Notes that an active flip record of `lane` may name page `n`. The caller holds the page's
     /// lock.
     #[inline]
-    pub fn note_lane(&self, n: usize, lane: u16) {
+    pub fn set_lane_bit(&self, n: usize, lane: u16) {
         let lanes = self.lanes[n].load(Ordering::Relaxed);
         if lanes >> lane & 1 == 0 {
             self.lanes[n].store(lanes | 1 << lane, Ordering::Relaxed);
@@ -449,7 +449,7 @@ impl RegionState {
     }
 
     /// Replaces the set of lanes of page `n` by a subset. The caller holds the page's lock.
-    pub fn keep_lanes(&self, n: usize, lanes: u64) {
+    pub fn retain_lanes(&self, n: usize, lanes: u64) {
         if lanes == 0 {
             self.forget_named_pages(1 << n);
         }
@@ -474,7 +474,7 @@ impl RegionState {
     #[inline(always)]
     pub fn is_nobodys(&self, n: usize) -> bool {
         let pinned = if planted!(PinNotSeen) { 0 } else { self.pinned_pages() };
-        let known = if planted!(KnownNotSeen) { 0 } else { self.known_at_home() };
+        let known = if planted!(KnownNotSeen) { 0 } else { self.stamped_pages() };
         (pinned | known) >> n & 1 == 0
     }
 

@@ -16,13 +16,13 @@
 //! - a stamp changes only under the page's lock or its region's, and it only grows. So a stamp that
 //!   has the same value twice did not change in between;
 //! - a stamp is even before anything changes that it covers. A writer makes it even
-//!   ([`Pair::leave_home`]) after it has taken its locks, and before a release fence. As a rule
+//!   ([`Pair::clear_stamp`]) after it has taken its locks, and before a release fence. As a rule
 //!   that is the fence of making the locks exclusive; it orders the stamp before the writer's
 //!   changes;
 //! - a shrink makes all stamps past the new end even before the new length becomes visible. From
 //!   then until the truncation is done, no stamp becomes odd (`cutting`);
 //! - the region has a bit for each page with a stamp that may be odd
-//!   ([`RegionState::known_at_home`]). A writer of other pages loads no stamp.
+//!   ([`RegionState::stamped_pages`]). A writer of other pages loads no stamp.
 //!
 //! A page gets an odd stamp when it is deployed. A sample of the reads that find a page deployed
 //! also set its stamp. That takes the page's lock, if it is free. A concurrent writer waits
@@ -54,31 +54,31 @@ pub(crate) const LEAST: u64 = 1 << 30;
 
 /// The stamps of all pages.
 #[derive(Debug)]
-pub struct AtHome {
+pub struct DeployedStamps {
     max_len: u64,
     /// Created when the first page is stamped. A file that is only written has none.
     words: OnceBox<ZeroedWords>,
 }
 
-impl AtHome {
+impl DeployedStamps {
     /// Creates the set for a file of at most `max_len` bytes, without allocating any stamp.
     pub fn new(max_len: u64) -> Self {
-        AtHome { max_len, words: OnceBox::new() }
+        DeployedStamps { max_len, words: OnceBox::new() }
     }
 
     /// Returns the stamp of `page`, if stamps exist and cover it.
     #[inline(always)]
-    pub fn word(&self, page: PageIndex) -> Option<HomeWord<'_>> {
-        self.words.get()?.get(page.0).map(HomeWord)
+    pub fn word(&self, page: PageIndex) -> Option<DeployedStamp<'_>> {
+        self.words.get()?.get(page.0).map(DeployedStamp)
     }
 
     /// Starts a read of the pages with these numbers. Returns the sum of their stamps if all are
     /// odd.
     #[inline]
-    pub fn begin_all(&self, pages: Range<u64>) -> Option<AllSeen> {
+    pub fn begin_all(&self, pages: Range<u64>) -> Option<StampSum> {
         let words = self.words.get()?;
         let pages = if planted!(KnownByTheFirst) { pages.start..pages.start + 1 } else { pages };
-        AllSeen::begin(pages.map(|n| words.get(n).map(HomeWord)))
+        StampSum::begin(pages.map(|n| words.get(n).map(DeployedStamp)))
     }
 
     /// Returns `true` if `page` has a stamp, or may get one when stamps are created.
@@ -92,7 +92,7 @@ impl AtHome {
     /// Memory is taken only where stamps are used: 8 bytes a page of the file, in whole memory
     /// pages. Returns `None` if the page is not covered, or if the system cannot provide memory on
     /// demand.
-    pub fn make_word(&self, page: PageIndex, len: u64) -> Option<HomeWord<'_>> {
+    pub fn make_word(&self, page: PageIndex, len: u64) -> Option<DeployedStamp<'_>> {
         self.words.get_or_init(|| {
             let covered = len.saturating_mul(TIMES).max(LEAST).min(self.max_len);
             Box::new(ZeroedWords::new(covered.div_ceil(PAGE as u64)))
@@ -103,13 +103,13 @@ impl AtHome {
 
 /// The stamp of one page.
 #[derive(Clone, Copy)]
-pub struct HomeWord<'a>(&'a AtomicU64);
+pub struct DeployedStamp<'a>(&'a AtomicU64);
 
-impl<'a> HomeWord<'a> {
+impl<'a> DeployedStamp<'a> {
     /// Wraps `word`. For models.
     #[cfg(all(test, loom))]
     pub fn of(word: &'a AtomicU64) -> Self {
-        HomeWord(word)
+        DeployedStamp(word)
     }
 
     /// Returns the stamp that a reader must find again after its copy, if it is odd.
@@ -152,21 +152,21 @@ impl<'a> HomeWord<'a> {
 /// The sum of the stamps of several pages, all of them odd. No stamp ever shrinks, so equal sums
 /// mean that none has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AllSeen(u64);
+pub struct StampSum(u64);
 
-impl AllSeen {
+impl StampSum {
     /// Returns the sum that a reader must find again after its copy, if every page has an odd
     /// stamp.
     #[inline(always)]
-    pub fn begin<'a>(words: impl Iterator<Item = Option<HomeWord<'a>>>) -> Option<AllSeen> {
+    pub fn begin<'a>(words: impl Iterator<Item = Option<DeployedStamp<'a>>>) -> Option<StampSum> {
         let mut seen = words.map(|word| word?.begin());
-        seen.try_fold(0u64, |sum, seen| Some(sum.wrapping_add(seen?))).map(AllSeen)
+        seen.try_fold(0u64, |sum, seen| Some(sum.wrapping_add(seen?))).map(StampSum)
     }
 
     /// Returns `true` if `now`, the sum of the stamps after the copy, equals this one. The caller
     /// has put an acquire fence between its reads and the computation of `now`.
     #[inline(always)]
-    pub fn are_still(self, now: Option<AllSeen>) -> bool {
+    pub fn are_still(self, now: Option<StampSum>) -> bool {
         now == Some(self) || planted!(KnownNotLookedAtAgain)
     }
 }
@@ -176,59 +176,58 @@ impl Pair {
     /// section.
     #[cold]
     #[inline(never)]
-    pub(crate) fn make_known(&self, page: PageIndex) {
+    pub(crate) fn stamp_sampled(&self, page: PageIndex) {
         let Some(region) = self.state.touched(page.region()) else { return };
         let n = page.in_region();
-        let is_known = region.known_at_home() >> n & 1 == 1;
+        let is_known = region.stamped_pages() >> n & 1 == 1;
         // Checked without the lock first: a page that cannot be stamped is not to be locked by its
         // sampled reads.
-        if is_known || !self.at_home.may_have_word(page) || !self.may_be_known(page, region) {
+        if is_known || !self.stamps.may_have_word(page) || !self.may_stamp(page, region) {
             return;
         }
         if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
-            self.arrive_home(page, region);
+            self.stamp_deployed(page, region);
         }
     }
 
     /// Sets the stamps of all pages of `range` that are deployed and free, in regions that are
     /// loaded. The caller is in no read section.
-    pub(crate) fn make_all_known(&self, range: Range<u64>) {
+    pub(crate) fn stamp_all_sampled(&self, range: Range<u64>) {
         let lane = self.lane();
         for span in span::regions(range) {
             let Some(region) = self.state.touched(span.region) else { continue };
             {
-                // Inside a read section and within the file, the allocation flags of the chunk
+                // GateGuard a read section and within the file, the allocation flags of the chunk
                 // hold.
                 let _pinned = lane.pin();
                 if span.region.start() < self.len() {
                     self.note_loadable(region, span.region);
                 }
             }
-            span.pages.for_each(|n| self.make_known(span.region.page(n)));
+            span.pages.for_each(|n| self.stamp_sampled(span.region.page(n)));
         }
     }
 
     /// Sets the stamp of `page`, if the page is deployed and its stamp can be relied on. The caller
     /// holds the page's lock or its region's.
-    pub(crate) fn arrive_home(&self, page: PageIndex, region: &RegionState) {
+    pub(crate) fn stamp_deployed(&self, page: PageIndex, region: &RegionState) {
         let n = page.in_region();
-        if region.known_at_home() >> n & 1 == 1 {
+        if region.stamped_pages() >> n & 1 == 1 {
             return;
         }
         // Set before the check of `cutting`. A shrink sets `cutting` before it looks at these bits.
         // So at least one of the two threads sees the other.
-        region.note_at_home(n);
-        let word =
-            self.may_be_known(page, region).then(|| self.at_home.make_word(page, self.len()));
+        region.set_stamped(n);
+        let word = self.may_stamp(page, region).then(|| self.stamps.make_word(page, self.len()));
         match word.flatten() {
             Some(word) => word.set(),
-            None => region.forget_at_home(1 << n),
+            None => region.clear_stamped(1 << n),
         }
     }
 
     /// Returns `true` if the page is deployed, loadable and inside the file. For a caller that
     /// holds the page's lock, the answer stays true.
-    fn may_be_known(&self, page: PageIndex, region: &RegionState) -> bool {
+    fn may_stamp(&self, page: PageIndex, region: &RegionState) -> bool {
         // The length is loaded after `cutting`. If no shrink is under way, this is the length that
         // the last shrink has left, and the next shrink waits for the lock. SeqCst, as is the store
         // to `cutting`.
@@ -245,23 +244,23 @@ impl Pair {
     /// release fence orders the stamps before its changes; as a rule that is the fence of making
     /// the locks exclusive.
     #[inline(always)]
-    pub(crate) fn leave_home(&self, index: RegionIndex, region: &RegionState, mask: u64) {
-        let known = region.known_at_home() & mask;
+    pub(crate) fn clear_stamp(&self, index: RegionIndex, region: &RegionState, mask: u64) {
+        let known = region.stamped_pages() & mask;
         if known != 0 {
-            unless!(HomeNotLeft, self.leave_home_of(index, region, known));
+            unless!(HomeNotLeft, self.clear_stamps_of(index, region, known));
         }
     }
 
     #[cold]
-    fn leave_home_of(&self, index: RegionIndex, region: &RegionState, known: u64) {
+    fn clear_stamps_of(&self, index: RegionIndex, region: &RegionState, known: u64) {
         if region.end_watch(known) != 0 {
             self.watched.note_change();
         }
         for n in bits(known) {
-            if let Some(word) = self.at_home.word(index.page(n)) {
+            if let Some(word) = self.stamps.word(index.page(n)) {
                 word.clear();
             }
         }
-        region.forget_at_home(known);
+        region.clear_stamped(known);
     }
 }

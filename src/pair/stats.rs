@@ -46,7 +46,7 @@ counters! {
     /// a fourth if active log records had to be invalidated.
     pinned_writes = Pinned,
     /// Writes in RAM that a single instruction stored directly to the valid slot.
-    one_store_writes = OneStore,
+    one_store_writes = DirectStore,
     /// Writes of slices that had changed since the last durable point, stored in place.
     in_place_writes = InPlace,
     /// Transactions that were committed. Single-call writes are not counted.

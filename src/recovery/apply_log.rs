@@ -107,8 +107,8 @@ impl Files<'_> {
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
-    /// Moves the slices to the sides that the record names. Returns `true` if it wrote the word.
-    /// Changes no slot, so a second recovery decides the same, whatever it finds.
+    /// WordUpdates the slices to the sides that the record names. Returns `true` if it wrote the
+    /// word. Changes no slot, so a second recovery decides the same, whatever it finds.
     ///
     /// The word is written by a system call. The words lie far apart, and to map the page of each
     /// one takes several times as long. A crash may leave only some bytes of the new word. The

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A step of this opening that is undone on drop, unless opening has succeeded.
-pub(super) struct UndoUnlessKept<'a> {
+pub(super) struct Rollback<'a> {
     platform: &'a Platform,
     step: Option<Step>,
 }
@@ -41,9 +41,9 @@ pub(super) enum Step {
     Marked(File),
 }
 
-impl<'a> UndoUnlessKept<'a> {
+impl<'a> Rollback<'a> {
     pub(super) fn new(platform: &'a Platform, step: Step) -> Self {
-        UndoUnlessKept { platform, step: Some(step) }
+        Rollback { platform, step: Some(step) }
     }
 
     pub(super) fn keep(&mut self) {
@@ -51,7 +51,7 @@ impl<'a> UndoUnlessKept<'a> {
     }
 }
 
-impl Drop for UndoUnlessKept<'_> {
+impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         // The error that led here is the one to report.
         let _best_effort = match &self.step {
@@ -69,7 +69,7 @@ pub(super) struct HomeFile<'a> {
     /// The step that removes or empties the home file if opening fails. Set once the lock is held
     /// and the file was found to be empty. Until then the file, or bytes in it, may belong to
     /// another opening.
-    pub(super) if_it_fails: Option<UndoUnlessKept<'a>>,
+    pub(super) if_it_fails: Option<Rollback<'a>>,
     pub(super) file: File,
     pub(super) is_new: bool,
     /// `true` while this opening holds the lock and has to release it.
@@ -185,8 +185,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    pub(super) fn undo_making(&self, name: &Name, there: FileStat) -> UndoUnlessKept<'a> {
-        UndoUnlessKept::new(self.platform, Step::Made(name.clone(), there))
+    pub(super) fn undo_making(&self, name: &Name, there: FileStat) -> Rollback<'a> {
+        Rollback::new(self.platform, Step::Made(name.clone(), there))
     }
 
     /// Returns the metadata of a file that was just made under `name`. Removes the name if the

@@ -50,7 +50,7 @@ use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barri
 use crate::registry::Registration;
 use crate::store::MappedFile;
 use crate::terms::{Medium, OnMismatch};
-use context::{HomeFile, Opening, Step, UndoUnlessKept};
+use context::{HomeFile, Opening, Rollback, Step};
 use look::{Lengths, Look};
 use pair::{Decision, Found};
 use std::path::Path;
@@ -182,7 +182,7 @@ impl<'a> Judged<'a> {
             None => {
                 if stat.len != look.lengths.len && !home.is_new {
                     let step = Step::Lengthened(opening.another(&home.file)?);
-                    home.if_it_fails = Some(UndoUnlessKept::new(opening.platform, step));
+                    home.if_it_fails = Some(Rollback::new(opening.platform, step));
                 }
                 let first = &companions.reflection;
                 let (name, pair) =
@@ -224,9 +224,9 @@ struct Verdict {
 /// has no effect.
 #[derive(Default)]
 struct Undo<'a> {
-    marked: Option<UndoUnlessKept<'a>>,
-    made: Option<UndoUnlessKept<'a>>,
-    made_journal: Option<UndoUnlessKept<'a>>,
+    marked: Option<Rollback<'a>>,
+    made: Option<Rollback<'a>>,
+    made_journal: Option<Rollback<'a>>,
 }
 
 /// There is a reflection file, locked by this opening.
@@ -472,7 +472,7 @@ impl Recovered<'_> {
         if !mark_comes_last && !planted!(OpenNotMarked) {
             if verdict.is_fresh {
                 let step = Step::Marked(opening.another(&located.home.file)?);
-                undo.marked = Some(UndoUnlessKept::new(opening.platform, step));
+                undo.marked = Some(Rollback::new(opening.platform, step));
             }
             is_marked = set_marker()?;
         }
@@ -552,7 +552,7 @@ impl Mapped<'_> {
         engine.begin_interval()?;
         let of_home = &mut located.home.if_it_fails;
         let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
-        steps.into_iter().flatten().for_each(UndoUnlessKept::keep);
+        steps.into_iter().flatten().for_each(Rollback::keep);
         located.home.is_locked = false;
         Ok(engine)
     }

@@ -3,7 +3,7 @@
 //! May import `io`, `plan`, `pair`, and what lies below them.
 
 use crate::engine::Engine;
-use crate::engine::plan::WordMove;
+use crate::engine::plan::WordUpdate;
 use crate::mutant::unless;
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
@@ -11,7 +11,7 @@ use crate::pair::stats::Counter;
 impl Engine {
     /// Makes the slots valid that the caller has just copied to, by storing one word.
     #[inline(always)]
-    pub(in crate::engine) fn commit_by_flip(&self, lane: &Lane, change: &WordMove) {
+    pub(in crate::engine) fn commit_flip(&self, lane: &Lane, change: &WordUpdate) {
         // Orders the data before the word that makes its slots valid. Also orders before it the
         // invalidation of active records that name those slots.
         unless!(FlipNoDrainBeforeWord, self.drain(lane));

@@ -17,7 +17,7 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordMove, is_whole_slices};
+use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::layout::{self, VOUCH};
 use crate::format::vouch::{RingSeed, Vouch};
@@ -46,7 +46,7 @@ const SUMMED_BEFORE: usize = 512;
 pub(in crate::engine) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 
 /// A log record for a flip, computed before the lock is held.
-pub(in crate::engine) struct Draft {
+pub(in crate::engine) struct DraftRecord {
     /// Where the page's slices were valid when the draft was made.
     pub valid: Validity,
     /// The record, or `None` if the copy computes its checksum.
@@ -56,7 +56,7 @@ pub(in crate::engine) struct Draft {
 impl Engine {
     /// Returns `true` if a flip of these slices is logged, provided that no record conflicts.
     #[inline]
-    pub(in crate::engine) fn may_vouch(
+    pub(in crate::engine) fn can_log_flip(
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
@@ -82,14 +82,14 @@ impl Engine {
         target: &Target<'_>,
         valid: Validity,
         bytes: &[u8],
-    ) -> Draft {
+    ) -> DraftRecord {
         // For a few bytes the checksum is computed here, while the lock waits for the previous
         // operation's drain.
         let is_later = bytes.len() > SUMMED_BEFORE
             && self.platform.sums_on_the_way()
             && target.slices.are_one_run();
         let line = (!is_later).then(|| self.entry(lane, target, valid, |seed| seed.sum_of(bytes)));
-        Draft { valid, line }
+        DraftRecord { valid, line }
     }
 
     #[inline(always)]
@@ -110,14 +110,14 @@ impl Engine {
     /// `held` is the page's lock, under which the draft's `valid` is true. Everything is allocated,
     /// and no record of another lane conflicts.
     #[inline(always)]
-    pub(in crate::engine) fn commit_by_vouched_flip(
+    pub(in crate::engine) fn commit_logged_flip(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
-        change: &WordMove,
+        change: &WordUpdate,
         held: Held<'_>,
         bytes: &[u8],
-        draft: &Draft,
+        draft: &DraftRecord,
     ) {
         let slices = target.slices;
         debug_assert_eq!(target.region.validity(target.page.in_region()), draft.valid);
@@ -143,10 +143,10 @@ impl Engine {
         let flushes = sequence.ends_batch();
         debug_assert!(lane.keeps_batches(sequence), "a batch was not flushed");
         if flushes {
-            unless!(VouchedWordsNotFlushed, self.flush_unsettled(lane, sequence));
+            unless!(VouchedWordsNotFlushed, self.flush_pending_words(lane, sequence));
         }
         if planted!(VouchedWordBeforeDrain) {
-            self.store_vouched_word(target, change);
+            self.store_logged_word(target, change);
         }
         // The commit point. One wait makes durable:
         // - the slices and this record, in any order: the checksum tells whether both are complete;
@@ -161,10 +161,10 @@ impl Engine {
         unless!(VouchNotNoted, lane.note(sequence, target.page, slices.0));
         unless!(
             VouchLaneNotNoted,
-            target.region.note_lane(target.page.in_region(), lane.index().0)
+            target.region.set_lane_bit(target.page.in_region(), lane.index().0)
         );
         unless!(VouchNotClosed, held.close());
-        unless!(VouchedWordNotStored, self.store_vouched_word(target, change));
+        unless!(VouchedWordNotStored, self.store_logged_word(target, change));
         unless!(VouchNotPublished, publish(target.region, change));
         drop(held);
         lane.stats.bump(Counter::Vouched, 1);
@@ -173,7 +173,7 @@ impl Engine {
     /// Stores the word through the cache, so that the page's next lock holder can flush it. A store
     /// past the cache could arrive after that of the next holder.
     #[inline(always)]
-    fn store_vouched_word(&self, target: &Target<'_>, change: &WordMove) {
+    fn store_logged_word(&self, target: &Target<'_>, change: &WordUpdate) {
         self.reflection.store_word(layout::slice_word(target.page), change.old ^ change.mask);
     }
 
@@ -208,11 +208,11 @@ impl Engine {
 
     /// Commits `parts`, which lie in one page, by a logged flip.
     #[inline(never)]
-    pub(in crate::engine) fn vouch_for_parts(
+    pub(in crate::engine) fn commit_parts_logged(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
-        change: &WordMove,
+        change: &WordUpdate,
         held: Held<'_>,
         parts: &[Part<'_>],
     ) -> Result<()> {
@@ -223,7 +223,7 @@ impl Engine {
         };
         let valid = target.region.validity(target.page.in_region());
         let draft = self.draft(lane, target, valid, whole);
-        self.commit_by_vouched_flip(lane, target, change, held, whole, &draft);
+        self.commit_logged_flip(lane, target, change, held, whole, &draft);
         Ok(())
     }
 }

@@ -25,13 +25,13 @@ pub mod undo;
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::plan::{RegionPlan, WordMove};
+use crate::engine::plan::{RegionPlan, WordUpdate};
 use crate::error::{Error, Result};
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::log_area::Extents;
-use crate::pair::region::{RegionState, WordTaken};
+use crate::pair::region::{RegionState, WordGuard};
 use crate::pair::stats::Counter;
 use crate::units::{PageIndex, SLICE};
 
@@ -40,7 +40,7 @@ use crate::units::{PageIndex, SLICE};
 // Inlined, like other callees of a small write: an argument passed by reference would be stored to
 // memory.
 #[inline(always)]
-pub(in crate::engine) fn publish(region: &RegionState, change: &WordMove) {
+pub(in crate::engine) fn publish(region: &RegionState, change: &WordUpdate) {
     match change.word {
         WordId::Slice(page) => {
             region.set_slice_word(page.in_region(), change.old ^ change.mask);
@@ -50,18 +50,18 @@ pub(in crate::engine) fn publish(region: &RegionState, change: &WordMove) {
 }
 
 /// Returns the bytes that the words take in the log area.
-pub(in crate::engine) fn spilled_len(moves: &[WordMove]) -> u64 {
+pub(in crate::engine) fn spilled_len(moves: &[WordUpdate]) -> u64 {
     (moves.len() * crate::format::entry::RECORD) as u64
 }
 
 /// Returns `true` if the words do not fit the lane's record and overflow into the log area.
-pub(in crate::engine) fn must_spill(moves: &[WordMove]) -> bool {
+pub(in crate::engine) fn must_spill(moves: &[WordUpdate]) -> bool {
     moves.len() > UNDO_INLINE
 }
 
 /// Returns the pages of which the moves make slices valid, with those slices.
 pub(in crate::engine) fn moved_pages(
-    moves: &[WordMove],
+    moves: &[WordUpdate],
 ) -> impl Iterator<Item = (PageIndex, Slices)> + Clone {
     moves.iter().flat_map(|change| {
         let (slices, pages, region) = match change.word {
@@ -82,8 +82,8 @@ impl Engine {
         &self,
         plan: &RegionPlan<'e>,
         ensure: impl FnOnce() -> Result<()>,
-    ) -> Option<WordTaken<'e>> {
-        let taken = plan.state.try_take_word();
+    ) -> Option<WordGuard<'e>> {
+        let taken = plan.state.try_lock_word();
         if taken.is_none() && ensure().is_err() {
             return Some(plan.state.take_word());
         }
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    pub(in crate::engine) fn store_moved_words(&self, lane: &Lane, moves: &[WordMove]) {
+    pub(in crate::engine) fn store_moved_words(&self, lane: &Lane, moves: &[WordUpdate]) {
         for change in moves {
             let at = match change.word {
                 WordId::Slice(page) => layout::slice_word(page),

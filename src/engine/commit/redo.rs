@@ -24,7 +24,7 @@
 
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::plan::{Part, RegionPlan, WordMove};
+use crate::engine::plan::{Part, RegionPlan, WordUpdate};
 use crate::engine::{Engine, commit};
 use crate::error::Result;
 use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, SpilledPage, Undo, UndoBody};
@@ -54,13 +54,13 @@ pub(in crate::engine) enum Which {
 }
 
 /// The slices of a page that an operation writes, completed where it covers them only in part.
-struct Assembled {
+struct PageBuffer {
     span: PageSpan,
     slices: Slices,
     bytes: Box<[u8; PAGE]>,
 }
 
-impl Assembled {
+impl PageBuffer {
     fn put(&mut self, span: &PageSpan, data: &[u8], engine: &Engine) -> Result<()> {
         let start = span.page.start();
         for at in [span.start, span.end - 1] {
@@ -140,7 +140,7 @@ impl Engine {
         let extents = self.log_area.take(needed);
         self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         let close = || held.iter().for_each(Held::close);
-        self.commit_by_logged_data(lane, &bytes, &pages, &targets, &extents, close);
+        self.commit_redo_pinned(lane, &bytes, &pages, &targets, &extents, close);
         self.give_back(&extents);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Engine {
     pub(in crate::engine) fn must_log_data(
         &self,
         plans: &[RegionPlan<'_>],
-        moves: &[WordMove],
+        moves: &[WordUpdate],
     ) -> bool {
         let any_pin = plans.iter().any(|plan| plan.state.pinned_pages() & plan.touched != 0);
         any_pin
@@ -233,7 +233,7 @@ impl Engine {
     fn assemble_pages(&self, parts: &[Part<'_>]) -> Result<(Vec<InPlacePage>, Vec<Vec<u8>>)> {
         let mut pages: Vec<InPlacePage> = Vec::new();
         let mut flips: Vec<Vec<u8>> = Vec::new();
-        let mut last: Option<Assembled> = None;
+        let mut last: Option<PageBuffer> = None;
         for part in parts {
             for span in span::pages(part.range()) {
                 if last.as_ref().is_none_or(|page| page.span.page != span.page) {
@@ -296,12 +296,12 @@ impl Engine {
     }
 
     /// Returns the buffer for a page that is about to be written in part.
-    fn assemble(&self, span: &PageSpan) -> Result<Assembled> {
-        Ok(Assembled { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) })
+    fn assemble(&self, span: &PageSpan) -> Result<PageBuffer> {
+        Ok(PageBuffer { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) })
     }
 
     /// Divides the slices of a page into those that are stored in place and those that flip.
-    fn divide(&self, page: Assembled, pages: &mut Vec<InPlacePage>, flips: &mut Vec<Vec<u8>>) {
+    fn divide(&self, page: PageBuffer, pages: &mut Vec<InPlacePage>, flips: &mut Vec<Vec<u8>>) {
         let index = page.span.page;
         let Some(region) = self.state.touched(index.region()) else { return };
         let place = index.in_region();
@@ -343,7 +343,7 @@ impl Engine {
     /// Commits new slices of pages that a view pins, by a redo record. The slices go to the log,
     /// and from there into their reflection slots, whether those are valid or not. `close` makes
     /// readers wait. This function publishes by itself.
-    fn commit_by_logged_data(
+    fn commit_redo_pinned(
         &self,
         lane: &InUse<'_>,
         bytes: &[u8],
@@ -356,7 +356,7 @@ impl Engine {
         // that name them must be invalidated for good before, and the words that those cover must
         // be durable.
         let has_cleared =
-            !planted!(LoggedNoClear) && self.clear_live_entries(lane, targets.iter().copied());
+            !planted!(LoggedNoClear) && self.invalidate_records(lane, targets.iter().copied());
         if has_cleared {
             // Orders the invalidated headers before the record. Otherwise recovery may store the
             // redo data over a slot that the lane's newest record names, and then lose power. If

@@ -4,7 +4,7 @@
 
 use crate::engine::Engine;
 use crate::engine::commit::spilled_len;
-use crate::engine::plan::WordMove;
+use crate::engine::plan::WordUpdate;
 use crate::format::entry::{OldBits, Spill, Undo, UndoBody};
 use crate::format::layout;
 use crate::mutant::{planted, unless};
@@ -16,10 +16,10 @@ use crate::units::SLICE;
 impl Engine {
     /// Makes the slots valid that the caller has just copied to, by several words. `spill` is space
     /// in the log area, for words that do not fit the lane.
-    pub(in crate::engine) fn commit_by_undo_entry(
+    pub(in crate::engine) fn commit_undo(
         &self,
         lane: &InUse<'_>,
-        moves: &[WordMove],
+        moves: &[WordUpdate],
         spill: Option<&Extents<'_>>,
     ) {
         let sequence = lane.next_undo();

@@ -30,19 +30,19 @@ impl Engine {
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         self.check_usable()?;
         let Some(durable) = &self.durable else {
-            self.touch_regions_with_words(range.clone())?;
+            self.load_nonzero_regions(range.clone())?;
             let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
-            self.make_all_known(range);
+            self.stamp_all_sampled(range);
             return Ok(deployed);
         };
         // A slice that has changed since the last durable point has no free slot at home. And a
         // deployed slice leaves a slot that belongs to that point. So a durable point is made
         // before, and another one after.
         self.durable_point(durable)?;
-        self.touch_regions_with_words(range.clone())?;
+        self.load_nonzero_regions(range.clone())?;
         let deployed = self.deploy_pages(range.clone(), Pins::Respect, Which::All)?;
         self.durable_point(durable)?;
-        self.make_all_known(range);
+        self.stamp_all_sampled(range);
         Ok(deployed)
     }
 }

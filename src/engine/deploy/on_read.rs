@@ -24,7 +24,7 @@
 
 use crate::bitmap::{Validity, span};
 use crate::engine::Engine;
-use crate::engine::deploy::policy::{ENOUGH, LONG, are_held, are_too_many, with_its_block};
+use crate::engine::deploy::policy::{ENOUGH, LONG, are_held, containing_block, is_too_fragmented};
 use crate::engine::deploy::region::{Pins, Which};
 use crate::pair::page_table::known;
 use crate::primitive::Ordering;
@@ -34,12 +34,12 @@ use std::ops::Range;
 impl Engine {
     /// Runs after a read of `range`, which lay in `pieces` pieces. `is_counted` is the result of
     /// the function of that name. The thread has borrowed no lane.
-    pub(in crate::engine) fn after_read(&self, range: Range<u64>, pieces: usize, is_counted: bool) {
+    pub(in crate::engine) fn on_read(&self, range: Range<u64>, pieces: usize, is_counted: bool) {
         let len = range.end - range.start;
-        if are_too_many(pieces, len) && self.is_for_readers() {
-            self.come_home(range, Which::Scattered);
+        if is_too_fragmented(pieces, len) && self.deploys_on_read() {
+            self.deploy_after_read(range, Which::Scattered);
         } else if len < LONG {
-            self.note_pieces(&range, pieces);
+            self.record_fragments(&range, pieces);
             if is_counted {
                 self.count_read(range);
             }
@@ -50,7 +50,7 @@ impl Engine {
     /// borrowed no lane and is in no read section.
     #[inline(never)]
     pub(in crate::engine) fn count_read(&self, range: Range<u64>) {
-        if !self.is_for_readers() {
+        if !self.deploys_on_read() {
             return;
         }
         // Neighbours are deployed together, with shared drains.
@@ -64,28 +64,28 @@ impl Engine {
             if !may_come || region.count_read(n) < ENOUGH {
                 continue;
             }
-            let pages = with_its_block(region, n);
+            let pages = containing_block(region, n);
             if are_held(region, &pages) {
                 // A reader must not wait for a writer. It may still have to, if a writer locks just
                 // now. Allocation may also delay it, once per chunk.
                 continue;
             }
             region.forget_reads(n);
-            if self.takes_no_space(span.page) {
+            if self.home_is_allocated(span.page) {
                 let start = span.page.region().start();
                 let byte = |n: usize| start + (n * PAGE) as u64;
                 if byte(pages.start) > enough.end {
-                    self.come_home(enough, Which::All);
+                    self.deploy_after_read(enough, Which::All);
                     enough = byte(pages.start)..byte(pages.end);
                 }
                 enough.end = enough.end.max(byte(pages.end));
             }
         }
-        self.come_home(enough, Which::All);
+        self.deploy_after_read(enough, Which::All);
     }
 
     /// Returns `true` if deploying the page needs no allocation.
-    fn takes_no_space(&self, page: PageIndex) -> bool {
+    fn home_is_allocated(&self, page: PageIndex) -> bool {
         // The word that undeployed the page is allocated, so only its home slots may be missing.
         let lane = self.lane();
         let _pinned = lane.pin();
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     #[cold]
-    fn come_home(&self, range: Range<u64>, which: Which) {
+    fn deploy_after_read(&self, range: Range<u64>, which: Which) {
         if !range.is_empty() {
             // The last page may end past the file.
             let end = range.end.min(self.len());

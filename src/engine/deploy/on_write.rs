@@ -8,8 +8,8 @@
 //! the home slots too, and changes the words.
 //!
 //! A writer cannot know which pages will be read. So writes defragment about the number of pages
-//! that recent reads found fragmented, whichever those were. This debt is kept in [`Lost`]. As a
-//! rule the copies take no more time than those reads have lost.
+//! that recent reads found fragmented, whichever those were. This debt is kept in
+//! [`FragmentationDebt`]. As a rule the copies take no more time than those reads have lost.
 //!
 //! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicI64;
 /// Fragmentation debt: the number of pages that were read in pieces and not paid for by a
 /// defragmented page yet.
 #[derive(Debug)]
-pub(in crate::engine) struct Lost(AtomicI64);
+pub(in crate::engine) struct FragmentationDebt(AtomicI64);
 
 /// Most pages of one region that one write defragments.
 const MOST: u32 = (LONG / PAGE as u64) as u32;
@@ -37,11 +37,11 @@ const MOST: u32 = (LONG / PAGE as u64) as u32;
 /// Upper limit of the debt: a thread that begins to write only does not pay for all earlier reads.
 pub(in crate::engine) const REMEMBERED: i64 = 256;
 
-impl Lost {
+impl FragmentationDebt {
     /// Returns a debt of zero. Models of schedules are short and begin with the largest debt
     /// instead.
     pub fn new() -> Self {
-        Lost(AtomicI64::new(if cfg!(shuttle) { REMEMBERED } else { 0 }))
+        FragmentationDebt(AtomicI64::new(if cfg!(shuttle) { REMEMBERED } else { 0 }))
     }
 
     /// Adds `pages` to the debt. Concurrent calls may overshoot [`REMEMBERED`].
@@ -71,17 +71,17 @@ impl Lost {
 
 impl Engine {
     /// Records that a read gathered `range` from `pieces` pieces.
-    pub(super) fn note_pieces(&self, range: &Range<u64>, pieces: usize) {
+    pub(super) fn record_fragments(&self, range: &Range<u64>, pieces: usize) {
         if pieces < 2 {
             // Also if no bytes were read.
             return;
         }
         let pages = PageIndex::of(range.end - 1).0 - PageIndex::of(range.start).0 + 1;
         let more = (pieces as u64).saturating_sub(pages);
-        if more > 0 && self.is_for_readers() {
+        if more > 0 && self.deploys_on_read() {
             // One additional piece is not one fragmented page. But a read cannot have found more
             // fragmented pages than it read.
-            self.lost.note(more.min(pages) as i64);
+            self.debt.note(more.min(pages) as i64);
         }
     }
 
@@ -90,18 +90,18 @@ impl Engine {
     // Not returned by value, for the reason given at `plan_writes`: the caller needs it directly
     // after the copy.
     #[inline]
-    pub(in crate::engine) fn find_to_put_together<'e>(
+    pub(in crate::engine) fn pick_fragmented<'e>(
         &self,
         plans: &[RegionPlan<'e>],
         found: &mut Plans<'e>,
     ) {
-        if self.lost.are_any() && self.is_for_readers() {
-            self.find_scattered(plans, found);
+        if self.debt.are_any() && self.deploys_on_read() {
+            self.find_fragmented(plans, found);
         }
     }
 
     #[inline(never)]
-    fn find_scattered<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
+    fn find_fragmented<'e>(&self, plans: &[RegionPlan<'e>], found: &mut Plans<'e>) {
         // In a long write, checking each page would cost a miss for every few of them. Long reads
         // deploy what they find fragmented there.
         let is_short = |plan: &&RegionPlan<'_>| plan.whole.count_ones() <= MOST;
@@ -109,7 +109,7 @@ impl Engine {
             let is_scattered =
                 |n: &usize| !matches!(plan.state.validity(*n), Validity(0 | u64::MAX));
             let pages = bits(plan.whole).filter(is_scattered).fold(0, |mask: u64, n| mask | 1 << n);
-            if pages != 0 && self.lost.take(pages.count_ones().into()) {
+            if pages != 0 && self.debt.take(pages.count_ones().into()) {
                 found.push(RegionPlan { touched: pages, whole: pages, ..*plan });
             }
         }
@@ -118,7 +118,7 @@ impl Engine {
     /// Deploys the pages in `scattered`. The caller has just committed and published `parts`, and
     /// its words are still closed.
     #[cold]
-    pub(in crate::engine) fn put_together(
+    pub(in crate::engine) fn defragment(
         &self,
         lane: &Lane,
         scattered: &[RegionPlan<'_>],

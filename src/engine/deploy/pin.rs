@@ -38,19 +38,19 @@ impl Engine {
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
         // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
-        let lane = self.lane_after_own_writes();
+        let lane = self.lane_fenced();
         // Perhaps only this thread's own unfenced write stood against the fast path.
-        if self.pin_in_page(&range) {
+        if self.pin_fast_path(&range) {
             return Ok(true);
         }
         let (offset, len) = (range.start, range.end - range.start);
-        self.ask_for_view(offset);
+        self.prefetch_view(offset);
         // Keeps the file from being truncated between the check of its length and the pins.
         let _no_resizing = (!planted!(PinWhileResizing)).then(|| self.resizing.read());
         {
             let _pinned = lane.pin();
             self.check_range(offset, len)?;
-            self.touch_all(range.clone())?;
+            self.load_range(range.clone())?;
         }
         if self.keeps_points {
             // A pinned home slot and a durable reflection slot would leave a slice without a free
@@ -76,10 +76,10 @@ impl Engine {
                 other => other.map(drop)?,
             }
         }
-        let at_home =
+        let is_deployed =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
         let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.can_pin(n));
-        if !plans.iter().all(|plan| at_home(plan) && has_room(plan)) && !planted!(PinAway) {
+        if !plans.iter().all(|plan| is_deployed(plan) && has_room(plan)) && !planted!(PinAway) {
             return Ok(false);
         }
         for plan in &plans {
@@ -105,8 +105,8 @@ impl Engine {
     /// unless this is the usual case. In that case the file is usable, and this thread has used it
     /// last and has published nothing since. The page is deployed and not locked.
     #[inline]
-    pub fn pin_in_page(&self, range: &Range<u64>) -> bool {
-        let Some(lane) = self.lane_at_hand() else { return false };
+    pub fn pin_fast_path(&self, range: &Range<u64>) -> bool {
+        let Some(lane) = self.cached_lane() else { return false };
         // The last byte of an empty or inverted range is before the first.
         let last = range.end.wrapping_sub(1);
         if last < range.start || range.start / PAGE as u64 != last / PAGE as u64 {
@@ -118,7 +118,7 @@ impl Engine {
         let Some(region) = self.state.touched(page.region()).filter(|_| is_pinnable) else {
             return false;
         };
-        self.ask_for_view(range.start);
+        self.prefetch_view(range.start);
         let place = page.in_region();
         // Check before pinning: a lock holder that finds the pin would take a slower way for
         // nothing.

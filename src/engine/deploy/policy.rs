@@ -62,13 +62,13 @@ fn only_reads(lane: &Lane) -> bool {
 /// few more times. Each piece begins with a miss, but in short reads all those misses overlap. The
 /// deployment is paid for by the writes that have fragmented the bytes: only pages written since
 /// are deployed. See `docs/decisions/long-reads.md`.
-pub(in crate::engine) fn are_too_many(pieces: usize, len: u64) -> bool {
+pub(in crate::engine) fn is_too_fragmented(pieces: usize, len: u64) -> bool {
     len >= LONG && pieces as u64 > 1 + len / LONG
 }
 
 /// Returns the pages to deploy together with page `n`. If it lies in the reflection file as a
 /// whole, these include its neighbours in the block that do too.
-pub(in crate::engine) fn with_its_block(region: &RegionState, n: usize) -> Range<usize> {
+pub(in crate::engine) fn containing_block(region: &RegionState, n: usize) -> Range<usize> {
     let is_away = |n: &usize| region.validity(*n) == Validity(!0);
     if !is_away(&n) {
         return n..n + 1;
@@ -88,7 +88,7 @@ pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) ->
 
 impl Engine {
     /// Returns `true` if reads of this file deploy pages.
-    pub(super) fn is_for_readers(&self) -> bool {
+    pub(super) fn deploys_on_read(&self) -> bool {
         self.policy == DeployPolicy::Lazy && !self.keeps_points
     }
 }

@@ -17,7 +17,7 @@ use crate::units::{CHUNK, ChunkIndex, REGIONS_PER_CHUNK, RegionIndex};
 use std::ops::Range;
 
 /// The outcome of giving back the reflection pages of a chunk.
-enum Punched {
+enum PunchOutcome {
     GivenBack,
     NothingToGive,
     /// The file system does not support holes, for this chunk or any other.
@@ -37,16 +37,16 @@ impl Engine {
         let end = if range.end == self.len() { u64::MAX } else { range.end };
         while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
             match self.punch_chunk(&lane, chunk)? {
-                Punched::GivenBack => punched += 1,
-                Punched::NothingToGive => {}
-                Punched::Unsupported => break,
+                PunchOutcome::GivenBack => punched += 1,
+                PunchOutcome::NothingToGive => {}
+                PunchOutcome::Unsupported => break,
             }
             chunk.0 += 1;
         }
         Ok(punched)
     }
 
-    fn punch_chunk(&self, lane: &Lane, chunk: ChunkIndex) -> Result<Punched> {
+    fn punch_chunk(&self, lane: &Lane, chunk: ChunkIndex) -> Result<PunchOutcome> {
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
         let at = layout::reflection(chunk.start());
         let is_hole = || -> Result<bool> {
@@ -56,7 +56,7 @@ impl Engine {
         let known_allocated =
             self.chunk_state(chunk).load(Ordering::Acquire) & known::REFLECTION != 0;
         if len == 0 || !known_allocated && is_hole()? {
-            return Ok(Punched::NothingToGive);
+            return Ok(PunchOutcome::NothingToGive);
         }
         let first = chunk.first_region();
         let in_chunk = || (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n));
@@ -73,13 +73,13 @@ impl Engine {
             (0..64).any(|n| state.validity(n) != Validity(0) || is_durable(n))
         };
         if regions.iter().any(away) && !planted!(PunchValidSlots) {
-            return Ok(Punched::NothingToGive);
+            return Ok(PunchOutcome::NothingToGive);
         }
         // Flip records may still name these slots, but do no harm. If a newer record moved a slice
         // home, the newer record counts. If the slice was deployed, that has invalidated the older
         // records (`punch` of the model). No reader may still copy from an old valid slot: on tmpfs
         // its load would allocate.
-        unless!(PunchNoWait, self.wait_for_readers());
+        unless!(PunchNoWait, self.wait_for_read_sections());
         let _no_allocation = self.allocating.lock();
         let punched = self.reflection.punch(at, len).map_err(|source| Error::Io {
             call: "punch a hole",
@@ -96,6 +96,6 @@ impl Engine {
             lane.stats.bump(Counter::Punches, 1);
         }
         drop(held);
-        Ok(if punched { Punched::GivenBack } else { Punched::Unsupported })
+        Ok(if punched { PunchOutcome::GivenBack } else { PunchOutcome::Unsupported })
     }
 }

@@ -11,7 +11,7 @@
 use crate::bitmap::{Side, Slices, Validity, span};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{self, Part, RegionPlan, WordMove};
+use crate::engine::plan::{self, Part, RegionPlan, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
@@ -139,7 +139,7 @@ impl Engine {
         pages.iter().for_each(|&n| self.note_changed(plan.index.page(n)));
         let targets =
             pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
-        unless!(DeployNoClear, self.clear_live_entries(lane, targets));
+        unless!(DeployNoClear, self.invalidate_records(lane, targets));
         for &n in &pages {
             self.copy_home(lane, plan.index.page(n), away(n), source);
         }
@@ -159,7 +159,7 @@ impl Engine {
         if pins == Pins::Respect {
             // The file stays in use, so readers profit from the loadable flag and the stamps.
             self.note_loadable(region, plan.index);
-            pages.iter().for_each(|&n| self.arrive_home(plan.index.page(n), region));
+            pages.iter().for_each(|&n| self.stamp_deployed(plan.index.page(n), region));
         }
         lane.stats.bump(Counter::Deployments, pages.len() as u64);
         Ok(pages.len() as u64)
@@ -169,7 +169,7 @@ impl Engine {
     /// slots.
     fn copy_home(&self, lane: &Lane, page: PageIndex, slices: Slices, source: Source<'_>) {
         if let Source::Written(parts) = source {
-            self.copy_home_written(lane, page, parts);
+            self.copy_segments_home(lane, page, parts);
             return;
         }
         for run in slices.runs() {
@@ -182,7 +182,7 @@ impl Engine {
 
     /// Copies a page to its home slots in one piece; one of `parts` covers it from end to end. Home
     /// slots that are valid already get the bytes that they hold.
-    pub(in crate::engine) fn copy_home_written(
+    pub(in crate::engine) fn copy_segments_home(
         &self,
         lane: &Lane,
         page: PageIndex,
@@ -202,18 +202,18 @@ fn words_of(
     pages: &[usize],
     away: impl Fn(usize) -> Slices,
     by_region_bit: impl Fn(usize) -> bool,
-) -> Vec<WordMove> {
+) -> Vec<WordUpdate> {
     let region = plan.state;
     let (by_region, by_slices): (Vec<usize>, Vec<usize>) =
         pages.iter().partition(|&&n| by_region_bit(n));
-    let by_slices = by_slices.iter().map(|&n| WordMove {
+    let by_slices = by_slices.iter().map(|&n| WordUpdate {
         word: WordId::Slice(plan.index.page(n)),
         mask: away(n).0,
         old: region.pages[n].slice_word(),
     });
-    let mut moves: Vec<WordMove> = by_slices.collect();
+    let mut moves: Vec<WordUpdate> = by_slices.collect();
     if !by_region.is_empty() {
-        moves.push(WordMove {
+        moves.push(WordUpdate {
             word: WordId::Region(plan.index),
             mask: by_region.iter().fold(0, |mask, n| mask | 1 << n),
             old: region.region_word(),

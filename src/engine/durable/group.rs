@@ -21,12 +21,12 @@ pub(in crate::engine) struct Turns {
 }
 
 /// A guard of the thread that leads the current turn.
-pub(super) struct Lead<'e> {
+pub(super) struct Leader<'e> {
     pub(super) durable: &'e Durable,
     pub(super) has_ended: bool,
 }
 
-impl Lead<'_> {
+impl Leader<'_> {
     fn end(&mut self, is_made: bool) {
         self.has_ended = true;
         let mut turns = self.durable.turns.lock();
@@ -38,7 +38,7 @@ impl Lead<'_> {
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
         // Dropped by a panic: the threads that wait for this turn must not wait for ever.
         if !self.has_ended && !planted!(CutOffLeadStays) {
@@ -66,7 +66,7 @@ impl Engine {
             // No thread leads. A turn that failed made nothing for the threads that waited for it.
             turns.begun += 1;
             drop(turns);
-            let mut lead = Lead { durable, has_ended: false };
+            let mut lead = Leader { durable, has_ended: false };
             // The leader may have to wait for a lane here. That wait ends, because a thread that
             // has a lane never waits for a turn.
             let lane = self.lane();

@@ -111,7 +111,7 @@ impl Durable {
 
     /// Records that the bytes past the length are being truncated. The truncation must be durable
     /// before the next point, because that point may belong to a longer file with zeroes there.
-    pub fn end_was_cut(&self) {
+    pub fn on_truncate(&self) {
         self.rest_is_zero.store(false, Ordering::Relaxed);
         self.must_flush();
     }
@@ -123,7 +123,7 @@ impl Durable {
     /// may reach the disk before those zeroes do. So the first growth after a truncation or an
     /// opening must sync both files. The old length does not matter, since a file system's block
     /// may be longer than a page of this crate.
-    pub fn has_grown(&self) {
+    pub fn on_grow(&self) {
         let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
         if !is_known && !planted!(GrownRestNotFlushed) {
             self.must_flush();

@@ -30,7 +30,7 @@ pub(super) struct Cut<'e> {
     pages: Vec<CutPage<'e>>,
     /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
     /// one of the locks must not go on after a panic.
-    pub(super) unfinished: Unfinished<'e>,
+    pub(super) unfinished: PoisonOnUnwind<'e>,
     /// The locks. Held until the durable point is made or has failed.
     held: AllHeld<'e>,
     len: u64,
@@ -55,12 +55,12 @@ struct CutPage<'e> {
 
 /// Poisons the handle if a panic unwinds through a durable point, because the on-disk state is then
 /// unknown.
-pub(super) struct Unfinished<'e> {
+pub(super) struct PoisonOnUnwind<'e> {
     engine: &'e Engine,
     pub(super) is_over: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for PoisonOnUnwind<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             let cause = std::io::Error::other("a panic has cut it off");
@@ -92,7 +92,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         let mut cut = self.take_cut();
-        let result = self.make_point_of(&cut, lane, durable, flush);
+        let result = self.write_point(&cut, lane, durable, flush);
         if result.is_ok() {
             durable.point_is_made();
         }
@@ -100,7 +100,7 @@ impl Engine {
         result
     }
 
-    fn make_point_of(
+    fn write_point(
         &self,
         cut: &Cut<'_>,
         lane: &Lane,
@@ -112,20 +112,20 @@ impl Engine {
         if cut.pages.is_empty() && cut.len == durable.len.load(Ordering::Relaxed) && !flush {
             return Ok(());
         }
-        let way = self.choose_way(lane, durable, cut, flush).inspect_err(|_| {
+        let way = self.plan_point(lane, durable, cut, flush).inspect_err(|_| {
             // Nothing has happened: the next point includes these pages.
             cut.pages.iter().for_each(|page| self.note_changed(page.page));
         })?;
         // After a failure from here on, a power loss may return to either of the two points.
         // Nothing may be written that fits only one of them.
         if planted!(WordsBeforeRecord) {
-            self.publish_durable(durable, cut);
+            self.publish_point(durable, cut);
         }
         self.make_record_durable(lane, durable, cut, &way)
             .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
-        self.publish_durable(durable, cut);
+        self.publish_point(durable, cut);
         if durable.journal.is_half_full() {
-            self.background.ask_for_checkpoint(&self.this);
+            self.worker.request_checkpoint(&self.this);
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Engine {
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
-            unfinished: Unfinished { engine: self, is_over: false },
+            unfinished: PoisonOnUnwind { engine: self, is_over: false },
             held: AllHeld::new(),
             len: self.len(),
         };
@@ -162,7 +162,7 @@ impl Engine {
     }
 
     /// Decides whether the record of step 2 goes to the journal alone, and makes room for it.
-    fn choose_way(
+    fn plan_point(
         &self,
         lane: &Lane,
         durable: &Durable,
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     /// Publishes the durable words: step 3.
-    fn publish_durable(&self, durable: &Durable, cut: &Cut<'_>) {
+    fn publish_point(&self, durable: &Durable, cut: &Cut<'_>) {
         for page in &cut.pages {
             debug_assert!(
                 page.region.pages[page.page.in_region()].lock.is_held(),

@@ -1,6 +1,6 @@
 //! Tests of `durable`.
 
-use crate::engine::durable::group::Lead;
+use crate::engine::durable::group::Leader;
 use crate::format::layout;
 use crate::units::PageIndex;
 use crate::{AtomicMappedFile, Medium};
@@ -28,7 +28,7 @@ fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
     let leader = std::thread::spawn(move || {
         let durable = leaders.engine().durable.as_ref().expect("points are kept");
         durable.turns.lock().begun += 1;
-        let _lead = Lead { durable, has_ended: false };
+        let _lead = Leader { durable, has_ended: false };
         say.send(()).expect("the test waits");
         wait.recv().expect("the test lets it go");
         panic!("as planned");
@@ -53,7 +53,7 @@ fn a_thread_that_waits_for_a_point_keeps_no_lane() {
     let of = |file: &AtomicMappedFile| file.try_clone().expect("a handle");
     let points = file.engine().durable.as_ref().expect("points are kept");
     points.turns.lock().begun += 1;
-    let lead = Lead { durable: points, has_ended: false };
+    let lead = Leader { durable: points, has_ended: false };
     let (say, said) = std::sync::mpsc::channel();
     let followers: Vec<_> = (0..layout::LANE_COUNT + 8)
         .map(|_| {
@@ -85,7 +85,7 @@ fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
     let points = file.engine().durable.as_ref().expect("points are kept");
     assert!(!file.engine().wait_for_point(), "none is being made");
     points.turns.lock().begun += 1;
-    let lead = Lead { durable: points, has_ended: false };
+    let lead = Leader { durable: points, has_ended: false };
     let writer = file.try_clone().expect("a handle");
     let cut = file.engine().take_cut();
     assert!(file.engine().is_in_cut(PageIndex(0)) && !file.engine().is_in_cut(PageIndex(1)));

@@ -28,7 +28,7 @@ pub(in crate::engine) enum Source {
 
 /// A copier of consecutive pieces, which joins neighbours on the same side into one copy. It
 /// prefetches each piece before it copies the one before it.
-struct Joined<'a> {
+struct RunCopier<'a> {
     engine: &'a Engine,
     /// Offset in the file of the first byte of `to`.
     begin: u64,
@@ -40,7 +40,7 @@ struct Joined<'a> {
     pieces: usize,
 }
 
-impl Joined<'_> {
+impl RunCopier<'_> {
     /// Counts a piece of one page. A mixed piece counts as one piece on the side with more slices,
     /// plus the smaller number of runs of the two sides.
     #[inline]
@@ -76,7 +76,7 @@ impl Joined<'_> {
                 return Ok(());
             }
         }
-        self.engine.ask_for_piece(source, &piece);
+        self.engine.prefetch_piece(source, &piece);
         self.copy()?;
         self.pending = Some((source, piece));
         Ok(())
@@ -118,7 +118,7 @@ impl Engine {
     /// Copies `range` from the valid slots, and returns the number of pieces. The bytes are
     /// consistent only if the caller's versions or locks say so afterwards.
     pub(in crate::engine) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
-        let mut joined = Joined {
+        let mut joined = RunCopier {
             engine: self,
             begin: range.start,
             to,
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Prefetches a piece of one page that is copied soon.
     #[inline]
-    fn ask_for_piece(&self, source: Source, piece: &Range<u64>) {
+    fn prefetch_piece(&self, source: Source, piece: &Range<u64>) {
         let sides = match source {
             Source::On(Side::Home) => 0,
             Source::On(Side::Reflection) => !0,

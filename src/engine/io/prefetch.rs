@@ -64,7 +64,7 @@ impl Engine {
     /// registers that it saves. Later instructions wait for the drain, and their misses would begin
     /// after it.
     #[inline(always)]
-    pub(in crate::engine) fn ask_for_pages(&self, len: usize, offset: u64) {
+    pub(in crate::engine) fn prefetch_pages(&self, len: usize, offset: u64) {
         let page = PageIndex::of(offset);
         let Some(region) = self.state.touched(page.region()) else { return };
         let (first, into) = (page.in_region(), offset as usize % PAGE);
@@ -81,16 +81,16 @@ impl Engine {
         }
         // Translations on both sides: the free one is not known yet.
         let beside = beside(offset);
-        self.ask_for_slots(beside);
+        self.prefetch_slots(beside);
         if count > PAGES_OF_TRANSLATIONS {
-            self.ask_for_slots(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
+            self.prefetch_slots(beside + (PAGES_OF_TRANSLATIONS * PAGE) as u64);
         }
     }
 
     /// Prefetches the locks of the next regions after the one of a part's first page, if the part
     /// extends into them.
     #[inline]
-    pub(in crate::engine) fn ask_for_more_regions(&self, part: &Part<'_>) {
+    pub(in crate::engine) fn prefetch_more_regions(&self, part: &Part<'_>) {
         let (first, last) =
             (RegionIndex::of(part.offset).0, RegionIndex::of(part.range().end - 1).0);
         for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
@@ -101,19 +101,19 @@ impl Engine {
 
     /// Prefetches both slots of the home byte at `offset`.
     #[inline(always)]
-    fn ask_for_slots(&self, offset: u64) {
+    fn prefetch_slots(&self, offset: u64) {
         self.home.prefetch_store(offset);
         self.reflection.prefetch_store(layout::reflection(offset));
     }
 
     /// Prefetches what the commit of `parts` needs for the first page of each. A single part needs
-    /// no call: its first page was [prefetched](Self::ask_for_pages) before.
+    /// no call: its first page was [prefetched](Self::prefetch_pages) before.
     #[inline]
-    pub(in crate::engine) fn ask_for_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
+    pub(in crate::engine) fn prefetch_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
         for part in parts.iter().take(ASKED_PARTS) {
             let page = PageIndex::of(part.offset);
             if !lane.recent.has(page) {
-                self.ask_for_first_page(page, part);
+                self.prefetch_first_page(page, part);
             }
         }
     }
@@ -121,14 +121,14 @@ impl Engine {
     /// Prefetches the partly covered slices at the ends of `parts`. Their addresses depend on other
     /// prefetched lines, so these requests come last: they would delay the others.
     #[inline]
-    pub(in crate::engine) fn ask_for_ends(&self, parts: &[Part<'_>]) {
+    pub(in crate::engine) fn prefetch_ends(&self, parts: &[Part<'_>]) {
         for part in parts.iter().take(ASKED_PARTS) {
             let end = part.range().end;
             if !part.offset.is_multiple_of(SLICE as u64) {
-                self.ask_for_slice(part.offset);
+                self.prefetch_slice(part.offset);
             }
             if !end.is_multiple_of(SLICE as u64) {
-                self.ask_for_slice(end - 1);
+                self.prefetch_slice(end - 1);
             }
         }
     }
@@ -136,11 +136,11 @@ impl Engine {
     /// Prefetches the locks, and the translations of the first addresses on both sides, since the
     /// free one is not known yet.
     #[inline]
-    fn ask_for_first_page(&self, page: PageIndex, part: &Part<'_>) {
+    fn prefetch_first_page(&self, page: PageIndex, part: &Part<'_>) {
         let Some(region) = self.state.touched(page.region()) else { return };
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
-        self.ask_for_slots(match part.data.len() {
+        self.prefetch_slots(match part.data.len() {
             // Another line of the page, which is not written.
             0..=HALF => part.offset ^ HALF as u64,
             _ => beside(part.offset),
@@ -150,7 +150,7 @@ impl Engine {
     /// Prefetches the valid slot of the slice that contains `offset`. The commit loads it, since
     /// the slice is partly covered.
     #[inline]
-    fn ask_for_slice(&self, offset: u64) {
+    fn prefetch_slice(&self, offset: u64) {
         let page = PageIndex::of(offset);
         let Some(region) = self.state.touched(page.region()) else { return };
         let slice = (offset % PAGE as u64) as usize / SLICE;
@@ -160,14 +160,14 @@ impl Engine {
 
     /// Prefetches the page states of the next region, as far as its pages lie before `end`. The
     /// commit reads them after it has copied the pages of this region.
-    pub(super) fn ask_for_next_region(&self, region: RegionIndex, end: u64) {
+    pub(super) fn prefetch_next_region(&self, region: RegionIndex, end: u64) {
         let next = RegionIndex(region.0 + 1);
         let pages = end.saturating_sub(next.start()).div_ceil(PAGE as u64);
         if pages == 0 {
             return;
         }
         let Some(state) = self.state.touched(next) else { return };
-        if state.are_alike() {
+        if state.is_uniform() {
             // The states of pages that are written whole are not read.
             return;
         }
@@ -178,10 +178,10 @@ impl Engine {
 
     /// Prefetches the page states of an operation. Each lock waits for all stores before it, so
     /// locking without these requests would wait for one miss after another.
-    pub(in crate::engine) fn ask_for_states(&self, plans: &[RegionPlan<'_>]) {
+    pub(in crate::engine) fn prefetch_states(&self, plans: &[RegionPlan<'_>]) {
         for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
             self.platform.prefetch_own(&plan.state.lock);
-            if plan.is_exclusive() && (nth > 0 || plan.state.are_alike()) {
+            if plan.is_exclusive() && (nth > 0 || plan.state.is_uniform()) {
                 // The states are prefetched during the copies before. Or they are not read at all,
                 // unless a thread holds page locks.
                 continue;
@@ -200,7 +200,7 @@ impl Engine {
     /// access brings them into the cache. Without the prefetches the misses would follow one after
     /// the other.
     #[inline]
-    pub(in crate::engine) fn ask_for_lines(&self, lane: &Lane, part: &Part<'_>) {
+    pub(in crate::engine) fn prefetch_lines(&self, lane: &Lane, part: &Part<'_>) {
         let page = PageIndex::of(part.offset);
         if lane.recent.has(page) {
             return;
@@ -210,18 +210,18 @@ impl Engine {
             self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
         let end = part.range().end;
         if !end.is_multiple_of(SLICE as u64) && end - part.offset > SLICE as u64 {
-            self.ask_for_slots(end - 1);
+            self.prefetch_slots(end - 1);
         }
         // A line that is about to be streamed to must not be in the cache: the store would wait for
         // its eviction. Only the address translation is wanted then. Another line of the page gives
         // that. So does the neighbouring page: its page table entry lies in the same line. But a
         // partly covered slice is loaded, and a miss takes longer than that wait.
         if !streams || !part.offset.is_multiple_of(SLICE as u64) {
-            self.ask_for_slots(part.offset);
+            self.prefetch_slots(part.offset);
         } else if len <= PAGE / 2 {
-            self.ask_for_slots(part.offset ^ (PAGE / 2) as u64);
+            self.prefetch_slots(part.offset ^ (PAGE / 2) as u64);
         } else if len <= PAGE {
-            self.ask_for_slots(page.start() ^ PAGE as u64);
+            self.prefetch_slots(page.start() ^ PAGE as u64);
         }
         // A single miss among more bytes is not worth the risk.
         if let Some(region) = self.state.touched(page.region()) {
@@ -232,7 +232,7 @@ impl Engine {
     }
 
     /// Prefetches the state that a view of the page at `offset` checks first, and its first bytes.
-    pub(in crate::engine) fn ask_for_view(&self, offset: u64) {
+    pub(in crate::engine) fn prefetch_view(&self, offset: u64) {
         let page = PageIndex::of(offset);
         self.home.prefetch_read(offset);
         if let Some(region) = self.state.touched(page.region()) {
@@ -261,7 +261,7 @@ impl Engine {
 
     /// Prefetches the lines in both files that a small write will touch.
     #[inline(always)]
-    pub(in crate::engine) fn ask_for_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+    pub(in crate::engine) fn prefetch_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
         &self,
         start: u64,
         len: usize,
@@ -273,14 +273,14 @@ impl Engine {
             // written: it can arrive and be evicted before it is streamed to.
             let beside = start ^ (PAGE / 2) as u64;
             let last = start + len.saturating_sub(SLICE) as u64;
-            self.ask_for_slots(if len > PAGE / 2 { last } else { beside });
+            self.prefetch_slots(if len > PAGE / 2 { last } else { beside });
         } else {
             // The slots are stored to through the cache, or the slices at the ends are loaded to be
             // completed.
-            self.ask_for_slots(start);
+            self.prefetch_slots(start);
             let last = start + (len as u64).saturating_sub(1);
             if last / SLICE as u64 != start / SLICE as u64 {
-                self.ask_for_slots(last);
+                self.prefetch_slots(last);
             }
         }
         // The slice word is stored through the cache in both cases.

@@ -45,11 +45,7 @@ fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bo
 impl Engine {
     /// Copies the segments to their free slots. Completes slices that are partly covered from their
     /// valid slots. The next drain makes the bytes durable.
-    pub(in crate::engine) fn copy_to_free_slots(
-        &self,
-        lane: &Lane,
-        parts: &[Part<'_>],
-    ) -> Result<()> {
+    pub(in crate::engine) fn scatter(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
         // While one run is on its way to the medium, the next pages are inspected. Without flushes
         // each copy is synchronous, so runs have no limit there: that makes the copies few.
         let at_once = match self.platform.persistence() {
@@ -59,14 +55,14 @@ impl Engine {
         let mut completed = None;
         for part in parts {
             // Copied first, so that the medium is busy while the slices at the ends are loaded.
-            self.copy_covered(lane, part, at_once)?;
-            self.complete_ends(lane, part, &mut completed)?;
+            self.scatter_covered(lane, part, at_once)?;
+            self.merge_ends(lane, part, &mut completed)?;
         }
         Ok(())
     }
 
     /// Copies the slices that the segment covers entirely to their free slots.
-    fn copy_covered(&self, lane: &Lane, part: &Part<'_>, at_once: u64) -> Result<()> {
+    fn scatter_covered(&self, lane: &Lane, part: &Part<'_>, at_once: u64) -> Result<()> {
         let (slice, end) = (SLICE as u64, part.range().end);
         let slices = part.offset.next_multiple_of(slice)..end - end % slice;
         if slices.is_empty() {
@@ -83,10 +79,10 @@ impl Engine {
         for span in span::regions(slices.clone()) {
             let region = self.region(span.region)?;
             let bytes = span.bytes_of(&slices);
-            self.ask_for_next_region(span.region, slices.end);
+            self.prefetch_next_region(span.region, slices.end);
             // Uniform pages, as is usual in long segments: checked and copied together.
             if is_whole_pages(&bytes)
-                && let Some(valid) = region.find_valid_side(span.pages.clone())
+                && let Some(valid) = region.uniform_side_locked(span.pages.clone())
             {
                 self.add_to_run(lane, part, &mut run, valid.other(), bytes);
                 self.copy_if_long(lane, part, &mut run, at_once);
@@ -116,12 +112,7 @@ impl Engine {
     }
 
     /// Copies the slices at the ends of the segment that it covers in part, and completes them.
-    fn complete_ends(
-        &self,
-        lane: &Lane,
-        part: &Part<'_>,
-        completed: &mut Option<u64>,
-    ) -> Result<()> {
+    fn merge_ends(&self, lane: &Lane, part: &Part<'_>, completed: &mut Option<u64>) -> Result<()> {
         let Range { start, end } = part.range();
         let (into, past) = (start % SLICE as u64, end % SLICE as u64);
         if start == end || into | past == 0 {
@@ -129,10 +120,10 @@ impl Engine {
         }
         let (first, last) = (start - into, end - past);
         if into > 0 || first == last {
-            self.complete_slice(lane, part, first, completed)?;
+            self.merge_slice(lane, part, first, completed)?;
         }
         if past > 0 && first != last {
-            self.complete_slice(lane, part, last, completed)?;
+            self.merge_slice(lane, part, last, completed)?;
         }
         Ok(())
     }
@@ -177,7 +168,7 @@ impl Engine {
 
     /// Copies the slice at `offset`, which the segment covers in part. The other bytes come from
     /// the valid slot.
-    fn complete_slice(
+    fn merge_slice(
         &self,
         lane: &Lane,
         part: &Part<'_>,

@@ -92,7 +92,7 @@ fn pin_against_cut(left_out: LeftOut) {
         move || {
             let lane = keeper.lanes.mine(file, &weak);
             let pins_at_once = left_out == LeftOut::NothingAtOnce;
-            let _at_once = pins_at_once.then(|| lane.pin_at_once());
+            let _at_once = pins_at_once.then(|| lane.pin_fast());
             let _pinned = (left_out != LeftOut::Pin && !pins_at_once).then(|| lane.pin());
             let in_range = len.load(Ordering::Relaxed) == 1;
             if in_range {
@@ -104,7 +104,7 @@ fn pin_against_cut(left_out: LeftOut) {
     });
     len.store(0, Ordering::Relaxed);
     if left_out != LeftOut::Wait {
-        keeper.lanes.wait_for_pinned();
+        keeper.lanes.synchronize();
     }
     let sees_touched = touched.load(Ordering::Relaxed) == 1;
     bytes.store(GONE, Ordering::Relaxed);

@@ -2,12 +2,12 @@
 
 use super::{Slots, new_region};
 use crate::bitmap::{Side, Validity};
-use crate::engine::read::range::Versions;
+use crate::engine::read::range::VersionSum;
 use crate::lock::{
     AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_closed, try_lock_page_still,
 };
 use crate::pair::region::RegionState;
-use crate::pair::stamps::{AllSeen, HomeWord};
+use crate::pair::stamps::{DeployedStamp, StampSum};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
 use crate::primitive::{AtomicBool, AtomicU64, Ordering, fence};
@@ -114,7 +114,7 @@ fn known_page(leaves: bool) {
             for value in [1, 2] {
                 let held = lock_page(&region.lock, &region.pages[0].lock);
                 if leaves {
-                    HomeWord::of(&word).clear();
+                    DeployedStamp::of(&word).clear();
                 }
                 let free = region.validity(0).targets().side(0);
                 slots.iter().for_each(|word| word.of(free).store(value, Ordering::Relaxed));
@@ -129,12 +129,12 @@ fn known_page(leaves: bool) {
             if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock)
                 && region.validity(0) == Validity(0)
             {
-                HomeWord::of(&word).set();
+                DeployedStamp::of(&word).set();
             }
         }
     });
     let read = || {
-        let word = HomeWord::of(&word);
+        let word = DeployedStamp::of(&word);
         let seen = word.begin()?;
         let values = [0, 1].map(|n| slots[n].of(Side::Home).load(Ordering::Relaxed));
         fence(Ordering::Acquire);
@@ -185,7 +185,7 @@ fn stored_at_once(fences: bool) {
         move || {
             let held = try_lock_page_closed(&region.lock, &region.pages[0].lock);
             let held = held.expect("nobody else locks");
-            HomeWord::of(&word).clear();
+            DeployedStamp::of(&word).clear();
             if fences {
                 fence(Ordering::Release);
             }
@@ -193,7 +193,7 @@ fn stored_at_once(fences: bool) {
             drop(held);
         }
     });
-    let word = HomeWord::of(&word);
+    let word = DeployedStamp::of(&word);
     if let Some(seen) = word.begin() {
         let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
@@ -211,12 +211,12 @@ fn stored_in_place() {
         let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
         move || {
             let held = lock_page(&region.lock, &region.pages[0].lock);
-            HomeWord::of(&word).clear();
+            DeployedStamp::of(&word).clear();
             held.close();
             bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
         }
     });
-    let word = HomeWord::of(&word);
+    let word = DeployedStamp::of(&word);
     if let Some(seen) = word.begin() {
         let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
@@ -237,9 +237,9 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
             for value in [1, 2] {
                 let mut held = AllHeld::new();
                 lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
-                let taken = region.try_take_word();
+                let taken = region.try_lock_word();
                 assert!(taken.is_some(), "there is nobody else");
-                let valid = region.find_valid_side(PAGES).expect("both flip together");
+                let valid = region.uniform_side_locked(PAGES).expect("both flip together");
                 slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
                 held.iter().for_each(Held::close);
                 if by_region_word {
@@ -250,7 +250,7 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
             }
         }
     });
-    if let Some(seen) = Versions::begin(&region, PAGES)
+    if let Some(seen) = VersionSum::begin(&region, PAGES)
         && let Some(side) = region.valid_side(PAGES)
     {
         let [a, b] = [0, 1].map(|n: usize| slots[n].of(side).load(Ordering::Relaxed));
@@ -286,18 +286,18 @@ fn known_pages() {
         let (region, words, bytes) = (Arc::clone(&region), Arc::clone(&words), Arc::clone(&bytes));
         move || {
             let held = [0, 1].map(|n| lock_page(&region.lock, &region.pages[n].lock));
-            words.iter().for_each(|word| HomeWord::of(word).clear());
+            words.iter().for_each(|word| DeployedStamp::of(word).clear());
             held.iter().for_each(Held::close);
             bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
             drop(held);
             for (n, word) in words.iter().enumerate() {
                 if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
-                    HomeWord::of(word).set();
+                    DeployedStamp::of(word).set();
                 }
             }
         }
     });
-    let look = || AllSeen::begin(words.iter().map(|word| Some(HomeWord::of(word))));
+    let look = || StampSum::begin(words.iter().map(|word| Some(DeployedStamp::of(word))));
     if let Some(seen) = look() {
         let [a, b] = [0, 1].map(|n| bytes[n].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
@@ -335,7 +335,7 @@ fn cut_page(says_so: bool, locks: bool) {
             if noted(&region) {
                 let pages = region.pages.iter().take(1).map(|page| &page.lock);
                 let _held = locks.then(|| lock_region(&region.lock, pages));
-                HomeWord::of(&word).clear();
+                DeployedStamp::of(&word).clear();
             }
             len.store(0, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -347,21 +347,21 @@ fn cut_page(says_so: bool, locks: bool) {
         let (cutting, len) = (Arc::clone(&cutting), Arc::clone(&len));
         move || {
             if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock) {
-                region.note_at_home(0);
+                region.set_stamped(0);
                 if !cutting.load(Ordering::SeqCst) && len.load(Ordering::SeqCst) == 1 {
-                    HomeWord::of(&word).set();
+                    DeployedStamp::of(&word).set();
                 } else {
-                    region.forget_at_home(1);
+                    region.clear_stamped(1);
                 }
             }
         }
     });
     if len.load(Ordering::SeqCst) == 0 {
-        assert!(HomeWord::of(&word).begin().is_none(), "read past the end");
+        assert!(DeployedStamp::of(&word).begin().is_none(), "read past the end");
     }
     reader.join().unwrap();
     cutter.join().unwrap();
-    assert!(HomeWord::of(&word).begin().is_none(), "known past the end");
+    assert!(DeployedStamp::of(&word).begin().is_none(), "known past the end");
 }
 
 #[test]

@@ -25,11 +25,11 @@ fn watch_against_writer(looks_at_the_holder: bool, looks_at_the_count: bool) {
         move || {
             for (n, bytes) in bytes.iter().enumerate() {
                 let held = lock_page(&region.lock, &region.pages[n].lock);
-                if region.known_at_home() >> n & 1 == 1 {
+                if region.stamped_pages() >> n & 1 == 1 {
                     if region.end_watch(1 << n) != 0 {
                         watched.note_change();
                     }
-                    region.forget_at_home(1 << n);
+                    region.clear_stamped(1 << n);
                 }
                 held.close();
                 bytes.store(1, Ordering::Relaxed);
@@ -119,7 +119,7 @@ fn neighbours(takes_word: bool) {
     let (medium, drained) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let flip = move |region: &RegionState, medium: &AtomicU64, drained: &AtomicU64, n: usize| {
         let held = lock_page(&region.lock, &region.pages[n].lock);
-        let taken = region.try_take_word();
+        let taken = region.try_lock_word();
         if taken.is_some() || !takes_word {
             let word = region.region_word() ^ 1 << n;
             medium.store(word, Ordering::Relaxed);

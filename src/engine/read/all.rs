@@ -27,7 +27,7 @@ impl Engine {
         let len = self.len();
         self.touch_regions_with_bytes(0..len)?;
         loop {
-            let touched = || self.state.all_touched().filter(|(index, _)| index.start() < len);
+            let touched = || self.state.loaded_regions().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();
             // In ascending order, as every operation over several regions locks them.
             let mut held: Vec<Held<'_>> =
@@ -57,7 +57,7 @@ impl Engine {
 
     /// Loads every region that may hold a byte other than zero.
     fn touch_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
-        self.touch_regions_with_words(range.clone())?;
+        self.load_nonzero_regions(range.clone())?;
         let lane = self.lane();
         let mut at = range.start;
         while at < range.end {

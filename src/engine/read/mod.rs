@@ -28,7 +28,7 @@ use crate::engine::{Engine, plan};
 use crate::error::Result;
 use crate::lock::{Patience, after_own_writes};
 use crate::mutant::{planted, unless};
-use crate::pair::hints::{Expected, makes_known};
+use crate::pair::hints::{Expected, samples_stamp};
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -59,49 +59,49 @@ impl Engine {
         // Nearly always the bytes are in the home file. The earlier they are requested, the more
         // reads overlap.
         self.home.prefetch_read(offset);
-        let is_done = match self.lane_at_hand() {
-            Some(lane) => self.read_at_once(lane, to, offset),
-            None => self.read_behind_own_write(to, offset),
+        let is_done = match self.cached_lane() {
+            Some(lane) => self.read_fast(lane, to, offset),
+            None => self.read_fenced(to, offset),
         };
-        if is_done { Ok(()) } else { self.read_anyhow(to, offset) }
+        if is_done { Ok(()) } else { self.read_slow(to, offset) }
     }
 
     /// Tries the fast path that this thread's recent reads suggest, once. `lane` is the one at
     /// hand. On `false` the contents of `to` are unspecified.
     #[inline(always)]
-    fn read_at_once(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+    fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         match lane.recent.expected() {
-            Expected::AtHome => {
-                self.read_known(lane, to, offset) || self.read_home(lane, to, offset)
+            Expected::DeployedStamps => {
+                self.read_stamped(lane, to, offset) || self.read_home(lane, to, offset)
             }
-            Expected::OnOneSide => self.read_either::<false>(lane, to, offset),
-            Expected::OnBothSides => self.read_either::<true>(lane, to, offset),
+            Expected::OnOneSide => self.read_page::<false>(lane, to, offset),
+            Expected::OnBothSides => self.read_page::<true>(lane, to, offset),
         }
     }
 
     /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
     /// its way.
     #[inline(never)]
-    fn read_behind_own_write(&self, to: &mut [u8], offset: u64) -> bool {
+    fn read_fenced(&self, to: &mut [u8], offset: u64) -> bool {
         // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
-        let Some(lane) = self.lane_behind_own_write() else { return false };
+        let Some(lane) = self.cached_lane_dirty() else { return false };
         after_own_writes();
         lane.recent.note_write(lane.reads());
-        self.read_at_once(lane, to, offset)
+        self.read_fast(lane, to, offset)
     }
 
     /// Reads any range in any state: the slow path.
     #[inline(never)]
-    fn read_anyhow(&self, to: &mut [u8], offset: u64) -> Result<()> {
+    fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
         let are_several = !is_in_page(offset, to.len());
         // If the lane was at hand, a range of several pages was already tried.
-        let mut are_tried = are_several && self.lane_at_hand().is_some();
-        let lane = self.lane_after_own_writes();
+        let mut are_tried = are_several && self.cached_lane().is_some();
+        let lane = self.lane_fenced();
         // Perhaps the page is merely not deployed, or the thread's last operation was on another
         // file.
-        if !are_tried && let Some(at_hand) = self.lane_at_hand() {
-            if self.read_either::<true>(at_hand, to, offset) {
+        if !are_tried && let Some(at_hand) = self.cached_lane() {
+            if self.read_page::<true>(at_hand, to, offset) {
                 return Ok(());
             }
             are_tried = are_several;
@@ -120,11 +120,11 @@ impl Engine {
                 let is_counted = is_counted_of(&lane, number, to.len());
                 drop(lane);
                 let range = offset..offset + to.len() as u64;
-                self.after_read(range.clone(), pieces, is_counted);
+                self.on_read(range.clone(), pieces, is_counted);
                 // Several pieces mean that some pages are not deployed, or that the range spans
                 // chunks. Pages of a range that spans chunks are not stamped by this read.
-                if pieces == 1 && makes_known(number) {
-                    self.make_all_known(range);
+                if pieces == 1 && samples_stamp(number) {
+                    self.stamp_all_sampled(range);
                 }
                 return Ok(());
             }
@@ -182,7 +182,7 @@ impl Engine {
             // Regions are loaded inside a read section, and locked outside of it.
             let _pinned = lane.pin();
             let range = self.check_range(offset, to.len() as u64)?;
-            self.touch_all(range.clone())?;
+            self.load_range(range.clone())?;
             range
         };
         let plans = self.plan_range(range.clone())?;

@@ -17,8 +17,8 @@ use crate::engine::deploy::policy::is_counted;
 use crate::format::layout;
 use crate::lock::Look;
 use crate::mutant::planted;
-use crate::pair::hints::makes_known;
-use crate::pair::log::guard::AtOnce;
+use crate::pair::hints::samples_stamp;
+use crate::pair::log::guard::TryGuard;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::{PageState, RegionState};
 use crate::pair::stats::Counter;
@@ -26,8 +26,8 @@ use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
 
 /// A read of one page, in its read section.
-struct Begun<'e> {
-    pinned: AtOnce<'e>,
+struct PageRead<'e> {
+    pinned: TryGuard<'e>,
     region: &'e RegionState,
     page: &'e PageState,
     look: Look,
@@ -35,7 +35,7 @@ struct Begun<'e> {
     validity: Validity,
 }
 
-impl Begun<'_> {
+impl PageRead<'_> {
     /// Ends the read. Returns `true` if the copy made meanwhile is consistent.
     #[inline(always)]
     fn end(self, lane: &Lane) -> bool {
@@ -43,7 +43,7 @@ impl Begun<'_> {
         fence(Ordering::Acquire);
         let is_state = self.look.is_still(&self.region.lock, &self.page.lock);
         if is_state {
-            self.pinned.has_read();
+            self.pinned.finish();
         } else {
             lane.stats.bump(Counter::ReadRetries, 1);
         }
@@ -54,7 +54,7 @@ impl Begun<'_> {
 impl Engine {
     /// Fills `to` from `offset`, if the bytes lie in one page that is deployed and not locked
     /// exclusively. This is the most frequent case. `lane` is the result of
-    /// [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to` are
+    /// [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to` are
     /// unspecified.
     #[inline(never)]
     pub(in crate::engine) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
@@ -65,20 +65,18 @@ impl Engine {
             && self.home.copy_out_in_page(to, offset);
         let number = begun.pinned.number();
         let is_done = is_copied && begun.end(lane);
-        if is_done && makes_known(number) {
-            self.make_known(PageIndex::of(offset));
+        if is_done && samples_stamp(number) {
+            self.stamp_sampled(PageIndex::of(offset));
         }
         is_done
     }
 
     /// Fills `to` from `offset`, with each byte from its valid slot. With `MAY_BE_BOTH` the valid
     /// slots may be mixed; without it, mixed bytes are left to the slow path. A range of several
-    /// pages goes to [`read_several`](Self::read_several). On `false` the contents of `to` are
-    /// unspecified.
-    // Two instances with few values at a time, which call nothing before their end. That saves a
-    // store and a load.
+    /// pages goes to [`read_range_fast`](Self::read_range_fast). On `false` the contents of `to`
+    /// are unspecified.
     #[inline(never)]
-    pub(in crate::engine) fn read_either<const MAY_BE_BOTH: bool>(
+    pub(in crate::engine) fn read_page<const MAY_BE_BOTH: bool>(
         &self,
         lane: &Lane,
         to: &mut [u8],
@@ -86,16 +84,16 @@ impl Engine {
     ) -> bool {
         let (slots, len) = (self.slots(offset), to.len());
         if !is_in_page(offset, len) {
-            return self.read_several(lane, to, offset);
+            return self.read_range_fast(lane, to, offset);
         }
         // The home slot is already prefetched. Which slot is valid is known only once the page's
         // state is loaded.
         self.reflection.prefetch_read(layout::reflection(offset));
-        let pinned = lane.pin_at_once();
+        let pinned = lane.pin_fast();
         // The bounds are checked here, where the addresses are at hand, and before the length is
         // checked. A shrink first publishes the new length. Then it waits for all read sections,
         // and only then it reduces `backed`.
-        let Some(filling) = slots.to_fill(to) else { return pinned.has_not_read() };
+        let Some(filling) = slots.to_fill(to) else { return pinned.abort() };
         let Some(begun) = self.begin_pinned(pinned, len, offset) else { return false };
         // For an empty range this is one slice or all of them, and nothing is loaded.
         let slices = Slices::first(slices_of(offset, len));
@@ -107,14 +105,14 @@ impl Engine {
             lane.recent.note_both(!are_on_one);
         } else if !are_on_one {
             lane.recent.note_both(true);
-            return begun.pinned.has_not_read();
+            return begun.pinned.abort();
         }
         // A valid reflection slot was written, so it is allocated. The home slots are either all
         // loadable or none. Combined as words, since two conditions would become two branches, one
         // of which depends on the side.
         let loadable = if planted!(HoleReadAtOnce) { 1 } else { begun.region.home_loadable() };
         if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0 {
-            return begun.pinned.has_not_read();
+            return begun.pinned.abort();
         }
         // With `MAY_BE_BOTH` a range of whole lines is copied line by line, each line from its
         // side, even if it is uniform. No branch can predict which ranges are mixed. A range of
@@ -152,21 +150,26 @@ impl Engine {
     /// Enters a read section and checks everything that a read of `len` bytes of one page relies
     /// on.
     #[inline(always)]
-    fn begin_in_page<'e>(&'e self, lane: &'e Lane, len: usize, offset: u64) -> Option<Begun<'e>> {
+    fn begin_in_page<'e>(
+        &'e self,
+        lane: &'e Lane,
+        len: usize,
+        offset: u64,
+    ) -> Option<PageRead<'e>> {
         if !is_in_page(offset, len) {
             return None;
         }
-        self.begin_pinned(lane.pin_at_once(), len, offset)
+        self.begin_pinned(lane.pin_fast(), len, offset)
     }
 
     /// Checks everything that a read of `len` bytes relies on, in the read section of `pinned`.
     #[inline(always)]
     fn begin_pinned<'e>(
         &'e self,
-        pinned: AtOnce<'e>,
+        pinned: TryGuard<'e>,
         len: usize,
         offset: u64,
-    ) -> Option<Begun<'e>> {
+    ) -> Option<PageRead<'e>> {
         // The last byte, which is in the same page. For an empty range it is the byte before: an
         // empty range may begin at the end of the file.
         let last = offset.wrapping_add(len as u64).wrapping_sub(1);
@@ -183,6 +186,6 @@ impl Engine {
             return None;
         }
         let validity = region.validity_of(page, place);
-        Some(Begun { pinned, region, page, look, validity })
+        Some(PageRead { pinned, region, page, look, validity })
     }
 }

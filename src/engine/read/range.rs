@@ -13,7 +13,7 @@ use crate::engine::deploy::policy::is_counted_of;
 use crate::engine::read::version_sum_of;
 use crate::format::layout;
 use crate::mutant::planted;
-use crate::pair::hints::{Expected, makes_known};
+use crate::pair::hints::{Expected, samples_stamp};
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -22,13 +22,13 @@ use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
 /// The sum of the versions of a region and some of its pages at the start of a read.
-pub(in crate::engine) struct Versions(u64);
+pub(in crate::engine) struct VersionSum(u64);
 
-impl Versions {
+impl VersionSum {
     /// Returns the sum for these pages, or `None` while one of the locks is exclusive.
     #[inline(always)]
     pub fn begin(region: &RegionState, pages: Range<usize>) -> Option<Self> {
-        version_sum_of(region, pages).map(Versions)
+        version_sum_of(region, pages).map(VersionSum)
     }
 
     /// Returns `true` if no version has changed. The caller has put an acquire fence between its
@@ -42,7 +42,7 @@ impl Versions {
 impl Engine {
     /// Fills `to` from `offset` in one copy, if all pages of the range have odd stamps. Works for
     /// any number of pages. On `false` the contents of `to` are unspecified.
-    pub(in crate::engine) fn read_all_known(
+    pub(in crate::engine) fn read_stamped_range(
         &self,
         lane: &Lane,
         to: &mut [u8],
@@ -52,50 +52,45 @@ impl Engine {
         // An empty range has no page, and so no stamp that could cover it.
         let Some(end) = end.filter(|end| *end > offset) else { return false };
         let pages = offset / PAGE as u64..end.div_ceil(PAGE as u64);
-        let pinned = lane.pin_at_once();
-        let Some(seen) = self.at_home.begin_all(pages.clone()) else {
-            return pinned.has_not_read();
+        let pinned = lane.pin_fast();
+        let Some(seen) = self.stamps.begin_all(pages.clone()) else {
+            return pinned.abort();
         };
         if !self.home.try_copy_out(to, offset) {
-            return pinned.has_not_read();
+            return pinned.abort();
         }
-        // As in `read_known`, for all stamps.
+        // As in `read_stamped`, for all stamps.
         fence(Ordering::Acquire);
-        if !seen.are_still(self.at_home.begin_all(pages)) {
+        if !seen.are_still(self.stamps.begin_all(pages)) {
             lane.stats.bump(Counter::ReadRetries, 1);
-            return pinned.has_not_read();
+            return pinned.abort();
         }
-        pinned.has_read();
+        pinned.finish();
         true
     }
 
     /// Fills `to` from `offset` by a fast path for several pages, if one applies. `lane` is the
-    /// result of [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to`
+    /// result of [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to`
     /// are unspecified.
     #[inline(never)]
-    pub(super) fn read_several(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+    pub(super) fn read_range_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         self.ask_ahead(offset, to.len());
         match lane.recent.expected() {
-            Expected::AtHome => {
-                self.read_all_known(lane, to, offset) || self.read_in_region(lane, to, offset)
+            Expected::DeployedStamps => {
+                self.read_stamped_range(lane, to, offset) || self.read_region(lane, to, offset)
             }
             // Pages that are written now and then are seldom stamped.
             Expected::OnOneSide => {
-                self.read_in_region(lane, to, offset) || self.read_all_known(lane, to, offset)
+                self.read_region(lane, to, offset) || self.read_stamped_range(lane, to, offset)
             }
             // The slow path reads mixed pages, and notes when they are uniform again.
-            Expected::OnBothSides => self.read_all_known(lane, to, offset),
+            Expected::OnBothSides => self.read_stamped_range(lane, to, offset),
         }
     }
 
     /// Fills `to` from `offset` in one copy, if the range lies in one region and all its pages are
     /// uniform on one side. On `false` the contents of `to` are unspecified.
-    pub(in crate::engine) fn read_in_region(
-        &self,
-        lane: &Lane,
-        to: &mut [u8],
-        offset: u64,
-    ) -> bool {
+    pub(in crate::engine) fn read_region(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);
         let Some(end) = end.filter(|end| *end > offset) else { return false };
         let (first, last) = (PageIndex::of(offset), PageIndex::of(end - 1));
@@ -106,23 +101,23 @@ impl Engine {
         // The home slot is already prefetched. Which slot is valid is known only once the pages'
         // states are loaded.
         self.reflection.prefetch_read(layout::reflection(offset));
-        let pinned = lane.pin_at_once();
+        let pinned = lane.pin_fast();
         let first_len = if planted!(SeveralLengthFirst) { self.len() } else { 0 };
         let Some(region) = self.state.touched(first.region()) else {
-            return pinned.has_not_read();
+            return pinned.abort();
         };
-        let Some(seen) = Versions::begin(region, pages.clone()) else {
-            return pinned.has_not_read();
+        let Some(seen) = VersionSum::begin(region, pages.clone()) else {
+            return pinned.abort();
         };
         // Checked after the versions, as in `read::page`.
         let file_len = if planted!(SeveralLengthFirst) { first_len } else { self.len() };
         if end > file_len {
-            return pinned.has_not_read();
+            return pinned.abort();
         }
         let Some(side) = region.valid_side(pages.clone()) else {
             // Mixed pages are noted by the slow path, which counts the pieces.
             lane.recent.note_away(true);
-            return pinned.has_not_read();
+            return pinned.abort();
         };
         lane.recent.note_both(false);
         let side = if planted!(SeveralReadAtHome) { Side::Home } else { side };
@@ -130,25 +125,25 @@ impl Engine {
         lane.recent.note_away(!is_home);
         // A valid reflection slot was written, so it is allocated.
         if is_home && !region.home_is_loadable() && !planted!(HoleOfSeveralRead) {
-            return pinned.has_not_read();
+            return pinned.abort();
         }
         let (file, at) = self.slot(side, offset);
         if !file.try_copy_out(to, at) {
-            return pinned.has_not_read();
+            return pinned.abort();
         }
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         if !seen.are_still(region, pages) {
             lane.stats.bump(Counter::ReadRetries, 1);
-            return pinned.has_not_read();
+            return pinned.abort();
         }
         let number = pinned.number();
-        pinned.has_read();
+        pinned.finish();
         if is_counted_of(lane, number, to.len()) {
-            self.after_read(offset..end, 1, true);
+            self.on_read(offset..end, 1, true);
         }
-        if is_home && makes_known(number) {
-            self.make_all_known(offset..end);
+        if is_home && samples_stamp(number) {
+            self.stamp_all_sampled(offset..end);
         }
         true
     }

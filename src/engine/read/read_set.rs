@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::lock::Patience;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
-use crate::pair::read_set::{FEW, ReadMark, ReadMarks};
+use crate::pair::read_set::{FEW, ReadSet, ReadSetEntry};
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::PageIndex;
@@ -35,14 +35,14 @@ impl Engine {
     /// earlier entries do not hold any more: then the reads are not of one state.
     ///
     /// Records the length that an [`Error::OutOfRange`] names in `marks`.
-    pub fn read_marked(&self, to: &mut [u8], offset: u64, marks: &mut ReadMarks) -> Result<bool> {
+    pub fn read_tracked(&self, to: &mut [u8], offset: u64, marks: &mut ReadSet) -> Result<bool> {
         self.check_usable()?;
         let known = marks.pages.len();
-        let lane = self.lane_after_own_writes();
+        let lane = self.lane_fenced();
         let mut patience = Patience::new();
         for _ in 0..ATTEMPTS {
             marks.pages.truncate(known);
-            match self.try_read_marked(&lane, to, offset, marks) {
+            match self.try_read_tracked(&lane, to, offset, marks) {
                 Ok(Some(len)) => {
                     lane.stats.bump(Counter::Reads, 1);
                     let end = offset + to.len() as u64;
@@ -55,7 +55,7 @@ impl Engine {
                     return self.note_told(marks, error);
                 }
             }
-            if !self.marks_hold(marks)? {
+            if !self.read_set_holds(marks)? {
                 break;
             }
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -67,12 +67,12 @@ impl Engine {
 
     /// Fills `to` and appends an entry for each page. Returns the length of the state that was
     /// read, or `None` if a version has changed meanwhile.
-    fn try_read_marked(
+    fn try_read_tracked(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        marks: &mut ReadMarks,
+        marks: &mut ReadSet,
     ) -> Result<Option<u64>> {
         let _pinned = lane.pin();
         let range = self.check_range(offset, to.len() as u64)?;
@@ -85,7 +85,7 @@ impl Engine {
             else {
                 return Ok(None);
             };
-            marks.pages.push(ReadMark { page: span.page, region_version, page_version });
+            marks.pages.push(ReadSetEntry { page: span.page, region_version, page_version });
         }
         // Checked after the versions, as in `try_read`.
         let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
@@ -96,13 +96,13 @@ impl Engine {
         self.gather(to, range)?;
         // As in `try_read`: orders the copy before the versions are validated.
         fence(Ordering::Acquire);
-        let holds = self.pages_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
+        let holds = self.entries_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
         Ok(holds.then_some(len))
     }
 
     /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction.
     /// Returns `Ok(false)` if the earlier entries of `marks` do not hold any more.
-    pub fn check_write_marked(&self, offset: u64, len: u64, marks: &mut ReadMarks) -> Result<bool> {
+    pub fn check_write_tracked(&self, offset: u64, len: u64, marks: &mut ReadSet) -> Result<bool> {
         let file_len = self.len();
         let end = match offset.checked_add(len) {
             Some(end) if end <= file_len => end,
@@ -123,12 +123,12 @@ impl Engine {
 
     /// Records the length that `error` names. Returns the error if all earlier reads are of the
     /// same state, and `Ok(false)` otherwise.
-    fn note_told(&self, marks: &mut ReadMarks, error: Error) -> Result<bool> {
+    fn note_told(&self, marks: &mut ReadSet, error: Error) -> Result<bool> {
         let Error::OutOfRange { file_len, .. } = &error else { return Err(error) };
         let before = marks.told.exactly.replace(*file_len);
         let is_other = before.is_some_and(|before| before != *file_len);
-        // `marks_hold` loads the length once more, before the versions.
-        if (is_other && !planted!(ToldLengthHolds)) || !self.marks_hold(marks)? {
+        // `read_set_holds` loads the length once more, before the versions.
+        if (is_other && !planted!(ToldLengthHolds)) || !self.read_set_holds(marks)? {
             return Ok(false);
         }
         Err(error)
@@ -137,7 +137,7 @@ impl Engine {
     /// Returns `true` if the first `known` entries and all lengths still hold. The other entries,
     /// of the last read, held when the file was `len` bytes long. So the whole read set is valid at
     /// that moment.
-    fn all_hold(&self, marks: &mut ReadMarks, known: usize, len: u64) -> Result<bool> {
+    fn all_hold(&self, marks: &mut ReadSet, known: usize, len: u64) -> Result<bool> {
         if planted!(EarlierMarksNotChecked) {
             return Ok(true);
         }
@@ -146,7 +146,7 @@ impl Engine {
         }
         marks.seen_len = len;
         if marks.pages.len() <= FEW {
-            return self.pages_hold(&marks.pages[..known]);
+            return self.entries_hold(&marks.pages[..known]);
         }
         // While the count stays, no entry has changed since it was watched.
         if let Some(watched_at) = marks.watched_at
@@ -160,11 +160,11 @@ impl Engine {
         let count = self.watched.count();
         let are_watched = self.watch(&marks.pages)?;
         marks.watched_at = are_watched.then_some(count);
-        self.pages_hold(&marks.pages[..known])
+        self.entries_hold(&marks.pages[..known])
     }
 
     /// Watches the pages of `marks`. Returns `true` if all of them are watched and unchanged.
-    fn watch(&self, marks: &[ReadMark]) -> Result<bool> {
+    fn watch(&self, marks: &[ReadSetEntry]) -> Result<bool> {
         let mut are_all = true;
         for mark in marks {
             let region = self.region(mark.page.region())?;
@@ -186,18 +186,14 @@ impl Engine {
     /// Returns `true` if the length and all pages are as they were read and told. The length is
     /// loaded first. If the versions are valid after that, the pages were unchanged at the moment
     /// of that load.
-    pub fn marks_hold(&self, marks: &ReadMarks) -> Result<bool> {
+    pub fn read_set_holds(&self, marks: &ReadSet) -> Result<bool> {
         let len = self.len();
-        Ok(marks.told_holds_for_all(len) && self.pages_hold(&marks.pages)?)
+        Ok(marks.told_holds_for_all(len) && self.entries_hold(&marks.pages)?)
     }
 
     /// Returns `true` if a page of the read set has changed, and is one for which `is_own` returns
     /// `true`.
-    pub fn any_changed(
-        &self,
-        marks: &ReadMarks,
-        is_own: impl Fn(PageIndex) -> bool,
-    ) -> Result<bool> {
+    pub fn any_changed(&self, marks: &ReadSet, is_own: impl Fn(PageIndex) -> bool) -> Result<bool> {
         for mark in &marks.pages {
             if !mark.holds(self.region(mark.page.region())?) && is_own(mark.page) {
                 return Ok(true);
@@ -206,7 +202,7 @@ impl Engine {
         Ok(false)
     }
 
-    fn pages_hold(&self, marks: &[ReadMark]) -> Result<bool> {
+    fn entries_hold(&self, marks: &[ReadSetEntry]) -> Result<bool> {
         for mark in marks {
             if !mark.holds(self.region(mark.page.region())?) {
                 return Ok(false);

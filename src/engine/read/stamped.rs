@@ -13,32 +13,32 @@ use crate::units::{PageIndex, is_in_page};
 
 impl Engine {
     /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. A range of several
-    /// pages goes to [`read_several`](Self::read_several). `lane` is the result of
-    /// [`lane_at_hand`](crate::pair::Pair::lane_at_hand). On `false` the contents of `to` are
+    /// pages goes to [`read_range_fast`](Self::read_range_fast). `lane` is the result of
+    /// [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to` are
     /// unspecified.
     ///
     /// The steps are those of any read: enter the read section, version, copy, version.
     // A separate function with few values at a time: each register that it had to save would be a
     // store.
     #[inline(never)]
-    pub(in crate::engine) fn read_known(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+    pub(in crate::engine) fn read_stamped(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         if !is_in_page(offset, to.len()) {
             // From here the call is a tail jump, so reads within a page pay nothing for it.
-            return self.read_several(lane, to, offset);
+            return self.read_range_fast(lane, to, offset);
         }
-        let Some(word) = self.at_home.word(PageIndex::of(offset)) else { return false };
-        let pinned = lane.pin_at_once();
-        let Some(seen) = word.begin() else { return pinned.has_not_read() };
+        let Some(word) = self.stamps.word(PageIndex::of(offset)) else { return false };
+        let pinned = lane.pin_fast();
+        let Some(seen) = word.begin() else { return pinned.abort() };
         if !self.home.copy_out_in_page(to, offset) {
-            return pinned.has_not_read();
+            return pinned.abort();
         }
         // Orders the copy before the stamp is validated.
         fence(Ordering::Acquire);
         if !word.is_still(seen) {
             lane.stats.bump(Counter::ReadRetries, 1);
-            return pinned.has_not_read();
+            return pinned.abort();
         }
-        pinned.has_read();
+        pinned.finish();
         true
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
         }
         if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // An earlier shrink or growth failed before it was finished.
-            self.clean_up_past(&lane, old)?;
+            self.finish_truncation_past(&lane, old)?;
         }
         match new.cmp(&old) {
             std::cmp::Ordering::Equal => Ok(()),
@@ -108,7 +108,7 @@ impl Engine {
         // The commit point: durable before any thread uses the new bytes.
         unless!(GrowLengthNotDrained, self.drain(lane));
         if let Some(durable) = &self.durable {
-            durable.has_grown();
+            durable.on_grow();
         }
         self.publish_len(new);
         own_changes::note_length(self.number(), None);
@@ -139,10 +139,10 @@ impl Engine {
     fn shrink_unless_pinned(&self, lane: &Lane, new: u64) -> Result<()> {
         let pinned =
             |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
-        if self.touched_past(new).any(pinned) {
+        if self.regions_past(new).any(pinned) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
-        self.leave_home_past(new);
+        self.clear_stamps_past(new);
         // Writes on both sides of the new end are done before any thread sees the new length or,
         // after a crash, finds it. A write in one piece holds the boundary region's lock. A write
         // in several pieces is inside the gate, where it may wait for that lock.
@@ -173,26 +173,26 @@ impl Engine {
             );
         }
         // Committed: the next call or open makes up for a failure from here on.
-        let _caught_up_with_later = self.clean_up_past(lane, new);
+        let _caught_up_with_later = self.finish_truncation_past(lane, new);
         Ok(())
     }
 
     /// Clears the stamps of deployed pages past `new`, so that no reader goes there without a check
     /// of the length. Called while `cutting` is set, so no page there gets a new stamp.
-    fn leave_home_past(&self, new: u64) {
+    fn clear_stamps_past(&self, new: u64) {
         if planted!(CutStaysKnown) {
             return;
         }
         // Orders the store to `cutting` before the list of loaded regions. A thread that loads a
         // region later sees `cutting`.
         fence(Ordering::SeqCst);
-        for (index, region) in self.touched_past(new) {
+        for (index, region) in self.regions_past(new) {
             let past = pages_from(first_cut_page(index, new));
             // A thread sets a page's bit before it checks `cutting`, and holds the page's lock. If
             // it checked too early, its bit is found here, and the region lock waits for it.
             if region.known_at_home_after_fence() & past != 0 {
                 let _held = plan::lock_whole_region(region);
-                self.leave_home(index, region, past);
+                self.clear_stamp(index, region, past);
             }
         }
     }
@@ -207,22 +207,22 @@ impl Engine {
 
     /// Finishes a truncation: zeroes and gives back everything past `len`, on the media and in the
     /// cached words. Then lowers the high-water mark.
-    pub(in crate::engine) fn clean_up_past(&self, lane: &Lane, len: u64) -> Result<()> {
+    pub(in crate::engine) fn finish_truncation_past(&self, lane: &Lane, len: u64) -> Result<()> {
         if let Some(durable) = &self.durable {
-            durable.end_was_cut();
+            durable.on_truncate();
         }
         self.touch_boundary(lane, len)?;
         // After this, every thread that checked its range against an older length has loaded its
         // regions. A thread that checks its range later loads no region past the end.
-        unless!(CutNoWaitForTouches, self.wait_for_readers());
-        let cut: Vec<(RegionIndex, &RegionState)> = self.touched_past(len).collect();
+        unless!(CutNoWaitForTouches, self.wait_for_read_sections());
+        let cut: Vec<(RegionIndex, &RegionState)> = self.regions_past(len).collect();
         let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
         let held: Vec<Held<'_>> =
             locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
         for (index, region) in &cut {
             // Includes the page that the end cuts in two.
             let from = first_cut_page(*index, len);
-            unless!(CutNoClear, self.clear_all_entries(lane, *index, region, from));
+            unless!(CutNoClear, self.invalidate_all_records(lane, *index, region, from));
         }
         // Orders the invalidated records before the zeroes over words and bytes past the length. A
         // record that was replayed later would put its bytes there.
@@ -240,7 +240,7 @@ impl Engine {
         }
         // A reader that began before the locks were exclusive may still be reading bytes past the
         // end.
-        unless!(CutNoWaitForReaders, self.wait_for_readers());
+        unless!(CutNoWaitForReaders, self.wait_for_read_sections());
 
         let _no_allocation = self.allocating.lock();
         if planted!(CutHighWaterFirst) {
@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// Returns the loaded regions that end past `len`.
-    fn touched_past(&self, len: u64) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
-        self.state.all_touched().filter(move |(index, _)| RegionIndex(index.0 + 1).start() > len)
+    fn regions_past(&self, len: u64) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
+        self.state.loaded_regions().filter(move |(index, _)| RegionIndex(index.0 + 1).start() > len)
     }
 }

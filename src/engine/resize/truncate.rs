@@ -19,7 +19,7 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
         file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
     };
     // The system zeroes what the last page holds past the end, as readers see it.
-    // `Durable::has_grown` says when those zeroes are on the disk.
+    // `Durable::on_grow` says when those zeroes are on the disk.
     unless!(HomeNotCut, cut(home, len)?);
     cut(reflection, layout::reflection_len(len))?;
     if len == 0 {

@@ -43,14 +43,14 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     std::thread::scope(|scope| {
-        let (before, taken) = (file.stats(), region.try_take_word().expect("nobody has it"));
+        let (before, taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
         let writer = scope.spawn(|| write(2, 2));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
         drop(taken);
         writer.join().expect("no panic").expect("a write");
         assert_eq!(file.stats().flip_writes - before.flip_writes, 1);
-        let taken = region.try_take_word().expect("nobody has it");
+        let taken = region.try_lock_word().expect("nobody has it");
         let deployer = scope.spawn(|| file.deploy(0..2 * PAGE as u64));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!deployer.is_finished());
@@ -58,7 +58,7 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
         assert_eq!(deployer.join().expect("no panic").expect("a deployment"), 2, "pages");
     });
     let _it_came_up = recorder.heal();
-    let (before, _taken) = (file.stats(), region.try_take_word().expect("nobody has it"));
+    let (before, _taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
     write(3, 2).expect("a write");
     assert_eq!(file.stats().undo_writes - before.undo_writes, 1, "there is space");
 }
@@ -72,8 +72,8 @@ fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     let mut step = |at: usize, is_taken: bool, is_deployed: bool| {
         let (before, n) = (file.stats(), expected[at].wrapping_add(1));
-        let taken = is_taken.then(|| region.try_take_word().expect("nobody has it"));
-        assert!(!is_taken || region.try_take_word().is_none());
+        let taken = is_taken.then(|| region.try_lock_word().expect("nobody has it"));
+        assert!(!is_taken || region.try_lock_word().is_none());
         if is_deployed {
             file.deploy(at as u64..(at + BLOCK) as u64).expect("a deployment");
             assert_eq!(file.stats().deployments - before.deployments, 2);
@@ -130,15 +130,15 @@ fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
 fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
     let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
-    assert!(region.are_alike(), "who held all of it has looked");
+    assert!(region.is_uniform(), "who held all of it has looked");
     file.write_at(&[7; 128], 4096).expect("a write");
-    assert!(!region.are_alike());
+    assert!(!region.is_uniform());
     for n in 10..14 {
         let expected = vec![n; REGION];
         file.write_at(&expected, 0).expect("a write");
         assert!(is_whole(&file, &expected), "{n}");
     }
-    assert!(!region.are_alike(), "page 1 has a word of its own");
+    assert!(!region.is_uniform(), "page 1 has a word of its own");
     file.deploy(0..REGION as u64).expect("a deployment");
     file.write_at(&vec![20; REGION], 0).expect("a write");
     assert!(is_whole(&file, &[20; REGION]));

@@ -46,7 +46,7 @@ fn what_one_instruction_stores_goes_where_it_belongs() {
     }
     assert_eq!(writes() - before, in_words.len() as u64);
     // The store unit is a slice on some processors, and a word on the others.
-    let has_slices = file.engine().one_store.unit == SLICE;
+    let has_slices = file.engine().direct.unit == SLICE;
     for (offset, len) in [(6, 4), (1, 8), (8, 16), (64, 64), (65, 62), (4033, 63), (129, 20)] {
         assert_eq!(stays(&file, offset, len), has_slices, "{len} bytes at {offset}");
     }
@@ -183,10 +183,10 @@ fn what_stores_nothing_leaves_no_trace() {
     file.deploy(0..8196).expect("a deployment");
     let region = file.engine().state.touched(RegionIndex(0)).expect("touched");
     let versions = || [0, 2].map(|n| region.pages[n].lock.begin().expect("open"));
-    let (before, known) = (versions(), region.known_at_home());
+    let (before, known) = (versions(), region.stamped_pages());
     file.write_at(&[], 0).expect("nothing");
     assert!(file.write_at(&[2; 8], 8192).is_err() && file.write_at(&[2], 8196).is_err());
-    assert_eq!((versions(), region.known_at_home()), (before, known));
+    assert_eq!((versions(), region.stamped_pages()), (before, known));
     // A region lock clears the intention bit. The next page lock sets it again, once.
     file.set_len(2 << 20).expect("longer");
     file.write_at(&[3; REGION], 0).expect("a write");

@@ -12,7 +12,7 @@ fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
     let file = open("state.dat", Medium::Ram);
     let engine = file.engine();
     let pins = |range: std::ops::Range<u64>| {
-        let pinned = engine.pin_in_page(&range);
+        let pinned = engine.pin_fast_path(&range);
         if pinned {
             engine.unpin(range);
         }
@@ -45,5 +45,5 @@ fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
 
     let durable = open("durable.dat", Medium::PageCache);
     drop(durable.view(0..10).expect("a copy"));
-    assert!(!durable.engine().pin_in_page(&(0..10)), "views are copies there");
+    assert!(!durable.engine().pin_fast_path(&(0..10)), "views are copies there");
 }

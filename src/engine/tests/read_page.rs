@@ -13,7 +13,7 @@ fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
     for _ in 0..2 {
         file.write_at(&data, 0).expect("a write");
     }
-    let is_fast = file.engine().lane_at_hand().is_some();
+    let is_fast = file.engine().cached_lane().is_some();
     assert!(!is_fast, "this thread has published something");
     // The first read of each region notes that its chunk is loadable.
     let mut read = vec![0; data.len()];
@@ -25,13 +25,13 @@ fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
 /// Reads on the fast path of one page. Returns `true` if it succeeded.
 fn in_page(file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> bool {
     let engine = file.engine();
-    engine.lane_at_hand().is_some_and(|lane| engine.read_either::<true>(lane, to, offset))
+    engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, to, offset))
 }
 
 /// Reads on the fast path of a deployed page. Returns `true` if it succeeded.
 fn short(file: &AtomicMappedFile, len: usize, offset: u64) -> bool {
     let engine = file.engine();
-    engine.lane_at_hand().is_some_and(|lane| engine.read_home(lane, &mut vec![0; len], offset))
+    engine.cached_lane().is_some_and(|lane| engine.read_home(lane, &mut vec![0; len], offset))
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn what_is_as_usual_is_read_at_once_and_nothing_else() {
     let short = |len: usize, offset: u64| short(&file, len, offset);
     for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
         let mut read = vec![0; len];
-        let lane = engine.lane_at_hand().expect("nothing was published");
+        let lane = engine.cached_lane().expect("nothing was published");
         assert!(engine.read_home(lane, &mut read, offset));
         assert_eq!(read, data[offset as usize..][..len]);
     }
@@ -70,12 +70,13 @@ fn a_fragmented_page_is_read_at_once() {
     let mut read = vec![0; 4096];
     assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
     assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
-    let asks = engine.lane_at_hand().is_some_and(|lane| lane.recent.expected() != Expected::AtHome);
+    let asks =
+        engine.cached_lane().is_some_and(|lane| lane.recent.expected() != Expected::DeployedStamps);
     assert!(asks, "both slots are asked for now");
     // A read that expects a uniform page accepts either side, and refuses mixed bytes.
     let on_one = |to: &mut [u8], offset: u64| {
-        let lane = engine.lane_at_hand().expect("nothing was published");
-        engine.read_either::<false>(lane, to, offset)
+        let lane = engine.cached_lane().expect("nothing was published");
+        engine.read_page::<false>(lane, to, offset)
     };
     let before = file.stats().reads;
     assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "away");
@@ -83,7 +84,7 @@ fn a_fragmented_page_is_read_at_once() {
     assert_eq!(file.stats().reads, before + 2);
     assert!(!on_one(&mut read, 4096), "on both");
     assert_eq!(file.stats().reads, before + 2, "it was none");
-    let expected_next = engine.lane_at_hand().map(|lane| lane.recent.expected());
+    let expected_next = engine.cached_lane().map(|lane| lane.recent.expected());
     assert_eq!(expected_next, Some(Expected::OnBothSides));
     assert!(!at_once(1, u64::MAX) && !at_once(0, u64::MAX), "nor are they where there are none");
     // As fragmented as a page can be.
@@ -141,11 +142,11 @@ fn holes_are_not_loaded_at_once() {
     let engine = file.engine();
     let long_at_once = |len: usize, offset: u64| {
         let mut to = vec![0; len];
-        engine.lane_at_hand().is_some_and(|lane| engine.read_either::<true>(lane, &mut to, offset))
+        engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, &mut to, offset))
     };
     let at_once = |offset: u64| long_at_once(1, offset);
     let short = |offset: u64| {
-        let lane = engine.lane_at_hand().expect("nothing was published");
+        let lane = engine.cached_lane().expect("nothing was published");
         engine.read_home(lane, &mut [0], offset)
     };
     for _ in 0..2 {

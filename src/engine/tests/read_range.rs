@@ -24,9 +24,9 @@ fn at_once(file: &AtomicMappedFile, offset: u64, expected: &[u8]) -> bool {
     file.load::<u8>(LEN / 4).expect("a read");
     let mut to = vec![0xee; expected.len()];
     let engine = file.engine();
-    let lane = engine.lane_at_hand().expect("a lane");
+    let lane = engine.cached_lane().expect("a lane");
     let before = file.stats().reads;
-    let is_read = engine.read_in_region(lane, &mut to, offset);
+    let is_read = engine.read_region(lane, &mut to, offset);
     assert_eq!(file.stats().reads - before, u64::from(is_read), "each is counted");
     assert!(!is_read || to == expected, "not what is there");
     is_read
@@ -88,12 +88,12 @@ fn a_block_that_is_written_again_and_again_is_read_in_one_state() {
         let (mut to, mut read) = ([0; BLOCK], 0);
         while !is_done.load(Ordering::SeqCst) {
             let engine = file.engine();
-            let Some(lane) = engine.lane_at_hand() else {
+            let Some(lane) = engine.cached_lane() else {
                 // The thread has deployed a page.
                 file.load::<u8>(0).expect("a read");
                 continue;
             };
-            if engine.read_in_region(lane, &mut to, BLOCK as u64) {
+            if engine.read_region(lane, &mut to, BLOCK as u64) {
                 assert!(to.iter().all(|byte| *byte == to[0]), "torn");
                 read += 1;
             }

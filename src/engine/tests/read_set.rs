@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::lock::lock_page;
-use crate::pair::read_set::{FEW, ReadMarks};
+use crate::pair::read_set::{FEW, ReadSet};
 use crate::units::{PAGE, RegionIndex};
 use crate::{AtomicMappedFile, Medium};
 
@@ -13,8 +13,8 @@ fn file(folder: &std::path::Path) -> AtomicMappedFile {
     options.open(folder.join("state.dat")).expect("a pair")
 }
 
-fn read(engine: &Engine, page: u64, marks: &mut ReadMarks) -> bool {
-    engine.read_marked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
+fn read(engine: &Engine, page: u64, marks: &mut ReadSet) -> bool {
+    engine.read_tracked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
 }
 
 /// A writer that has checked the bits before they were set does not count its change.
@@ -22,11 +22,11 @@ fn read(engine: &Engine, page: u64, marks: &mut ReadMarks) -> bool {
 fn a_page_that_a_writer_holds_is_not_watched() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path());
-    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    let (engine, mut marks) = (file.engine(), ReadSet::default());
     assert!(read(engine, 0, &mut marks));
     let region = engine.state.touched(RegionIndex(0)).expect("it was read");
     let held = lock_page(&region.lock, &region.pages[5].lock);
-    engine.leave_home(RegionIndex(0), region, 1 << 5);
+    engine.clear_stamp(RegionIndex(0), region, 1 << 5);
     assert!((0..PAGES).all(|page| read(engine, page % 60, &mut marks)));
     assert_eq!(marks.watched_at, None, "it may change at any moment");
     held.close();
@@ -39,7 +39,7 @@ fn a_page_that_a_writer_holds_is_not_watched() {
 fn many_marks_are_gone_through_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path());
-    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    let (engine, mut marks) = (file.engine(), ReadSet::default());
     (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
     assert_eq!(marks.watched_at, Some(engine.watched.count()));
     // A page that is not watched may change: this transaction validates no entry because of it.
@@ -55,7 +55,7 @@ fn many_marks_are_gone_through_once() {
 fn a_watch_ends_with_the_first_write() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path());
-    let (engine, mut marks) = (file.engine(), ReadMarks::default());
+    let (engine, mut marks) = (file.engine(), ReadSet::default());
     (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
     drop(marks);
     let region = engine.state.touched(RegionIndex(0)).expect("it was read");

@@ -8,7 +8,7 @@
 
 use crate::engine::Engine;
 use crate::pair::pause;
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::units::{PAGE, REGION};
 use crate::{AtomicMappedFile, Medium};
 use std::sync::mpsc::channel;
@@ -75,12 +75,12 @@ fn a_read_of_one_page_beside_a_cut_is_of_one_state() {
     // The new end cuts the page in two.
     let offset = REGION as u64;
     check(offset, 256, 128, |engine, to| {
-        let lane = engine.lane_at_hand().expect("a lane");
+        let lane = engine.cached_lane().expect("a lane");
         engine.read_home(lane, to, offset)
     });
     check(offset, 256, 128, |engine, to| {
-        let lane = engine.lane_at_hand().expect("a lane");
-        engine.read_either::<true>(lane, to, offset)
+        let lane = engine.cached_lane().expect("a lane");
+        engine.read_page::<true>(lane, to, offset)
     });
 }
 
@@ -88,8 +88,8 @@ fn a_read_of_one_page_beside_a_cut_is_of_one_state() {
 fn a_read_of_several_pages_beside_a_cut_is_of_one_state() {
     for cut in [PAGE, PAGE / 2] {
         check(REGION as u64, 2 * PAGE, cut, |engine, to| {
-            let lane = engine.lane_at_hand().expect("a lane");
-            engine.read_in_region(lane, to, REGION as u64)
+            let lane = engine.cached_lane().expect("a lane");
+            engine.read_region(lane, to, REGION as u64)
         });
     }
 }
@@ -109,7 +109,7 @@ fn a_read_over_regions_beside_a_cut_is_of_one_state() {
 fn a_transactions_read_beside_a_cut_is_of_one_state() {
     for cut in [REGION, PAGE / 2] {
         check(REGION as u64, 2 * REGION, cut, |engine, to| {
-            let read = engine.read_marked(to, REGION as u64, &mut ReadMarks::default());
+            let read = engine.read_tracked(to, REGION as u64, &mut ReadSet::default());
             read.is_ok_and(|is_read| is_read)
         });
     }

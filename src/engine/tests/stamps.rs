@@ -28,10 +28,10 @@ fn file(folder: &std::path::Path, medium: Medium, fill: u8) -> AtomicMappedFile 
 fn is_known(file: &AtomicMappedFile, n: u64) -> bool {
     let engine = file.engine();
     // Afterwards this thread has no unfenced publication.
-    drop(engine.lane_after_own_writes());
-    let lane = engine.lane_at_hand().expect("a lane");
+    drop(engine.lane_fenced());
+    let lane = engine.cached_lane().expect("a lane");
     let mut to = [0; PAGE];
-    let is_known = engine.read_known(lane, &mut to, page(n).start);
+    let is_known = engine.read_stamped(lane, &mut to, page(n).start);
     if is_known {
         let mut again = [0; PAGE];
         assert!(engine.read_home(lane, &mut again, page(n).start), "it is at home");
@@ -46,7 +46,7 @@ fn known(file: &AtomicMappedFile) -> Vec<u64> {
 
 /// Returns `true` if this system provides stamps at all; otherwise there is nothing to test.
 fn has_words(file: &AtomicMappedFile) -> bool {
-    let has_words = file.engine().at_home.make_word(PageIndex(0), LEN).is_some();
+    let has_words = file.engine().stamps.make_word(PageIndex(0), LEN).is_some();
     assert!(has_words || !cfg!(unix) || cfg!(miri), "this system has such memory");
     has_words
 }
@@ -114,7 +114,7 @@ fn what_is_deployed_is_known_and_what_is_written_is_not() {
         write(64, 65);
         file.sync().expect("a durable point");
         write(64, 65);
-        file.engine().make_known(PageIndex(0));
+        file.engine().stamp_sampled(PageIndex(0));
         assert!(is_known(&file, 0), "{medium}");
         let before = file.stats().in_place_writes;
         file.write_at(&[3; 64], 64).expect("a write");
@@ -152,16 +152,16 @@ fn what_is_found_at_home_again_and_again_becomes_known() {
     let engine = file.engine();
     let region = engine.state.touched(RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&region.lock, &region.pages[6].lock);
-    engine.make_known(PageIndex(6));
+    engine.stamp_sampled(PageIndex(6));
     assert!(!is_known(&file, 6), "no reader waits");
     drop(held);
     file.write_at(&[2; 65], page(7).start).expect("a write");
-    engine.make_known(PageIndex(7));
+    engine.stamp_sampled(PageIndex(7));
     assert!(!is_known(&file, 7), "it is not at home");
-    engine.make_known(PageIndex(6));
+    engine.stamp_sampled(PageIndex(6));
     assert!(is_known(&file, 6));
     file.set_len(LEN - 1).expect("shorter");
-    engine.make_known(PageIndex(PAGES - 1));
+    engine.stamp_sampled(PageIndex(PAGES - 1));
     assert!(!is_known(&file, PAGES - 1), "it is not inside the file from end to end");
 }
 
@@ -193,10 +193,10 @@ fn what_is_cut_off_is_known_no_more() {
     file.load::<u8>(0).expect("a read");
     let engine = file.engine();
     engine.cutting.store(true, Ordering::SeqCst);
-    engine.make_known(PageIndex(0));
+    engine.stamp_sampled(PageIndex(0));
     assert!(!is_known(&file, 0));
     engine.cutting.store(false, Ordering::SeqCst);
-    engine.make_known(PageIndex(0));
+    engine.stamp_sampled(PageIndex(0));
     assert!(is_known(&file, 0));
 }
 
@@ -210,13 +210,13 @@ fn what_lies_in_a_hole_is_not_known() {
     file.load::<u8>(0).expect("a read");
     assert!(has_words(&file));
     file.deploy(0..LEN).expect("nothing to deploy");
-    file.engine().make_known(PageIndex(0));
+    file.engine().stamp_sampled(PageIndex(0));
     assert!(!is_known(&file, 0));
     for _ in 0..2 {
         file.write_at(&[1; 65], 0).expect("a write");
     }
     file.load::<u8>(0).expect("a read");
-    file.engine().make_known(PageIndex(0));
+    file.engine().stamp_sampled(PageIndex(0));
     assert!(is_known(&file, 0), "it is no hole any more");
 }
 
@@ -252,9 +252,9 @@ fn pages_in_a_row_are_read_by_their_words() {
     }
     let engine = file.engine();
     let by_words = |to: &mut [u8], offset: u64| {
-        drop(engine.lane_after_own_writes());
-        let lane = engine.lane_at_hand().expect("a lane");
-        engine.read_all_known(lane, to, offset)
+        drop(engine.lane_fenced());
+        let lane = engine.cached_lane().expect("a lane");
+        engine.read_stamped_range(lane, to, offset)
     };
     let at = |len: usize, offset: u64| by_words(&mut vec![0; len], offset);
     assert!(!at(2 * PAGE, 0), "nothing is known yet");
@@ -324,7 +324,7 @@ fn pages_without_a_word_are_read_all_the_same() {
     file.deploy(at..at + PAGE as u64).expect("a deployment");
     assert!(!is_known(&file, at / PAGE as u64));
     // No read takes the page's lock to find that out again.
-    let may_have_word = |at| file.engine().at_home.may_have_word(PageIndex::of(at));
+    let may_have_word = |at| file.engine().stamps.may_have_word(PageIndex::of(at));
     assert!(!may_have_word(at) && may_have_word(0));
     (0..2 * NOTED).for_each(|_| assert_eq!(file.load::<u8>(at).expect("a read"), 7));
     assert!(!is_known(&file, at / PAGE as u64));
@@ -364,14 +364,14 @@ fn reads_by_a_word_see_one_state() {
         while !is_done.load(Ordering::SeqCst) {
             file.load::<u8>(0).expect("a read");
             for n in 0..4 {
-                let Some(lane) = engine.lane_at_hand() else { continue };
-                if engine.read_known(lane, &mut to, page(n).start) {
+                let Some(lane) = engine.cached_lane() else { continue };
+                if engine.read_stamped(lane, &mut to, page(n).start) {
                     assert!(to.iter().all(|byte| *byte == to[0]), "torn");
                     by_word += 1;
                 }
             }
-            let Some(lane) = engine.lane_at_hand() else { continue };
-            if engine.read_all_known(lane, &mut both, page(4).start) {
+            let Some(lane) = engine.cached_lane() else { continue };
+            if engine.read_stamped_range(lane, &mut both, page(4).start) {
                 assert!(both.iter().all(|byte| *byte == both[0]), "torn");
                 by_words += 1;
             }

@@ -16,7 +16,7 @@
 use crate::bitmap::{Side, Slices, bits};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{self, PAGES_FOR_REGION_LOCK, WordMove};
+use crate::engine::plan::{self, PAGES_FOR_REGION_LOCK, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{AllHeld, Held, lock_page, lock_pages};
@@ -31,7 +31,7 @@ use std::slice;
 
 impl Engine {
     /// Writes `data`, which covers one or more whole pages, or spans several pages.
-    /// [`ask_for_pages`](Self::ask_for_pages) has prefetched what it needs first.
+    /// [`prefetch_pages`](Self::prefetch_pages) has prefetched what it needs first.
     // Not inlined: a large stack frame means many stores, which wait behind those of the previous
     // operation.
     #[inline(never)]
@@ -39,7 +39,7 @@ impl Engine {
         if self.try_whole_pages(data, offset) {
             return Ok(());
         }
-        self.write_anyhow(data, offset)
+        self.write_slow(data, offset)
     }
 
     /// Writes `data` if it is one or more whole pages of one region, in their usual state.
@@ -82,13 +82,13 @@ impl Engine {
             // Held until the end of the operation: no other writer may store to the word before it
             // is drained and its cached copy changed. A writer that does not get the word takes the
             // general way.
-            let Some(word) = region.try_take_word() else { return false };
+            let Some(word) = region.try_lock_word() else { return false };
             _taken = Some(word).filter(|_| !planted!(WholeWordGivenBack));
             &several[..]
         };
-        self.leave_home(page.region(), region, Slices::range(pages.start, pages.end).0);
+        self.clear_stamp(page.region(), region, Slices::range(pages.start, pages.end).0);
         if end > self.len() && !planted!(LengthNotCheckedAgain)
-            || region.find_valid_side(pages.clone()) != Some(valid)
+            || region.uniform_side_locked(pages.clone()) != Some(valid)
                 && !planted!(WholeNotLookedAtAgain)
             || !self.is_usual(region, page, pages.clone(), free)
         {
@@ -101,8 +101,8 @@ impl Engine {
             let mask = Slices::range(pages.start, pages.end).0;
             (WordId::Region(page.region()), mask, region.region_word())
         };
-        let change = WordMove { word, mask, old };
-        self.commit_by_flip(&lane, &change);
+        let change = WordUpdate { word, mask, old };
+        self.commit_flip(&lane, &change);
         unless!(WholeNotClosed, held.iter().for_each(Held::close));
         unless!(WholeNotPublished, publish(region, &change));
         lane.stats.bump(Counter::BytesWritten, data.len() as u64);

@@ -8,14 +8,14 @@ use crate::engine::plan::Part;
 use crate::error::{Error, Result};
 use crate::lock::{Held, close_before_looking};
 use crate::mutant::{planted, unless};
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
 
 impl Engine {
     /// Commits a transaction that writes nothing: all that it has read, and the lengths it was
     /// told, must hold now.
-    pub(super) fn check_reads_alone(&self, marks: &ReadMarks) -> Result<()> {
-        if marks.is_empty() || self.marks_hold(marks)? || planted!(ReadsAloneNotChecked) {
+    pub(super) fn check_reads_alone(&self, marks: &ReadSet) -> Result<()> {
+        if marks.is_empty() || self.read_set_holds(marks)? || planted!(ReadsAloneNotChecked) {
             return Ok(());
         }
         Err(Error::Conflict { path: self.path() })
@@ -36,9 +36,9 @@ impl Engine {
     /// If something was read that is not written, this closes the held words first. Another
     /// operation may commit to what was read between this check and publishing. This operation
     /// comes before that one. So a reader must not see that commit without this one.
-    pub(super) fn check_marks(
+    pub(super) fn check_read_set(
         &self,
-        marks: &ReadMarks,
+        marks: &ReadSet,
         held: &[Held<'_>],
         mine: impl Fn(PageIndex) -> bool,
     ) -> Result<()> {

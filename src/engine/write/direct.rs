@@ -39,7 +39,7 @@ use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
 
 /// Configuration of direct stores: the part of a file that one instruction can store.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct OneStore {
+pub(in crate::engine) struct DirectStore {
     /// Store unit in bytes: a write must lie within one aligned unit. A power of two; 0 disables
     /// direct stores.
     pub(in crate::engine) unit: usize,
@@ -48,7 +48,7 @@ pub(in crate::engine) struct OneStore {
     in_line: Option<InLine>,
 }
 
-impl OneStore {
+impl DirectStore {
     /// Returns the configuration for this platform. Direct stores are enabled for [`Small::Flip`]
     /// only.
     pub fn of(platform: &Platform, small: Small) -> Self {
@@ -58,7 +58,7 @@ impl OneStore {
             (Small::Flip, None) => WORD,
             _ => 0,
         };
-        OneStore { unit, mask: unit.saturating_sub(1), in_line }
+        DirectStore { unit, mask: unit.saturating_sub(1), in_line }
     }
 
     /// Returns `true` if `len` bytes at `offset` fit in one store unit. Empty writes never fit.
@@ -79,13 +79,13 @@ impl Engine {
     /// or if its valid slot is not allocated. The caller holds the page lock and has checked that
     /// no view pins the page.
     #[inline]
-    pub(super) fn goes_at_once(
+    pub(super) fn direct_side(
         &self,
         region: &RegionState,
         page: PageIndex,
         part: &Part<'_>,
     ) -> Option<Side> {
-        if !self.one_store.takes(part.offset, part.data.len()) {
+        if !self.direct.takes(part.offset, part.data.len()) {
             return None;
         }
         let side = valid_side(region, part.offset);
@@ -111,39 +111,39 @@ impl Engine {
         region.home_is_loadable()
     }
 
-    /// Tries to write `data` by a direct store; `data` [fits](OneStore::takes) one. Returns
+    /// Tries to write `data` by a direct store; `data` [fits](DirectStore::takes) one. Returns
     /// `false`, with nothing stored, if the write needs another way.
     // Not a `Result`: that would be stored and loaded again. Inlined, so that the caller looks up
     // the cached lane, as for reads.
     #[inline(always)]
-    pub(super) fn try_at_once(&self, data: &[u8], offset: u64) -> bool {
-        match self.lane_at_hand_to_write() {
-            Some(lane) => self.try_in_lane(lane, data, offset),
-            None => self.try_in_other_lane(data, offset),
+    pub(super) fn try_direct(&self, data: &[u8], offset: u64) -> bool {
+        match self.cached_lane_for_write() {
+            Some(lane) => self.try_direct_on(lane, data, offset),
+            None => self.try_direct_slow(data, offset),
         }
     }
 
     /// Tries the direct store for a thread that used another file last, or has no lane of its own.
     #[cold]
     #[inline(never)]
-    fn try_in_other_lane(&self, data: &[u8], offset: u64) -> bool {
-        // Inside the closure of a transaction a write takes the general way, which records it.
+    fn try_direct_slow(&self, data: &[u8], offset: u64) -> bool {
+        // GateGuard the closure of a transaction a write takes the general way, which records it.
         let lane = if self.is_usable() { self.lane_to_write() } else { None };
-        lane.is_some_and(|lane| self.try_in_lane(&lane, data, offset))
+        lane.is_some_and(|lane| self.try_direct_on(&lane, data, offset))
     }
 
     /// Dispatches on the side this thread last stored to, so that the target address does not
     /// depend on a load.
     #[inline(always)]
-    fn try_in_lane(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+    fn try_direct_on(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         match lane.recent.stores_to() {
             Side::Home => self.try_on_side::<true>(lane, data, offset),
-            Side::Reflection => self.try_away(lane, data, offset),
+            Side::Reflection => self.try_direct_reflection(lane, data, offset),
         }
     }
 
     #[inline(never)]
-    fn try_away(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+    fn try_direct_reflection(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
         self.try_on_side::<false>(lane, data, offset)
     }
 
@@ -187,14 +187,14 @@ impl Engine {
             && self.backs(region, page, expected)
             && !planted!(StoreToFreeSlot);
         if !is_as_expected {
-            return self.try_held(lane, region, held, side, &Part { offset, data });
+            return self.try_direct_locked(lane, region, held, side, &Part { offset, data });
         }
         // Orders the lock word's mark before the store: a reader that has copied some of the new
         // bytes finds the mark.
         fence(Ordering::Release);
         region.assert_left_home(1 << place);
         self.store_to(file, at, data);
-        lane.stats.bump(Counter::OneStore, 1);
+        lane.stats.bump(Counter::DirectStore, 1);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         // Readers see the bytes from here on. A process that is killed here has already written
         // them.
@@ -206,7 +206,7 @@ impl Engine {
     /// page and has found its slice valid on `side`. Returns `false`, with nothing stored, if the
     /// write needs another way.
     #[inline(never)]
-    fn try_held(
+    fn try_direct_locked(
         &self,
         lane: &Lane,
         region: &RegionState,
@@ -221,38 +221,38 @@ impl Engine {
             held.give_back_unchanged();
             return false;
         }
-        self.leave_home(page.region(), region, 1 << page.in_region());
+        self.clear_stamp(page.region(), region, 1 << page.in_region());
         // Orders two things before the store, as in `try_on_side`: the lock word's mark, and the
         // cleared deployed stamp.
         fence(Ordering::Release);
-        self.store_elsewhere(lane, side, part);
+        self.store_direct(lane, side, part);
         lane.stats.bump(Counter::BytesAsked, len);
         // As in `try_on_side`: the bytes are written already.
         drop(held);
         true
     }
 
-    /// Stores a part that [fits](OneStore::takes) a direct store. The caller holds the page closed,
-    /// and no view pins it. The part's slice is valid on `side` and allocated there.
+    /// Stores a part that [fits](DirectStore::takes) a direct store. The caller holds the page
+    /// closed, and no view pins it. The part's slice is valid on `side` and allocated there.
     #[inline(never)]
-    pub(super) fn store_elsewhere(&self, lane: &Lane, side: Side, part: &Part<'_>) {
+    pub(super) fn store_direct(&self, lane: &Lane, side: Side, part: &Part<'_>) {
         let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
         lane.recent.note_stored(side);
         let (file, at) = self.slot(side, part.offset);
         self.store_to(file, at, part.data);
-        lane.stats.bump(Counter::OneStore, 1);
+        lane.stats.bump(Counter::DirectStore, 1);
     }
 
     /// Stores `bytes` at `at` by one instruction. The statistics count it as one written line: see
     /// `Lanes::stats`.
     #[inline(always)]
     fn store_to(&self, file: &MappedFile, at: u64, bytes: &[u8]) {
-        if let (Some(how), Ok(slice)) = (self.one_store.in_line, <&[u8; SLICE]>::try_from(bytes)) {
+        if let (Some(how), Ok(slice)) = (self.direct.in_line, <&[u8; SLICE]>::try_from(bytes)) {
             // A whole slice comes first and takes the fewest checks: it is the longest direct
             // store.
             return file.store_in_line(how, at, slice);
         }
-        if let Some(how) = self.one_store.in_line
+        if let Some(how) = self.direct.in_line
             && (bytes.len() != WORD || !at.is_multiple_of(WORD as u64))
         {
             return file.store_in_line(how, at, bytes);

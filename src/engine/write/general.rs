@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::gates::Gate;
 use crate::pair::own_changes;
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::pair::stats::Counter;
 use crate::terms::{DeployPolicy, Durability};
 use crate::thread;
@@ -27,21 +27,21 @@ use crate::units::{PageIndex, RegionIndex, is_in_page};
 impl Engine {
     /// Writes `data` at `offset` by the general way, whatever the range and the state of its pages.
     #[inline(never)]
-    pub(super) fn write_anyhow(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.commit(&[Part { offset, data }], &ReadMarks::default(), None)
+    pub(super) fn write_slow(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.commit(&[Part { offset, data }], &ReadSet::default(), None)
     }
 
     /// Commits `parts` as [`write::general`](Self::commit) does, and counts them as a transaction.
     pub fn commit_transaction(
         &self,
         parts: &[Part<'_>],
-        marks: &ReadMarks,
+        marks: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         if let [part] = parts
             && !is_in_page(part.offset, part.data.len())
         {
-            self.ask_for_pages(part.data.len(), part.offset);
+            self.prefetch_pages(part.data.len(), part.offset);
         }
         // Do not pass the result through. Moving it loads wider words than were just stored, and
         // waits until those stores have left the processor, behind the last drain.
@@ -60,7 +60,7 @@ impl Engine {
     pub fn commit(
         &self,
         parts: &[Part<'_>],
-        marks: &ReadMarks,
+        marks: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         self.check_usable()?;
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     #[inline]
-    fn commit_once(&self, parts: &[Part<'_>], marks: &ReadMarks) -> Result<()> {
+    fn commit_once(&self, parts: &[Part<'_>], marks: &ReadSet) -> Result<()> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let page = PageIndex::of(first.offset);
         let last_page = PageIndex::of(last.range().end - 1);
@@ -150,15 +150,15 @@ impl Engine {
                 .then(|| self.lanes.enter(Gate::Length, &lane));
             if in_page {
                 for part in parts.iter().take(ASKED_PARTS) {
-                    self.ask_for_lines(&lane, part);
+                    self.prefetch_lines(&lane, part);
                 }
             } else {
                 match parts {
                     // The first page was prefetched before.
-                    [part] => self.ask_for_more_regions(part),
-                    _ => self.ask_for_first_pages(&lane, parts),
+                    [part] => self.prefetch_more_regions(part),
+                    _ => self.prefetch_first_pages(&lane, parts),
                 }
-                self.ask_for_ends(parts);
+                self.prefetch_ends(parts);
             }
             let inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {

@@ -29,8 +29,8 @@ impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        if self.one_store.takes(offset, data.len()) {
-            if self.try_at_once(data, offset) { Ok(()) } else { self.write_anyhow(data, offset) }
+        if self.direct.takes(offset, data.len()) {
+            if self.try_direct(data, offset) { Ok(()) } else { self.write_slow(data, offset) }
         } else if data.len() <= self.small.longest() && offset as usize % PAGE + data.len() <= PAGE
         {
             // Also an empty write, for which the result of `is_in_page` is unspecified.
@@ -45,7 +45,7 @@ impl Engine {
     // call, so it saves few registers: each save is a store before the first prefetch.
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.ask_for_pages(data.len(), offset);
+        self.prefetch_pages(data.len(), offset);
         self.write_whole_pages(data, offset)
     }
 }

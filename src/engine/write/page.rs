@@ -12,14 +12,14 @@
 use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordMove, is_whole_slices};
+use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{AllHeld, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
         lane: &InUse<'_>,
         page: PageIndex,
         parts: &[Part<'_>],
-        marks: &ReadMarks,
+        marks: &ReadSet,
     ) -> Result<()> {
         let region = match self.state.touched(page.region()) {
             Some(region) => region,
@@ -42,17 +42,14 @@ impl Engine {
         let place = page.in_region();
         let state = &region.pages[place];
         let held = lock_page(&region.lock, &state.lock);
-        self.leave_home(page.region(), region, 1 << place);
+        self.clear_stamp(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
         if !marks.is_empty() {
-            self.check_marks(marks, std::slice::from_ref(&held), |other| other == page)?;
+            self.check_read_set(marks, std::slice::from_ref(&held), |other| other == page)?;
         }
 
         let valid = region.validity(place);
-        let slices = parts.iter().fold(Slices::NONE, |all, part| {
-            let start = (part.offset - page.start()) as usize;
-            all.or(Slices::of_bytes(start, start + part.data.len()))
-        });
+        let slices = slices_of(page, parts);
         let changed = region.changed_slices(place);
         if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
             return self.commit_in_place(lane, parts, std::slice::from_ref(&held));
@@ -63,7 +60,7 @@ impl Engine {
         }
         if let [part] = parts
             && !pinned
-            && let Some(side) = self.goes_at_once(region, page, part)
+            && let Some(side) = self.direct_side(region, page, part)
         {
             // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
             // the new version.
@@ -73,35 +70,44 @@ impl Engine {
                 0,
                 "no entry outlives the locks of its operation"
             );
-            self.store_elsewhere(lane, side, part);
+            self.store_direct(lane, side, part);
             return Ok(());
         }
         let target = Target { page, region, slices };
         let change =
-            WordMove { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
+            WordUpdate { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
-        if self.may_vouch(lane, parts, slices) && !self.another_lane_names(lane, &target) {
+        if self.can_log_flip(lane, parts, slices) && !self.conflicts_with_other_lane(lane, &target)
+        {
             unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-            return self.vouch_for_parts(lane, &target, &change, held, parts);
+            return self.commit_parts_logged(lane, &target, &change, held, parts);
         }
         self.note_changed(page);
         if region.lanes(place) != 0 && !planted!(FlipNoClear) {
-            self.clear_live_entries(lane, std::iter::once(target));
+            self.invalidate_records(lane, std::iter::once(target));
         }
         if planted!(FlipWordBeforeData) {
-            self.commit_by_flip(lane, &change);
+            self.commit_flip(lane, &change);
         }
         match parts {
             [part] if is_whole_slices(part) => {
                 self.copy_lines(lane, part.offset, valid.targets(), part.data);
             }
             _ => self
-                .copy_to_free_slots(lane, parts)
+                .scatter(lane, parts)
                 .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?,
         }
-        unless!(FlipWordBeforeData, self.commit_by_flip(lane, &change));
+        unless!(FlipWordBeforeData, self.commit_flip(lane, &change));
         unless!(FlipNotClosed, held.close());
         unless!(FlipNotPublished, publish(region, &change));
         Ok(())
     }
+}
+
+/// Returns the slices of a page that these segments of it touch.
+fn slices_of(page: PageIndex, parts: &[Part<'_>]) -> Slices {
+    parts.iter().fold(Slices::NONE, |all, part| {
+        let start = (part.offset - page.start()) as usize;
+        all.or(Slices::of_bytes(start, start + part.data.len()))
+    })
 }

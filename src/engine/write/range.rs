@@ -8,7 +8,7 @@
 use crate::bitmap;
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
-use crate::engine::plan::{self, Moves, Part, Plans, RegionPlan, WordMove};
+use crate::engine::plan::{self, Part, Plans, RegionPlan, WordUpdate, WordUpdates};
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
@@ -18,7 +18,7 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
 use crate::pair::log::records::Target;
-use crate::pair::read_set::ReadMarks;
+use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
 
 impl Engine {
@@ -26,7 +26,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
-        marks: &ReadMarks,
+        marks: &ReadSet,
     ) -> Result<()> {
         let mut plans = Plans::new();
         {
@@ -34,11 +34,11 @@ impl Engine {
             self.check_parts(parts)?;
             plan::plan_writes(&mut plans, parts, |index| self.region(index))?;
         }
-        self.ask_for_states(&plans);
+        self.prefetch_states(&plans);
         let held = plan::lock_all(&plans);
-        self.leave_home_all(&plans);
+        self.clear_stamps(&plans);
         unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
-        self.check_marks(marks, &held, |page| is_locked(&plans, page))?;
+        self.check_read_set(marks, &held, |page| is_locked(&plans, page))?;
         if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
             return self.commit_in_place(lane, parts, &held);
         }
@@ -50,8 +50,8 @@ impl Engine {
             _ => None,
         };
         let has_shared_word = shared_word.is_some();
-        let mut moves = Moves::new();
-        let can_copy = self.can_copy_at_once(lane, &plans, has_shared_word);
+        let mut moves = WordUpdates::new();
+        let can_copy = self.is_ready(lane, &plans, has_shared_word);
         let mut extents = None;
         if !can_copy {
             plan::word_moves(&mut moves, &plans, parts, has_shared_word);
@@ -64,7 +64,7 @@ impl Engine {
         }
         let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
         // Stores.
-        self.copy_to_free_slots(lane, parts)
+        self.scatter(lane, parts)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
         if can_copy {
             // Compute the moves this late, because the medium is now busy with the copied bytes.
@@ -73,15 +73,15 @@ impl Engine {
         // A page that was fragmented before the flip is fragmented after it: each slice goes to its
         // other slot.
         let mut scattered = Plans::new();
-        self.find_to_put_together(&plans, &mut scattered);
+        self.pick_fragmented(&plans, &mut scattered);
         if planted!(TogetherBeforeCommit) {
             for plan in &scattered {
-                plan.pages().for_each(|n| self.copy_home_written(lane, plan.index.page(n), parts));
+                plan.pages().for_each(|n| self.copy_segments_home(lane, plan.index.page(n), parts));
             }
         }
         match &moves[..] {
-            [change] => self.commit_by_flip(lane, change),
-            _ => self.commit_by_undo_entry(lane, &moves, extents.as_ref()),
+            [change] => self.commit_flip(lane, change),
+            _ => self.commit_undo(lane, &moves, extents.as_ref()),
         }
         extents.iter().for_each(|extents| self.give_back(extents));
         if scattered.is_empty() || !planted!(TogetherWhileOpen) {
@@ -97,7 +97,7 @@ impl Engine {
         drop(shared_word);
         if !scattered.is_empty() {
             // The operation is done; the deployment only helps later readers.
-            self.put_together(lane, &scattered, parts, &held);
+            self.defragment(lane, &scattered, parts, &held);
         }
         Ok(())
     }
@@ -105,12 +105,7 @@ impl Engine {
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
     /// or active record is in the way. The caller holds the locks.
     #[inline(always)]
-    fn can_copy_at_once(
-        &self,
-        lane: &Lane,
-        plans: &[RegionPlan<'_>],
-        has_shared_word: bool,
-    ) -> bool {
+    fn is_ready(&self, lane: &Lane, plans: &[RegionPlan<'_>], has_shared_word: bool) -> bool {
         let is_ready = |plan: &RegionPlan<'_>| {
             let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
             let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
@@ -137,7 +132,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         plans: &[RegionPlan<'_>],
-        moves: &[WordMove],
+        moves: &[WordUpdate],
     ) -> Result<Option<Extents<'_>>> {
         // Allocate before the first store.
         let needed = commit::spilled_len(moves);
@@ -163,7 +158,7 @@ impl Engine {
                 let region = self.state.touched(page.region())?;
                 Some(Target { page, region, slices })
             });
-            unless!(PagesNoClear, self.clear_live_entries(lane, targets));
+            unless!(PagesNoClear, self.invalidate_records(lane, targets));
             for plan in plans.iter().filter(|plan| plan.is_exclusive()) {
                 let named = bitmap::bits(plan.state.named_pages())
                     .filter(|&n| plan.state.lanes(n) != 0 && !planted!(RegionForgetsNamed))
@@ -176,8 +171,8 @@ impl Engine {
 
     /// Allocates the words that move and the slots that they make valid.
     #[inline(always)]
-    fn ensure_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
-        let is_there = |change: &WordMove| match change.word {
+    fn ensure_moved(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
+        let is_there = |change: &WordUpdate| match change.word {
             WordId::Slice(page) => self.all_is_allocated(page.region(), true),
             WordId::Region(region) => {
                 self.all_is_allocated(region, self.keeps_points)
@@ -188,7 +183,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn allocate_moved(&self, lane: &Lane, moves: &[WordMove]) -> Result<()> {
+    fn allocate_moved(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
         // Where durable points are kept, each page also needs its durable word, which is allocated
         // with the slice words.
         let word = self.keeps_points;

@@ -14,9 +14,9 @@
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, Draft, SLICES, VOUCHED_AT_MOST};
+use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord, SLICES, VOUCHED_AT_MOST};
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordMove, is_whole_slices};
+use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{Held, lock_page};
@@ -66,7 +66,7 @@ const _: () = assert!(VOUCHED_AT_MOST <= PAGE);
 /// Returns `true` if the draft's assumption about the page still holds. The caller holds the page's
 /// lock.
 #[inline(always)]
-fn is_still_right(draft: &Draft, target: &Target<'_>) -> bool {
+fn is_still_right(draft: &DraftRecord, target: &Target<'_>) -> bool {
     draft.valid == target.region.validity(target.page.in_region())
         || planted!(DraftNotLookedAtAgain)
 }
@@ -78,7 +78,7 @@ impl Engine {
     #[inline]
     pub(super) fn write_small(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.small == Small::General {
-            return self.write_anyhow(data, offset);
+            return self.write_slow(data, offset);
         }
         let is_vouched = self.small == Small::Vouched;
         match (is_vouched, is_whole_slices(&Part { offset, data })) {
@@ -102,7 +102,7 @@ impl Engine {
         if self.try_small::<IS_VOUCHED, IS_WHOLE>(data, offset) {
             return Ok(());
         }
-        self.write_anyhow(data, offset)
+        self.write_slow(data, offset)
     }
 
     /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
@@ -127,7 +127,7 @@ impl Engine {
         let Some(lane) = self.lane_to_write() else { return false };
         let is_cold = !lane.recent.has(page);
         if is_cold {
-            self.ask_for_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());
+            self.prefetch_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
@@ -146,13 +146,13 @@ impl Engine {
         let draft = (IS_VOUCHED && IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
-        self.leave_home(page.region(), region, 1 << place);
+        self.clear_stamp(page.region(), region, 1 << place);
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !region.is_pinned(place)
             && self.page_is_allocated(page)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
             && if IS_VOUCHED {
-                !self.another_lane_names(&lane, &target)
+                !self.conflicts_with_other_lane(&lane, &target)
             } else {
                 region.lanes(place) == 0 || !self.is_named(region, page)
             };
@@ -160,32 +160,32 @@ impl Engine {
             return false;
         }
         let word = WordId::Slice(page);
-        let change = WordMove { word, mask: target.slices.0, old: state.slice_word() };
+        let change = WordUpdate { word, mask: target.slices.0, old: state.slice_word() };
         if !IS_WHOLE {
             let part = Part { offset, data };
             return self.flip_completed::<IS_VOUCHED>(&lane, &target, &change, held, &part);
         }
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         match &draft {
-            Some(draft) => self.commit_by_vouched_flip(&lane, &target, &change, held, data, draft),
-            None => self.flip_at_once(&lane, &target, &change, held, data),
+            Some(draft) => self.commit_logged_flip(&lane, &target, &change, held, data, draft),
+            None => self.flip_whole(&lane, &target, &change, held, data),
         }
         true
     }
 
     /// Flips all slices of the target to `bytes`, without a log record.
     #[inline(always)]
-    fn flip_at_once(
+    fn flip_whole(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
-        change: &WordMove,
+        change: &WordUpdate,
         held: Held<'_>,
         bytes: &[u8],
     ) {
         let free = target.region.validity(target.page.in_region()).targets();
         self.copy_slices(lane, target, free, bytes);
-        self.commit_by_flip(lane, change);
+        self.commit_flip(lane, change);
         unless!(SmallNotClosed, held.close());
         unless!(SmallNotPublished, publish(target.region, change));
     }
@@ -197,20 +197,20 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
-        change: &WordMove,
+        change: &WordUpdate,
         held: Held<'_>,
         part: &Part<'_>,
     ) -> bool {
         let parts = std::slice::from_ref(part);
         if IS_VOUCHED {
-            if self.vouch_for_parts(lane, target, change, held, parts).is_err() {
+            if self.commit_parts_logged(lane, target, change, held, parts).is_err() {
                 return false;
             }
         } else {
             // Drains cost nothing here, so there is no record.
             let mut room = [0; SLICES * SLICE];
             let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
-            self.flip_at_once(lane, target, change, held, bytes);
+            self.flip_whole(lane, target, change, held, bytes);
         }
         lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
         true

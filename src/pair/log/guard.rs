@@ -1,12 +1,12 @@
 //! The guards of a lane's read section.
 //!
-//! A thread in a read section keeps truncations and hole punches away. `Lanes::wait_for_pinned`
+//! A thread in a read section keeps truncations and hole punches away. `Lanes::synchronize`
 //! waits until every read section that is open has ended.
 
 use crate::mutant::planted;
 use crate::primitive::{AtomicU64, Ordering};
 
-/// A guard for a read section of the lane's thread. `Lanes::wait_for_pinned` waits until it is
+/// A guard for a read section of the lane's thread. `Lanes::synchronize` waits until it is
 /// dropped.
 pub struct Pinned<'a>(pub(super) &'a AtomicU64);
 
@@ -19,9 +19,9 @@ impl Drop for Pinned<'_> {
 }
 
 /// A guard for the read section of a fast-path read, which is tried once.
-pub struct AtOnce<'a>(pub(super) &'a AtomicU64);
+pub struct TryGuard<'a>(pub(super) &'a AtomicU64);
 
-impl AtOnce<'_> {
+impl TryGuard<'_> {
     /// Returns the number of fast-path reads that the lane's threads have done before this one.
     #[inline(always)]
     pub fn number(&self) -> u64 {
@@ -30,7 +30,7 @@ impl AtOnce<'_> {
 
     /// Ends the section after a successful copy, and counts the read.
     #[inline(always)]
-    pub fn has_read(self) {
+    pub fn finish(self) {
         // Release: orders the section's reads before its end.
         let step = if planted!(ReadUnpinned) { 2 } else { 1 };
         self.0.store(self.0.load(Ordering::Relaxed) + step, Ordering::Release);
@@ -40,7 +40,7 @@ impl AtOnce<'_> {
     /// Ends the section of a read that failed, without counting it. Returns `false`, so that a
     /// caller can end with this call.
     #[inline(always)]
-    pub fn has_not_read(self) -> bool {
+    pub fn abort(self) -> bool {
         let word = self.0;
         std::mem::forget(self);
         give_back(word)
@@ -59,7 +59,7 @@ pub(crate) fn give_back(word: &AtomicU64) -> bool {
     false
 }
 
-impl Drop for AtOnce<'_> {
+impl Drop for TryGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         give_back(self.0);

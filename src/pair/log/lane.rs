@@ -9,8 +9,8 @@ use crate::format::entry::Sequence;
 use crate::format::layout::RING;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::Marks;
-use crate::pair::hints::Recent;
-use crate::pair::log::guard::{AtOnce, Pinned};
+use crate::pair::hints::Hints;
+use crate::pair::log::guard::{Pinned, TryGuard};
 use crate::pair::stats::{Block, Counter};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, fence};
@@ -64,7 +64,7 @@ pub struct Lane {
     allocated: AtomicBool,
     pub(super) inside: Marks,
     /// Predictors for the lane's threads, from their recent operations.
-    pub recent: Recent,
+    pub recent: Hints,
     /// Counters for the lane's operations.
     pub stats: Block,
     /// The page that each flip record of the ring names: page index + 1, or 0 for none. Kept apart
@@ -77,7 +77,7 @@ pub struct Lane {
 
 // The words of a model checker are larger.
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(offset_of!(Lane, recent) + Recent::USED_MOST <= 64);
+const _: () = assert!(offset_of!(Lane, recent) + Hints::USED_MOST <= 64);
 
 impl Lane {
     pub(super) fn new(queue: Arc<Queue>) -> Self {
@@ -93,7 +93,7 @@ impl Lane {
             pinned: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
             inside: Marks::new(),
-            recent: Recent::new(),
+            recent: Hints::new(),
             stats: Block::new(),
         }
     }
@@ -115,23 +115,23 @@ impl Lane {
     /// Enters the read section of a fast-path read. The light fences must be the usual ones
     /// (`barrier::is_usual`). One word holds both the mark and the count.
     #[inline]
-    pub fn pin_at_once(&self) -> AtOnce<'_> {
+    pub fn pin_fast(&self) -> TryGuard<'_> {
         let count = self.at_once.load(Ordering::Relaxed);
         debug_assert!(count.is_multiple_of(2), "a pin does not nest");
         unless!(ReadUnpinned, self.at_once.store(count + 1, Ordering::Relaxed));
         // Orders the mark before every load of the file's state, as in `pin`.
         barrier::usual();
-        AtOnce(&self.at_once)
+        TryGuard(&self.at_once)
     }
 
     /// Returns the number of reads that succeeded on the fast path.
-    pub fn reads_at_once(&self) -> u64 {
+    pub fn fast_reads(&self) -> u64 {
         self.at_once.load(Ordering::Relaxed) / 2
     }
 
     /// Returns the number of all reads that succeeded.
     pub fn reads(&self) -> u64 {
-        self.stats.get(Counter::Reads) + self.reads_at_once()
+        self.stats.get(Counter::Reads) + self.fast_reads()
     }
 
     /// Returns `true` if the lane's bytes are known to be allocated.
@@ -250,7 +250,7 @@ impl Lane {
     /// Gives back this shared lane, or hands it to a thread that waits for a shared lane.
     #[cold]
     #[inline(never)]
-    pub(super) fn give_back_shared(&self, index: LaneIndex) {
+    pub(super) fn release_shared(&self, index: LaneIndex) {
         // Release: orders the operation's work in the lane before it is given back.
         self.taken.store(false, Ordering::Release);
         // Orders the store above before the load of the count. If a thread counts itself and then

@@ -28,7 +28,7 @@ use crate::format::layout::LANE_COUNT;
 use crate::format::layout::PRIVATE_LANES;
 use crate::lock::Patience;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::{Gate, Gates, Inside, Marks, Shut};
+use crate::pair::gates::{ClosedGate, Gate, GateGuard, Gates, Marks};
 use crate::pair::log::lane::{Lane, Queue};
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::barrier;
@@ -107,7 +107,7 @@ impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_private() {
-            self.lane.give_back_shared(self.index);
+            self.lane.release_shared(self.index);
         }
     }
 }
@@ -182,14 +182,14 @@ impl Lanes {
 
     /// Enters the gate, and waits while it is closed: [`Gates::enter`].
     #[inline]
-    pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> Inside<'a> {
+    pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> GateGuard<'a> {
         self.gates.enter(gate, &lane.inside)
     }
 
     /// Enters a biased section, if this thread's lane has been the only one in use:
     /// [`Gates::enter_alone`].
     #[inline(always)]
-    pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<Inside<'a>> {
+    pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<GateGuard<'a>> {
         self.gates.enter_alone(&lane.inside)
     }
 
@@ -224,7 +224,7 @@ impl Lanes {
     }
 
     /// Closes the gate and waits until no thread is inside: [`Gates::shut`].
-    pub fn shut(&self, gate: Gate) -> Shut<'_> {
+    pub fn shut(&self, gate: Gate) -> ClosedGate<'_> {
         self.gates.shut(gate, self.marks())
     }
 
@@ -240,7 +240,7 @@ impl Lanes {
 
     /// Waits until every read section that is open now has ended. Must not be called from a read
     /// section.
-    pub fn wait_for_pinned(&self) {
+    pub fn synchronize(&self) {
         // Orders the caller's changes before its loads of the marks, see `Lane::pin`.
         barrier::heavy();
         for word in self.all().flat_map(|lane| [&lane.pinned, &lane.at_once]) {
@@ -260,10 +260,10 @@ impl Lanes {
         let mut sum = Stats::default();
         self.all().for_each(|lane| {
             sum.add(&lane.stats);
-            sum.reads += lane.reads_at_once();
+            sum.reads += lane.fast_reads();
             // Each direct store counts as one line here. Counting its bytes as well would cost each
             // direct store a further store.
-            sum.bytes_written += lane.stats.get(Counter::OneStore) * SLICE as u64;
+            sum.bytes_written += lane.stats.get(Counter::DirectStore) * SLICE as u64;
         });
         sum
     }

@@ -75,7 +75,7 @@ impl Pair {
                 lanes &= !(1 << n);
             }
         }
-        region.keep_lanes(page.in_region(), lanes);
+        region.retain_lanes(page.in_region(), lanes);
         live
     }
 
@@ -88,21 +88,21 @@ impl Pair {
 
     /// Returns `true` if an active flip record of another lane names one of the target's slices.
     #[inline(always)]
-    pub(crate) fn another_lane_names(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
+    pub(crate) fn conflicts_with_other_lane(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
         target.lanes() & !lane.bit() != 0
             && !planted!(VouchOverOtherLane)
-            && self.look_for_another_lane(lane.index(), target)
+            && self.scan_other_lanes(lane.index(), target)
     }
 
     #[cold]
-    fn look_for_another_lane(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
+    fn scan_other_lanes(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
         let live = self.live_entries(target.page, target.region);
         live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
     }
 
     /// Invalidates every active flip record that names one of the slices about to be moved. Returns
     /// `true` if it has invalidated one. The caller drains before it stores a word.
-    pub(crate) fn clear_live_entries<'e>(
+    pub(crate) fn invalidate_records<'e>(
         &'e self,
         lane: &Lane,
         targets: impl Iterator<Item = Target<'e>> + Clone,
@@ -126,7 +126,7 @@ impl Pair {
         for target in named {
             for entry in self.live_entries(target.page, target.region) {
                 if target.is_named_by(&entry) {
-                    unless!(NoClear, self.make_void(target.page, &entry));
+                    unless!(NoClear, self.invalidate(target.page, &entry));
                     has_cleared = true;
                 }
             }
@@ -136,7 +136,7 @@ impl Pair {
 
     /// Invalidates every active flip record that names a page of the region from place `from` on.
     /// The caller holds the region's lock, and drains afterwards.
-    pub(crate) fn clear_all_entries(
+    pub(crate) fn invalidate_all_records(
         &self,
         lane: &Lane,
         index: RegionIndex,
@@ -145,12 +145,12 @@ impl Pair {
     ) {
         let named = bitmap::bits(region.named_pages()).filter(move |&n| n >= from);
         let targets = named.map(|n| Target { page: index.page(n), region, slices: Slices::ALL });
-        self.clear_live_entries(lane, targets);
+        self.invalidate_records(lane, targets);
     }
 
     /// Invalidates the record, unless its owner has stored a newer one over it meanwhile. Flushes
     /// the line in both cases, because the old header must be gone from the medium.
-    fn make_void(&self, page: PageIndex, entry: &LiveEntry) {
+    fn invalidate(&self, page: PageIndex, entry: &LiveEntry) {
         let at = layout::vouch(entry.lane, entry.sequence.place());
         let seed = self.ring_seeds[usize::from(entry.lane.0)];
         let void = if planted!(ClearToZero) { 0 } else { vouch::voided(seed, entry.sequence) };
@@ -168,7 +168,7 @@ impl Pair {
     /// the next drain of this thread they are durable, and the records' ring places may be used
     /// again.
     #[inline]
-    pub(crate) fn flush_unsettled(&self, lane: &Lane, end: Sequence) {
+    pub(crate) fn flush_pending_words(&self, lane: &Lane, end: Sequence) {
         // In a read section: if a record still names its page, the page still exists.
         let _pinned = (!planted!(FlushWordsUnpinned)).then(|| lane.pin());
         // After sequential writes, one line holds the words of many records.
@@ -182,9 +182,9 @@ impl Pair {
     }
 
     /// Makes the words durable that the lane's flip records cover.
-    pub(crate) fn settle_own(&self, lane: &Lane) {
+    pub(crate) fn write_back_own(&self, lane: &Lane) {
         let end = lane.upcoming();
-        self.flush_unsettled(lane, end);
+        self.flush_pending_words(lane, end);
         self.drain(lane);
         lane.set_settled(end);
         lane.stats.bump(Counter::Settles, 1);
