@@ -17,14 +17,13 @@
 //! begins: under a model checker the scheduler may switch threads there.
 
 mod allocate;
+mod arch;
 mod at;
 pub mod barrier;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod btrfs;
 mod cache;
 pub mod call;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-mod cpu;
 mod domain;
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 mod elsewhere;
@@ -39,25 +38,16 @@ pub mod machine;
 mod name;
 mod native;
 mod os;
-#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
-mod portable;
 mod positioned;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub mod recorder;
 mod rights;
-mod sides;
 mod stat;
 mod word;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-mod x86;
 mod zeroed;
 
-#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
-use portable as isa;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-use x86 as isa;
-
+use arch::{isa, runs as sides};
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 use elsewhere as sys;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]

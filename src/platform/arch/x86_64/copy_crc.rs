@@ -168,7 +168,7 @@ unsafe fn stream_and_fold(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::x86::drain;
+    use crate::platform::arch::x86_64::drain;
 
     #[repr(align(64))]
     struct Page([u8; 4096]);

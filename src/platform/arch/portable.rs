@@ -12,9 +12,9 @@
 //! - A copy into the mapping starts with a release fence and one out of it ends with an acquire
 //!   fence. This gives the order that the x86-64 code has by nature.
 //!
-//! May import: `sides` only.
+//! May import: `runs` only.
 
-use super::sides::runs;
+use super::runs::runs;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const WORD: usize = 8;

@@ -7,8 +7,7 @@
 //!
 //! May import: `cpu` only.
 
-use super::super::cpu::Masked;
-use super::{Cpu, LINE};
+use super::{Cpu, LINE, Masked};
 use std::arch::asm;
 
 /// Returns the proof if the processor has an instruction for this.
