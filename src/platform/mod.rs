@@ -23,7 +23,6 @@ pub mod barrier;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod btrfs;
 mod cache;
-pub mod call;
 mod domain;
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 mod elsewhere;
@@ -32,18 +31,13 @@ mod file_system;
 pub mod fork;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod linux;
-#[cfg(feature = "recorder")]
-#[doc(hidden)]
-pub mod machine;
 mod name;
 mod native;
 mod os;
 mod positioned;
-#[cfg(feature = "recorder")]
-#[doc(hidden)]
-pub mod recorder;
 mod rights;
 mod stat;
+mod testing;
 mod word;
 mod zeroed;
 
@@ -66,6 +60,10 @@ pub use os::OpenHow;
 use recorder::Recorder;
 pub use stat::{FileStat, NO_TIME};
 pub use sys::Mapping;
+pub use testing::call;
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+pub use testing::{recorder, simulated as machine};
 pub use zeroed::ZeroedWords;
 
 use crate::primitive::yield_point;

@@ -7,9 +7,9 @@
 //!
 //! Invariant: no memory of this process is touched through an address that is made here.
 //!
-//! May import: the vocabulary of `mod.rs`.
+//! May import: the vocabulary of `platform/mod.rs`.
 
-use super::{Copying, FileStat, Mapping, Native, OpenHow, Persistence, Place};
+use crate::platform::{Copying, FileStat, Mapping, Native, OpenHow, Persistence, Place};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ pub trait Machine: Send + Sync {
 pub struct Simulated {
     /// For its plans: they say which bytes of a copy go past the cache.
     native: Native,
-    pub(super) machine: Arc<dyn Machine>,
+    pub(in crate::platform) machine: Arc<dyn Machine>,
 }
 
 impl fmt::Debug for Simulated {
@@ -113,11 +113,11 @@ impl Simulated {
         Simulated { native: Native::new(), machine }
     }
 
-    pub(super) fn with_persistence(self, persistence: Persistence) -> Simulated {
+    pub(in crate::platform) fn with_persistence(self, persistence: Persistence) -> Simulated {
         Simulated { native: self.native.with_persistence(persistence), ..self }
     }
 
-    pub(super) fn persistence(&self) -> Persistence {
+    pub(in crate::platform) fn persistence(&self) -> Persistence {
         self.native.persistence()
     }
 
@@ -125,22 +125,27 @@ impl Simulated {
         self.persistence() == Persistence::Flush
     }
 
-    pub(super) fn map(&self, file: FileNumber, len: u64, want_sync: bool) -> io::Result<Mapping> {
+    pub(in crate::platform) fn map(
+        &self,
+        file: FileNumber,
+        len: u64,
+        want_sync: bool,
+    ) -> io::Result<Mapping> {
         self.machine.map(file, len, want_sync)?;
         assert!(file.0 > 0 && file.0 < 1 << (63 - SHIFT) && len <= 1 << SHIFT);
         let base = std::ptr::without_provenance_mut((file.0 << SHIFT) as usize);
         Ok(Mapping::simulated(base, len as usize))
     }
 
-    pub(super) fn load_word(&self, at: *const u8) -> u64 {
+    pub(in crate::platform) fn load_word(&self, at: *const u8) -> u64 {
         self.machine.load(Spot::of(at))
     }
 
-    pub(super) fn copy_out(&self, to: &mut [u8], from: *const u8) {
+    pub(in crate::platform) fn copy_out(&self, to: &mut [u8], from: *const u8) {
         self.machine.read(to, Spot::of(from));
     }
 
-    pub(super) fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
+    pub(in crate::platform) fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
         let at = Spot::of(to.checked());
         for part in self.native.plan(to.ptr, from.len(), how).parts() {
             let at = Spot { offset: at.offset + part.range.start as u64, ..at };
@@ -152,35 +157,46 @@ impl Simulated {
         }
     }
 
-    pub(super) fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
+    pub(in crate::platform) fn copy_across(
+        &self,
+        to: Place,
+        from: *const u8,
+        len: usize,
+        how: Copying,
+    ) {
         let mut bytes = vec![0; len];
         self.copy_out(&mut bytes, from);
         self.copy_in(to, &bytes, how);
     }
 
-    pub(super) fn fill_zero(&self, to: Place, len: usize) {
+    pub(in crate::platform) fn fill_zero(&self, to: Place, len: usize) {
         self.copy_in(to, &vec![0; len], Copying::BySize);
     }
 
-    pub(super) fn flush(&self, at: Place, len: usize) {
+    pub(in crate::platform) fn flush(&self, at: Place, len: usize) {
         if self.needs_flush() && len > 0 {
             self.machine.flush(Spot::of(at.checked()), len as u64);
         }
     }
 
-    pub(super) fn drain(&self) {
+    pub(in crate::platform) fn drain(&self) {
         self.machine.drain();
     }
 
-    pub(super) fn store_word_through(&self, at: Place, value: u64) {
+    pub(in crate::platform) fn store_word_through(&self, at: Place, value: u64) {
         self.machine.store(Spot::of(at.checked()), value, true);
     }
 
-    pub(super) fn store_word(&self, at: Place, value: u64) {
+    pub(in crate::platform) fn store_word(&self, at: Place, value: u64) {
         self.machine.store(Spot::of(at.checked()), value, !self.needs_flush());
     }
 
-    pub(super) fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
+    pub(in crate::platform) fn compare_exchange_word(
+        &self,
+        at: Place,
+        old: u64,
+        new: u64,
+    ) -> Result<u64, u64> {
         self.machine.compare_exchange(Spot::of(at.checked()), old, new)
     }
 }
