@@ -16,55 +16,28 @@
 //! of it lies above. `primitive` provides the yield point with which every access to mapped bytes
 //! begins: under a model checker the scheduler may switch threads there.
 
-mod allocate;
 mod arch;
-mod at;
-pub mod barrier;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-mod btrfs;
-mod cache;
-mod domain;
-#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
-mod elsewhere;
-mod file;
-mod file_system;
-pub mod fork;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-mod linux;
-mod name;
 mod native;
 mod os;
-mod positioned;
-mod rights;
-mod stat;
 mod testing;
 mod word;
-mod zeroed;
 
 use arch::{isa, runs as sides};
-#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
-use elsewhere as sys;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-use linux as sys;
-
-pub use cache::CacheIdentity;
-pub use file::File;
-pub use file_system::FileSystem;
 pub use isa::Crc;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
-pub use name::{Folder, Name};
 pub use native::{InLine, Native, STREAM_FROM_UNFLUSHED};
-pub use os::OpenHow;
+use os::persistence_domain as domain;
+pub use os::{
+    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow,
+    ZeroedWords, fork, membarrier as barrier,
+};
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
-pub use stat::{FileStat, NO_TIME};
-pub use sys::Mapping;
 pub use testing::call;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub use testing::{recorder, simulated as machine};
-pub use zeroed::ZeroedWords;
 
 use crate::primitive::yield_point;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Reads and writes at an offset, independent of the file's own position.
 //!
 //! Owns: the difference between the systems. One call each, which may be short or interrupted;
-//! `os.rs` continues it.
+//! `calls` continues it.
 //!
 //! May import: std only.
 

@@ -13,13 +13,14 @@
 //! May import: `sys`, `at`, `cache`, `name`, `positioned`, `stat`, `allocate`, the recorder, and
 //! the planted bugs.
 
-#[cfg(feature = "recorder")]
-use super::recorder::What;
 use super::{
-    CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Mapping, Name, Platform, allocate,
-    at, cache, call, name, positioned, stat, sys,
+    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, Name, allocate, at, cache, name,
+    positioned, stat, sys,
 };
 use crate::mutant::planted;
+#[cfg(feature = "recorder")]
+use crate::platform::recorder::What;
+use crate::platform::{FileId, Platform, call};
 use std::ffi::OsString;
 use std::fs::TryLockError;
 use std::io::{self, ErrorKind, Read};
@@ -838,7 +839,10 @@ impl Platform {
     }
 
     #[cfg(feature = "recorder")]
-    fn simulated_volume(&self, file: super::machine::FileNumber) -> Option<cache::Volume> {
+    fn simulated_volume(
+        &self,
+        file: crate::platform::machine::FileNumber,
+    ) -> Option<cache::Volume> {
         let Platform::Simulated(simulated) = self else { return None };
         let id = simulated.machine.volume(file);
         (id != 0).then_some(cache::Volume { id, is_of_mount: false })
@@ -922,7 +926,7 @@ mod tests {
             assert_eq!(p.stat(&s.file).unwrap().len, 4096);
             p.allocate(&s.file, FileId::Home, None, 4 << 20, 8192).unwrap();
             assert_eq!(p.stat(&s.file).unwrap().len, (4 << 20) + 8192);
-            let place = |offset: u64| super::super::Place {
+            let place = |offset: u64| crate::platform::Place {
                 ptr: map.base().wrapping_add(offset as usize),
                 file: FileId::Home,
                 offset,
@@ -931,8 +935,8 @@ mod tests {
             // SAFETY: both ranges are in the mapping and within the file, and no other thread uses
             // it.
             unsafe {
-                p.copy_in(place(7), b"near", super::super::Copying::BySize);
-                p.copy_in(place(far), b"far", super::super::Copying::Cached);
+                p.copy_in(place(7), b"near", crate::platform::Copying::BySize);
+                p.copy_in(place(far), b"far", crate::platform::Copying::Cached);
                 let mut back = [0; 3];
                 p.copy_out(&mut back, place(far).ptr);
                 assert_eq!(&back, b"far");

@@ -66,8 +66,8 @@ pub use linux::{clocks, is_kernels_own, volume};
 
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod linux {
+    use super::super::{FileSystem, btrfs};
     use super::{CacheIdentity, Volume};
-    use crate::platform::{FileSystem, btrfs};
     use std::fs::File;
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;

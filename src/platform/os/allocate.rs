@@ -12,8 +12,9 @@
 //!
 //! May import: the calls of `os.rs`, and the planted bugs.
 
-use super::{File, FileId, Platform};
+use super::File;
 use crate::mutant::planted;
+use crate::platform::{FileId, Platform};
 use std::io;
 
 /// The unit that is checked for zeros. No file system has smaller blocks: in a page with data some

@@ -1,7 +1,7 @@
 //! The permissions of a companion file: those of the home file, and never more for any user.
 //!
 //! Owns: the rule, for a companion that could not get the home file's owner or group. The calls are
-//! those of `linux.rs` and `elsewhere.rs`.
+//! those of `linux.rs` and `fallback.rs`.
 //!
 //! Pure. May import nothing but planted bugs.
 

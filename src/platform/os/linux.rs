@@ -1,17 +1,18 @@
 //! The Linux calls behind the operating system's face.
 //!
 //! Owns: the raw system calls that std lacks, one attempt each. Retries and fallbacks are the
-//! business of `os.rs`, where the recorder can see them.
+//! business of `calls`, where the recorder can see them.
 //!
 //! Invariants:
 //! - A [`Mapping`] owns its whole address range, 2 MiB-aligned, from creation to drop, and the
 //!   range never moves.
 //! - Every call gets a descriptor that is open for its duration, because a `&File` is held.
 //!
-//! May import: `btrfs`, `rights`, libc, std, planted bugs.
+//! May import: `btrfs`, `rights`, the instruction set (`isa`), libc, std, planted bugs.
 
-use super::{FileStat, FileSystem, btrfs, isa, rights};
+use super::{FileStat, FileSystem, btrfs, rights};
 use crate::mutant::{planted, unless};
+use crate::platform::isa;
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io;
@@ -43,7 +44,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Creates a mapping of addresses at which nothing is mapped.
     #[cfg(feature = "recorder")]
-    pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
+    pub(in crate::platform) fn simulated(base: *mut u8, len: usize) -> Mapping {
         let base = NonNull::new(base).expect("an address that is not null");
         Mapping { base, len, only_small_pages: AtomicBool::new(true), is_simulated: true }
     }

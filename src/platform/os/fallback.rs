@@ -6,7 +6,7 @@
 //!
 //! Invariant: same signatures as `linux.rs`.
 //!
-//! May import: std, memmap2.
+//! May import: `file_system`, `stat`, `rights`, std, memmap2.
 
 use super::FileSystem;
 use std::fs::File;
@@ -29,7 +29,7 @@ enum Map {
 impl Mapping {
     /// Creates a mapping of addresses at which nothing is mapped.
     #[cfg(feature = "recorder")]
-    pub(super) fn simulated(base: *mut u8, len: usize) -> Mapping {
+    pub(in crate::platform) fn simulated(base: *mut u8, len: usize) -> Mapping {
         Mapping { map: Map::Simulated(base.addr(), len) }
     }
 

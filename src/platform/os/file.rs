@@ -2,10 +2,10 @@
 //!
 //! Owns: [`File`], a file of the operating system or, for tests, of a simulated machine.
 //!
-//! May import: std, and `machine`.
+//! May import: std, and the simulated machine.
 
 #[cfg(feature = "recorder")]
-use super::machine::FileNumber;
+use crate::platform::machine::FileNumber;
 use std::io;
 
 /// An open file. Closed when dropped.
