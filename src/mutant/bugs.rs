@@ -277,8 +277,6 @@ mutants! {
         KnownAway "known-away": "a page becomes known to be at home although it is not",
         HoleKnown "hole-known": "a page becomes known to be at home although it may be a hole",
         KnownWhileCutting "known-while-cutting": "a page becomes known to be at home while it is cut off",
-    }
-    "pair/stamps.rs" {
         HomeNotLeft "home-not-left": "who writes does not say that the pages are not known to be at home any more",
     }
     "engine/io/scatter.rs" {
@@ -395,8 +393,6 @@ mutants! {
         AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region whose pages are on one side takes their slice words for the same",
         PinNotSeen "pin-not-seen": "who stores at once sees no pins",
         KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
-    }
-    "pair/region.rs" {
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
     "lock/mod.rs" {
@@ -533,22 +529,24 @@ mutants! {
     "recovery/reservation.rs" {
         ReservationNotAdapted "reservation-not-adapted": "the default reservation does not look at what address space is left",
     }
-    "platform/barrier.rs" {
+    "platform/os/membarrier.rs" {
         RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
     }
-    "platform/allocate.rs" {
+    "platform/os/allocate.rs" {
         BlocksNotLookedAt "blocks-not-looked-at": "where storage is reserved by writes, a page with some data counts as whole",
     }
-    "platform/rights.rs" {
+    "platform/os/rights.rs" {
         ForeignGroupBitsKept "foreign-group-bits-kept": "a companion of another group gives it what the home file gives its own",
     }
-    "platform/linux.rs" {
+    "platform/os/linux.rs" {
         AccessListNotCopied "access-list-not-copied": "a companion lacks the home file's access control list, whose mask its group gets",
         UncopiedListForgotten "uncopied-list-forgotten": "a companion without the home file's list gives its group the mask",
         DefaultListStays "default-list-stays": "a companion keeps the access control list of its folder",
     }
-    "platform/os.rs" {
+    "platform/os/calls/identity.rs" {
         UnreservedBtrfsTaken "unreserved-btrfs-taken": "a file is opened on a btrfs whose full disk ends stores in SIGBUS",
+    }
+    "platform/os/calls/gate.rs" {
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
     }
     "writes.rs" {
