@@ -86,7 +86,7 @@ unsafe fn word<'a>(at: *const u8) -> &'a AtomicU64 {
     // - valid for reads and writes: the caller guarantees that the word is in the mapping;
     // - aligned: just made so;
     // - no racing access that is not atomic or of another size: everything on the mapped side goes
-    //   through this function or `word.rs`, 8 bytes each.
+    //   through this function or `atomic_word.rs`, 8 bytes each.
     unsafe { AtomicU64::from_ptr(aligned.cast()) }
 }
 
@@ -210,7 +210,7 @@ pub unsafe fn copy_from_sides(
     }
 }
 
-/// Panics: there is no streaming here, and `native.rs` plans none where `FLUSHES` is false.
+/// Panics: there is no streaming here, and `copy` plans none where `FLUSHES` is false.
 ///
 /// # Safety
 /// None; the signature is that of the x86-64 code.

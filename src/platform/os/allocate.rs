@@ -10,7 +10,7 @@
 //! - After success the file reaches at least to the end of the range. Every block of the range has
 //!   storage, as far as a file system without `fallocate` can promise that.
 //!
-//! May import: the calls of `os.rs`, and the planted bugs.
+//! May import: the calls of `calls`, and the planted bugs.
 
 use super::File;
 use crate::mutant::planted;

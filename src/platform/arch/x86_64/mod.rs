@@ -1,10 +1,10 @@
 //! Copies, write-backs, drains and checksums on x86-64.
 //!
 //! Owns: every instruction that touches mapped memory on this architecture, except the atomic word
-//! operations (`atomic_word.rs`), and the instructions for checksums. They are inline assembly because
-//! mapped bytes do not belong to the compiler: another thread (an optimistic reader), another
-//! process or the kernel may touch them at any time. An assembly block is opaque to the compiler
-//! and means just what the processor does; a Rust copy would be a data race.
+//! operations (`atomic_word.rs`), and the instructions for checksums. They are inline assembly
+//! because mapped bytes do not belong to the compiler: another thread (an optimistic reader),
+//! another process or the kernel may touch them at any time. An assembly block is opaque to the
+//! compiler and means just what the processor does; a Rust copy would be a data race.
 //!
 //! Invariants:
 //! - No block carries `nomem` or `readonly` if it writes or orders memory, so each is a compiler

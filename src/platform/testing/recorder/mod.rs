@@ -16,14 +16,15 @@
 //! Not noted: prefetches, since they change nothing; and the unmapping of a dropped `Mapping`,
 //! since the file keeps its contents.
 //!
-//! May import: `event`, `call`, `native`, `word`, and the vocabulary of `platform/mod.rs`.
+//! May import: `event`, `call`, `copy`, `atomic_word`, and the vocabulary of `platform/mod.rs`.
 
 mod event;
 #[cfg(test)]
 mod tests;
 
 use super::call;
-use crate::platform::{Copying, InLine, Native, Persistence, Place, Platform, word};
+use crate::platform::atomic_word as word;
+use crate::platform::{Copying, InLine, Native, Persistence, Place, Platform};
 pub use event::{Death, Event, Fault, What};
 use std::fmt;
 use std::io;
@@ -233,7 +234,7 @@ impl Recorder {
         self.persistence() == Persistence::Flush
     }
 
-    /// Makes one attempt at one call: the gate of `os.rs`.
+    /// Makes one attempt at one call: the gate of `os/calls`.
     pub(in crate::platform) fn attempt<T>(
         &self,
         call: &'static str,
