@@ -2,8 +2,8 @@
 //!
 //! Owns: the choice between the real machine, the recorder and the simulated machine, for memory.
 //!
-//! Invariant: every access to mapped bytes begins with a yield point, where the scheduler of a model
-//! checker may switch threads.
+//! Invariant: every access to mapped bytes begins with a yield point, where the scheduler of a
+//! model checker may switch threads.
 //!
 //! May import: `copy`, `atomic_word`, `arch`, the vocabulary of `mod.rs`, the crate `crc32c`, and
 //! the yield point of `primitive`.

@@ -1,8 +1,8 @@
 //! The operating system.
 //!
 //! Owns: the calls to it, the values that they take and return, and the state that the system keeps
-//! for this process. `calls` has the methods of `Platform`; the other files have one attempt at each
-//! call.
+//! for this process. `calls` has the methods of `Platform`; the other files have one attempt at
+//! each call.
 //!
 //! Invariant: the choice between `linux` and `fallback` is made here, and only once.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Owns: the loads and stores of such a copy, by its length and by what the processor has.
 //!
-//! Invariants: those of the parent. Earlier stores are visible before a copy, and the copy before later
-//! stores. Nothing is written back.
+//! Invariants: those of the parent. Earlier stores are visible before a copy, and the copy before
+//! later stores. Nothing is written back.
 //!
 //! May import: `cpu` only.
 

@@ -1,9 +1,10 @@
 //! Write-backs of cache lines, and the drain.
 //!
-//! Owns: the instructions that write a line back, and the fence that waits for them and for streamed
-//! stores.
+//! Owns: the instructions that write a line back, and the fence that waits for them and for
+//! streamed stores.
 //!
-//! Invariants: those of the parent. A write-back is unordered until a drain, and changes no contents.
+//! Invariants: those of the parent. A write-back is unordered until a drain, and changes no
+//! contents.
 //!
 //! May import: `cpu` only.
 

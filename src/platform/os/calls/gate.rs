@@ -1,6 +1,7 @@
 //! The gate that every call to the operating system passes.
 //!
-//! Owns: `attempt!`, which repeats interrupted calls, and the classes of errors that have a fallback.
+//! Owns: `attempt!`, which repeats interrupted calls, and the classes of errors that have a
+//! fallback.
 //!
 //! Invariants:
 //! - A recorder sees every attempt at every call, and can make it fail, be interrupted or be short.

@@ -4,8 +4,8 @@
 //!
 //! Invariants: those of `calls`.
 //!
-//! May import: `gate`, `at`, `cache`, `stat`, `sys`, uuid, the recorder, the simulated machine, and the
-//! planted bugs.
+//! May import: `gate`, `at`, `cache`, `stat`, `sys`, uuid, the recorder, the simulated machine, and
+//! the planted bugs.
 
 use super::gate::attempt;
 use crate::mutant::planted;
