@@ -4,6 +4,7 @@
 use super::*;
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
+use crate::primitive::{AtomicU64, Ordering, fence};
 use ::loom::thread;
 use std::sync::Arc;
 

@@ -395,18 +395,22 @@ mutants! {
         KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
-    "lock/mod.rs" {
+    "lock/acquire.rs" {
         TakenOpen "taken-open": "who takes a page to store at once leaves it open",
+        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
+        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
+        PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
+        PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
+    }
+    "lock/fences.rs" {
         NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
+    }
+    "lock/word.rs" {
         ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
         ClosedIsStill "closed-is-still": "readers end while a word is closed",
         RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not look at the region's version again",
         PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not look at the page's version again",
         NoNewVersion "no-new-version": "a word that was closed opens with its old version",
-        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
-        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
-        PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
-        PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }
     "recovery/durable.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
