@@ -510,13 +510,19 @@ mutants! {
         PlaceNotChecked "place-not-checked": "an entry counts in any place of its ring",
         VouchSumNotChecked "vouch-sum-not-checked": "the checksum of an entry that vouches is not looked at",
     }
-    "format/entry.rs" {
+    "format/entry/sequence.rs" {
         BatchOnceARing "batch-once-a-ring": "words are made durable once a ring",
         SequenceDoesNotWrap "sequence-does-not-wrap": "sequence numbers are compared as if they never began anew",
+    }
+    "format/entry/seed.rs" {
         HeaderWithoutSession "header-without-session": "the header of an entry that vouches does not say of which session it is",
         SeedWithoutSession "seed-without-session": "checksums do not depend on the session",
         SeedWithoutPlace "seed-without-place": "checksums do not depend on the lane",
+    }
+    "format/entry/spill.rs" {
         SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
+    }
+    "format/entry/undo_record.rs" {
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
     }
     "format/floor.rs" {
