@@ -204,7 +204,7 @@ mutants! {
         ClearToZero "clear-to-zero": "a void entry does not keep its number and page",
         FlushWordsUnpinned "flush-words-unpinned": "the flush of words that entries vouch for does not pin its lane",
     }
-    "error.rs" {
+    "error/constructors.rs" {
         NoSpaceOfAllocationOnly "no-space-of-allocation-only": "want of space is told of ranges only, not of names, attributes and lengths",
     }
     "store/mod.rs" {
