@@ -25,14 +25,6 @@ const RIDDLES: [&str; 2] = ["The same", "Whether"];
 /// A rule, a file or folder, and what was there. Sorted, so that a change shows.
 const DEBTS: &[(Rule, &str, usize)] = &[
     (Rule::FileLines, "src/engine/loom_models.rs", 899),
-    (Rule::FileLines, "src/error.rs", 755),
-    (Rule::FileLines, "src/format/entry.rs", 691),
-    (Rule::FileLines, "src/lock/mod.rs", 684),
-    (Rule::FileLines, "src/platform/mod.rs", 658),
-    (Rule::FileLines, "src/platform/native.rs", 698),
-    (Rule::FileLines, "src/platform/os.rs", 1110),
-    (Rule::FileLines, "src/platform/recorder.rs", 838),
-    (Rule::FileLines, "src/platform/x86.rs", 778),
     (Rule::FileLines, "src/recovery/durable.rs", 705),
     (Rule::FileLines, "src/recovery/lanes.rs", 618),
     (Rule::LongFunctions, "src/engine/write/range.rs", 1),
