@@ -88,7 +88,8 @@ impl LockWord {
     }
 
     /// Returns `true` if a thread may be writing under this word. The caller has executed a
-    /// sequentially consistent fence before this call, as [`close_before_looking`] does.
+    /// sequentially consistent fence before this call, as
+    /// [`close_before_looking`](super::close_before_looking) does.
     pub fn is_written_after_fence(&self) -> bool {
         self.0.load(Ordering::Acquire) & (HELD | STILL) == HELD
     }

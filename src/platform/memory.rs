@@ -17,9 +17,9 @@ impl Platform {
     ///
     /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and
     /// a crash may keep any mixture. With [`Copying::BySize`] this thread must drain before
-    /// anything publishes the bytes. Under [`Persistence::Process`] the copy itself has done what
-    /// is needed. After that drain the bytes survive what [`Platform::persistence`] names. With
-    /// [`Copying::Cached`] the caller flushes.
+    /// anything publishes the bytes. Under [`Persistence::Process`](super::Persistence::Process)
+    /// the copy itself has done what is needed. After that drain the bytes survive what
+    /// [`Platform::persistence`] names. With [`Copying::Cached`] the caller flushes.
     ///
     /// # Safety
     /// The `from.len()` bytes at `to` are in a live, writable mapping and within its file. No other
@@ -272,7 +272,8 @@ impl Platform {
     }
 
     /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread
-    /// completes it. Does nothing unless [`Persistence::Flush`] is demanded.
+    /// completes it. Does nothing unless [`Persistence::Flush`](super::Persistence::Flush) is
+    /// demanded.
     ///
     /// # Safety
     /// The word is in a live mapping, and aligned.
@@ -288,7 +289,8 @@ impl Platform {
     }
 
     /// Waits until everything that this thread has flushed or streamed is durable, and orders it
-    /// before what follows. Under [`Persistence::Process`] it is a fence for the compiler only.
+    /// before what follows. Under [`Persistence::Process`](super::Persistence::Process) it is a
+    /// fence for the compiler only.
     #[inline]
     pub fn drain(&self) {
         match self {
@@ -375,9 +377,9 @@ impl Platform {
     /// thread completes it. Other threads may see the word late, and out of order, until that
     /// drain.
     ///
-    /// Under [`Persistence::Flush`] this is a streaming store, and a plain store otherwise. With
-    /// its drain a streaming store takes 97 ns, where a store and a flush take 156 ns (EPYC Zen 4,
-    /// hot or cold).
+    /// Under [`Persistence::Flush`](super::Persistence::Flush) this is a streaming store, and a
+    /// plain store otherwise. With its drain a streaming store takes 97 ns, where a store and a
+    /// flush take 156 ns (EPYC Zen 4, hot or cold).
     ///
     /// # Safety
     /// `at` is aligned to 8 and the word is in a live, writable mapping and within its file.

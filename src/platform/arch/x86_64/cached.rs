@@ -128,7 +128,8 @@ unsafe fn copy_long(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies by one load and one store a line. Registers 16 and up, as in [`stream_lines_wide`].
+/// Copies by one load and one store a line. Registers 16 and up, as `stream_lines_wide` in
+/// `streamed`.
 ///
 /// # Safety
 /// As [`copy`], and `len` is at least 64.

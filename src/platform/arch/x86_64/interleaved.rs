@@ -67,7 +67,7 @@ macro_rules! copy_each_line {
     };
 }
 
-/// Copies lines past the cache, as [`stream_lines`](super::streamed::stream_lines).
+/// Copies lines past the cache, as `stream_lines` in `streamed`.
 ///
 /// # Safety
 /// For each line, its 64 bytes are writable after its side's place of `to` and readable after

@@ -44,7 +44,7 @@ pub unsafe fn stream_line(to: *mut u8, line: [u64; LINE / 8]) {
 /// Unordered until a drain.
 ///
 /// # Safety
-/// As [`copy`]; `to` is aligned to 8 and `len` is a multiple of 8.
+/// As [`copy`](super::cached::copy); `to` is aligned to 8 and `len` is a multiple of 8.
 #[inline]
 pub unsafe fn stream(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(to.addr().is_multiple_of(8) && len.is_multiple_of(8));
@@ -83,7 +83,7 @@ unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// # Safety
-/// As [`copy`]; `to` is aligned to 64 and `len` is a multiple of 64.
+/// As [`copy`](super::cached::copy); `to` is aligned to 64 and `len` is a multiple of 64.
 #[inline]
 unsafe fn stream_lines(cpu: Cpu, to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(to.addr().is_multiple_of(LINE) && len.is_multiple_of(LINE));
