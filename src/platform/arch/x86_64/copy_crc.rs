@@ -11,6 +11,8 @@
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.)
 //!
 //! Invariants: those of the parent.
+//!
+//! May import: `cpu` and `crc`.
 
 use super::{Cpu, Fold, LINE};
 use std::arch::asm;

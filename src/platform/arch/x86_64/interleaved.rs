@@ -9,6 +9,8 @@
 //!
 //! Invariants: those of the parent. Lines are taken upwards, each once; at most 64, one for each
 //! bit of the word.
+//!
+//! May import: `cpu` only.
 
 use super::{Cpu, LINE};
 use std::arch::asm;
