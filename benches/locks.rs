@@ -13,7 +13,7 @@
 #[path = "../src/mutant/mod.rs"]
 mod mutant;
 
-#[allow(dead_code, reason = "the crate's own file, of which this uses a part")]
+#[allow(dead_code, unused_imports, reason = "the crate's own files, of which this uses a part")]
 #[path = "../src/lock/mod.rs"]
 mod lock;
 #[allow(dead_code, unused_imports, unused_macros, reason = "as above")]

@@ -7,8 +7,8 @@
 //!   `crc32c` for 1 KiB, but cannot continue an earlier sum.
 //! - `crc32c` continues an earlier sum, and serves other processors.
 //!
-//! Bytes that are copied are summed during the copy, in `platform/x86/summed`. Of the crate, this
-//! module may import `Crc`, the proof that the processor has the instruction.
+//! Bytes that are copied are summed during the copy, in `platform/arch/x86_64/copy_crc`. Of the
+//! crate, this module may import `Crc`, the proof that the processor has the instruction.
 
 pub use crate::platform::Crc;
 pub use ::crc32c::crc32c_append;

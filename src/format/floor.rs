@@ -5,6 +5,8 @@
 //! are written in turn: a torn write leaves the previous floor, which is lower.
 //!
 //! This module is pure. Nothing here panics, whatever the bytes.
+//!
+//! May import: `sum` and the planted bugs.
 
 use crate::mutant::planted;
 use crate::sum;

@@ -8,6 +8,8 @@
 //! session is taken for one of this session.
 //!
 //! Pure; nothing here panics, whatever the bytes.
+//!
+//! May import: `layout`, `bitmap`, `sum` and `units`.
 
 use super::layout::MAX_LEN;
 use crate::bitmap::{Slices, Validity};

@@ -18,6 +18,8 @@
 //!
 //! This is Acumen's equation (1) (section IV-B) with a chunk of 1 GiB instead of 2 MiB. Reflection
 //! pages are thus 2 MiB-aligned with the home file's, and huge pages can map both.
+//!
+//! May import: `units`.
 
 use crate::units::{
     LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,

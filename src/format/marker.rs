@@ -2,6 +2,8 @@
 //!
 //! The attribute names the pair and the inode that it was written for. A copy that took the
 //! attribute along (`cp -a`) has another inode, which shows that it is a copy.
+//!
+//! May import: `superblock` only.
 
 use super::superblock::{Identity, Moment, SESSIONS};
 

@@ -4,6 +4,8 @@
 //! with a valid checksum, the one with the higher session number counts. The session number also
 //! seeds the checksum of every log record. So a record of an earlier session can never be taken for
 //! one of this session.
+//!
+//! May import: `layout`, `sum`, `units`, zerocopy and the planted bugs.
 
 use super::layout;
 use crate::mutant::planted;

@@ -21,6 +21,8 @@
 //! Records of older sessions stay in their places, so the header names the session. Suppose that an
 //! older record in the place is invalidated and has the number of a new, torn one. Without the
 //! session, the old header would turn the rest of the torn record into an invalidated record.
+//!
+//! May import: `entry`, `layout`, `sum`, `units` and the planted bugs.
 
 use super::entry::{Seed, Sequence};
 use super::layout::{MAX_LEN, VOUCH};

@@ -1,9 +1,12 @@
 //! Loom models of the lock words: every execution of small programs, and the failures that appear
 //! where a step is missing.
+//!
+//! May import: the parent, `primitive` and loom.
 
 use super::*;
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
 use crate::primitive::ordered::Missing;
+use crate::primitive::{AtomicU64, Ordering, fence};
 use ::loom::thread;
 use std::sync::Arc;
 

@@ -204,7 +204,7 @@ mutants! {
         ClearToZero "clear-to-zero": "a void entry does not keep its number and page",
         FlushWordsUnpinned "flush-words-unpinned": "the flush of words that entries vouch for does not pin its lane",
     }
-    "error.rs" {
+    "error/constructors.rs" {
         NoSpaceOfAllocationOnly "no-space-of-allocation-only": "want of space is told of ranges only, not of names, attributes and lengths",
     }
     "store/mod.rs" {
@@ -395,18 +395,22 @@ mutants! {
         KnownNotSeen "known-not-seen": "who stores at once does not see that readers know the page",
         PinHeldPage "pin-held-page": "a page that somebody holds is pinned without a lock",
     }
-    "lock/mod.rs" {
+    "lock/acquire.rs" {
         TakenOpen "taken-open": "who takes a page to store at once leaves it open",
+        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
+        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
+        PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
+        PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
+    }
+    "lock/fences.rs" {
         NoFenceBeforeMarks "no-fence-before-marks": "no fence between closing and looking at what was read",
+    }
+    "lock/word.rs" {
         ClosedIsOpen "closed-is-open": "readers begin while a word is closed",
         ClosedIsStill "closed-is-still": "readers end while a word is closed",
         RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not look at the region's version again",
         PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not look at the page's version again",
         NoNewVersion "no-new-version": "a word that was closed opens with its old version",
-        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "who locks a page does not look at the region again",
-        PagesKeptWhileWaiting "pages-kept-while-waiting": "who waits for the region keeps the pages it has",
-        PagesNotAwaited "pages-not-awaited": "who locks a region does not wait for the pages' holders",
-        PageHeldTwice "page-held-twice": "a page's lock is taken from who holds it",
     }
     "recovery/journal.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair, or of another time, is believed and written to",
@@ -510,13 +514,19 @@ mutants! {
         PlaceNotChecked "place-not-checked": "an entry counts in any place of its ring",
         VouchSumNotChecked "vouch-sum-not-checked": "the checksum of an entry that vouches is not looked at",
     }
-    "format/entry.rs" {
+    "format/entry/sequence.rs" {
         BatchOnceARing "batch-once-a-ring": "words are made durable once a ring",
         SequenceDoesNotWrap "sequence-does-not-wrap": "sequence numbers are compared as if they never began anew",
+    }
+    "format/entry/seed.rs" {
         HeaderWithoutSession "header-without-session": "the header of an entry that vouches does not say of which session it is",
         SeedWithoutSession "seed-without-session": "checksums do not depend on the session",
         SeedWithoutPlace "seed-without-place": "checksums do not depend on the lane",
+    }
+    "format/entry/spill.rs" {
         SpillSumNotChecked "spill-sum-not-checked": "the checksum of spilled data is not looked at",
+    }
+    "format/entry/undo_record.rs" {
         UndoSumNotChecked "undo-sum-not-checked": "the checksum of an undo entry is not looked at",
     }
     "format/floor.rs" {
@@ -533,22 +543,24 @@ mutants! {
     "recovery/reservation.rs" {
         ReservationNotAdapted "reservation-not-adapted": "the default reservation does not look at what address space is left",
     }
-    "platform/barrier.rs" {
+    "platform/os/membarrier.rs" {
         RefusedFenceNotReplaced "refused-fence-not-replaced": "a membarrier that is refused later has no other way",
     }
-    "platform/allocate.rs" {
+    "platform/os/allocate.rs" {
         BlocksNotLookedAt "blocks-not-looked-at": "where storage is reserved by writes, a page with some data counts as whole",
     }
-    "platform/rights.rs" {
+    "platform/os/rights.rs" {
         ForeignGroupBitsKept "foreign-group-bits-kept": "a companion of another group gives it what the home file gives its own",
     }
-    "platform/linux.rs" {
+    "platform/os/linux.rs" {
         AccessListNotCopied "access-list-not-copied": "a companion lacks the home file's access control list, whose mask its group gets",
         UncopiedListForgotten "uncopied-list-forgotten": "a companion without the home file's list gives its group the mask",
         DefaultListStays "default-list-stays": "a companion keeps the access control list of its folder",
     }
-    "platform/os.rs" {
+    "platform/os/calls/identity.rs" {
         UnreservedBtrfsTaken "unreserved-btrfs-taken": "a file is opened on a btrfs whose full disk ends stores in SIGBUS",
+    }
+    "platform/os/calls/gate.rs" {
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
     }
     "writes.rs" {

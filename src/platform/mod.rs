@@ -1,10 +1,10 @@
 //! The machine: mapped memory, the processor's instructions for it, and the operating system.
 //!
 //! Owns: the only door to mapped memory, to the processor's copy, flush and drain instructions, and
-//! to the operating system. This file holds its vocabulary and the memory face; `os.rs` holds the
-//! operating system's face. Both are methods of [`Platform`]. In production a `Platform` is the
-//! machine itself. For tests it may be a recorder, which sees every call and can make it fail, or a
-//! simulated machine.
+//! to the operating system. This file holds the vocabulary; `memory.rs` holds the memory face, and
+//! `os/calls` the operating system's face. Both are methods of [`Platform`]. In production a
+//! `Platform` is the machine itself. For tests it may be a recorder, which sees every call and can
+//! make it fail, or a simulated machine.
 //!
 //! Invariants:
 //! - All `asm!`, intrinsics and libc calls of the crate are in this directory.
@@ -12,73 +12,35 @@
 //! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come
 //!   out.
 //!
-//! May import: std, libc, memmap2, uuid, crc32c, and `primitive`. Nothing else of this crate: all
-//! of it lies above. `primitive` provides the yield point with which every access to mapped bytes
-//! begins: under a model checker the scheduler may switch threads there.
+//! May import: std, libc, memmap2, uuid, crc32c, `primitive`, and the planted bugs; `os/fork` also
+//! `thread`. Nothing else of this crate: all of it lies above. `primitive` provides the yield point
+//! with which every access to mapped bytes begins: under a model checker the scheduler may switch
+//! threads there.
 
-mod allocate;
-mod at;
-pub mod barrier;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-mod btrfs;
-mod cache;
-pub mod call;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-mod cpu;
-mod domain;
-#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
-mod elsewhere;
-mod file;
-mod file_system;
-pub mod fork;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-mod linux;
-#[cfg(feature = "recorder")]
-#[doc(hidden)]
-pub mod machine;
-mod name;
-mod native;
+mod arch;
+mod atomic_word;
+mod copy;
+mod memory;
 mod os;
-#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
-mod portable;
-mod positioned;
-#[cfg(feature = "recorder")]
-#[doc(hidden)]
-pub mod recorder;
-mod rights;
-mod sides;
-mod stat;
-mod word;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-mod x86;
-mod zeroed;
+mod testing;
 
-#[cfg(not(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri))))]
-use portable as isa;
-#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)))]
-use x86 as isa;
-
-#[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
-use elsewhere as sys;
-#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
-use linux as sys;
-
-pub use cache::CacheIdentity;
-pub use file::File;
-pub use file_system::FileSystem;
+use arch::isa;
+pub use copy::{InLine, Native, STREAM_FROM_UNFLUSHED};
 pub use isa::Crc;
 #[cfg(feature = "recorder")]
 use machine::Simulated;
-pub use name::{Folder, Name};
-pub use native::{InLine, Native, STREAM_FROM_UNFLUSHED};
-pub use os::OpenHow;
+use os::persistence_domain as domain;
+pub use os::{
+    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow,
+    ZeroedWords, fork, membarrier as barrier,
+};
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
-pub use stat::{FileStat, NO_TIME};
-pub use sys::Mapping;
-pub use zeroed::ZeroedWords;
+pub use testing::call;
+#[cfg(feature = "recorder")]
+#[doc(hidden)]
+pub use testing::{recorder, simulated as machine};
 
-use crate::primitive::yield_point;
 use std::fmt;
 
 /// The files of a pair, as the recorder's traces name them.
@@ -230,429 +192,6 @@ impl Platform {
             Platform::Recording(recorder) => recorder.persistence(),
             #[cfg(feature = "recorder")]
             Platform::Simulated(simulated) => simulated.persistence(),
-        }
-    }
-
-    /// Copies a caller's buffer into the mapping. Any alignment, any length.
-    ///
-    /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and
-    /// a crash may keep any mixture. With [`Copying::BySize`] this thread must drain before
-    /// anything publishes the bytes. Under [`Persistence::Process`] the copy itself has done what
-    /// is needed. After that drain the bytes survive what [`Platform::persistence`] names. With
-    /// [`Copying::Cached`] the caller flushes.
-    ///
-    /// # Safety
-    /// The `from.len()` bytes at `to` are in a live, writable mapping and within its file. No other
-    /// thread writes to them at the same time. Readers may race: they see torn bytes.
-    #[inline]
-    pub unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.copy_in(to.checked(), from, how),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.copy_in(to, from, how),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.copy_in(to, from, how),
-            }
-        }
-    }
-
-    /// Copies one cache line, given as words in registers, as [`Platform::copy_in`] with
-    /// [`Copying::BySize`]. The first word is stored first, each with its least significant byte
-    /// first.
-    ///
-    /// # Safety
-    /// As [`Platform::copy_in`] of 64 bytes, and `to` is aligned to 64.
-    #[inline(always)]
-    pub unsafe fn store_line(&self, to: Place, line: [u64; 8]) {
-        yield_point();
-        match self {
-            // SAFETY: the caller's contract is the same.
-            Platform::Native(native) => unsafe { native.store_line(to.checked(), line) },
-            #[cfg(feature = "recorder")]
-            _ => {
-                let bytes = line.map(u64::to_le_bytes);
-                // SAFETY: the caller's contract is the same.
-                unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
-            }
-        }
-    }
-
-    /// Returns how one instruction can store bytes within a cache line, if the processor can. A
-    /// thread that is killed has then stored all of them or none. A simulated machine, which loses
-    /// power, cannot.
-    pub fn in_line(&self) -> Option<InLine> {
-        match self {
-            Platform::Native(native) => native.in_line(),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.native().in_line(),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(_) => None,
-        }
-    }
-
-    /// Stores `from` by one instruction, through the cache and not flushed. Other threads see it
-    /// after earlier stores, and may see it torn.
-    ///
-    /// # Safety
-    /// As [`Platform::copy_in`], and `from` is not empty and goes to one cache line.
-    #[inline(always)]
-    pub unsafe fn store_in_line(&self, how: InLine, to: Place, from: &[u8]) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.store_in_line(how, to.checked(), from),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_in_line(how, to, from),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(_) => unreachable!("it gives no proof that this is to be had"),
-            }
-        }
-    }
-
-    /// Copies at most 64 cache lines as [`Platform::copy_in`] with [`Copying::BySize`], each to its
-    /// own side: line `n` goes to its place after `to[1]` where bit `n` of `sides` is one, and
-    /// after `to[0]` where it is zero.
-    ///
-    /// # Safety
-    /// As [`Platform::copy_in`], of each line on its own side. Both of `to` are aligned to lines.
-    #[inline(always)]
-    pub unsafe fn copy_lines_to_sides(&self, to: [Place; 2], sides: u64, from: &[u8]) {
-        match self {
-            // SAFETY: the caller's contract is the same.
-            Platform::Native(native) if !cfg!(shuttle) => unsafe {
-                native.copy_lines_to_sides([to[0].checked(), to[1].checked()], sides, from);
-            },
-            // One run of neighbouring lines after the other. Under a scheduler each run is copied
-            // in two halves, since no copy is one step.
-            _ => {
-                for (side, run) in sides::runs(sides, from.len() / 64) {
-                    let mut start = run.start * 64;
-                    for half in sides::steps(run.len() * 64) {
-                        let bytes = &from[start..start + half];
-                        // SAFETY: the caller guarantees these bytes, among others.
-                        unsafe { self.copy_in(to[side].plus(start), bytes, Copying::BySize) }
-                        start += half;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns `true` if [`copy_lines_to_sides_summed`](Self::copy_lines_to_sides_summed) is as
-    /// fast as the copy without the checksum.
-    #[inline(always)]
-    pub fn sums_on_the_way(&self) -> bool {
-        match self {
-            Platform::Native(native) => native.sums_on_the_way(),
-            // So that tests execute the code that depends on it.
-            #[cfg(feature = "recorder")]
-            _ => true,
-        }
-    }
-
-    /// Copies as [`Platform::copy_lines_to_sides`], and returns the CRC-32C of the bytes.
-    ///
-    /// # Safety
-    /// As [`Platform::copy_lines_to_sides`].
-    #[inline(always)]
-    pub unsafe fn copy_lines_to_sides_summed(
-        &self,
-        to: [Place; 2],
-        sides: u64,
-        from: &[u8],
-    ) -> u32 {
-        match self {
-            Platform::Native(native) if !cfg!(shuttle) => {
-                let to = [to[0].checked(), to[1].checked()];
-                // SAFETY: the caller's contract is the same.
-                unsafe { native.copy_lines_to_sides_summed(to, sides, from) }
-            }
-            _ => {
-                // SAFETY: the caller's contract is the same.
-                unsafe { self.copy_lines_to_sides(to, sides, from) };
-                ::crc32c::crc32c(from)
-            }
-        }
-    }
-
-    /// Copies from the mapping into a caller's buffer. The bytes may be torn if another thread
-    /// writes to them at the same time. The caller detects that afterwards, by versions or
-    /// checksums.
-    ///
-    /// # Safety
-    /// The `to.len()` bytes at `from` are in a live mapping and within its file.
-    #[inline]
-    pub unsafe fn copy_out(&self, to: &mut [u8], from: *const u8) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.copy_out(to, from),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.native().copy_out(to, from),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.copy_out(to, from),
-            }
-        }
-    }
-
-    /// Copies bytes of at most 64 lines as [`Platform::copy_out`], each line from its own side. The
-    /// line with the first byte comes from `from[1]` where bit 0 of `sides` is one, and from
-    /// `from[0]` where it is zero. Each next line has the next bit.
-    ///
-    /// # Safety
-    /// As [`Platform::copy_out`], of the bytes of each line on its own side. Both of `from` are at
-    /// the same distance from the start of a line.
-    #[inline(always)]
-    pub unsafe fn copy_out_of_sides(&self, to: &mut [u8], from: [*const u8; 2], sides: u64) {
-        debug_assert_eq!(from[0].addr() % 64, from[1].addr() % 64);
-        match self {
-            // SAFETY: the caller's contract is the same.
-            Platform::Native(native) if !cfg!(shuttle) => unsafe {
-                native.copy_out_of_sides(to, from, sides);
-            },
-            // As in `copy_lines_to_sides`.
-            _ => {
-                let before = from[0].addr() % 64;
-                for (side, run) in sides::runs(sides, (before + to.len()).div_ceil(64)) {
-                    let mut start = (run.start * 64).saturating_sub(before);
-                    let end = (run.end * 64 - before).min(to.len());
-                    for half in sides::steps(end - start) {
-                        let at = from[side].wrapping_add(start);
-                        // SAFETY: the caller guarantees these bytes, among others.
-                        unsafe { self.copy_out(&mut to[start..start + half], at) }
-                        start += half;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Copies inside mapped memory, by the rules of [`Platform::copy_in`].
-    ///
-    /// # Safety
-    /// As [`Platform::copy_in`] for `to`, as [`Platform::copy_out`] for `from`, and the two ranges
-    /// do not overlap.
-    #[inline]
-    pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.copy_across(to.checked(), from, len, how),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.copy_across(to, from, len, how),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.copy_across(to, from, len, how),
-            }
-        }
-    }
-
-    /// Stores zeros, by the rules of [`Platform::copy_in`] with [`Copying::BySize`].
-    ///
-    /// # Safety
-    /// As [`Platform::copy_in`].
-    #[inline]
-    pub unsafe fn fill_zero(&self, to: Place, len: usize) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.fill_zero(to.checked(), len),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.fill_zero(to, len),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.fill_zero(to, len),
-            }
-        }
-    }
-
-    /// Flushes every cache line that the range touches, as [`Platform::flush_word`]. For tests and
-    /// benchmarks: the engine flushes words.
-    ///
-    /// # Safety
-    /// The range is in a live mapping.
-    #[cfg(any(feature = "raw", feature = "recorder"))]
-    #[inline]
-    pub unsafe fn flush(&self, at: Place, len: usize) {
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.flush(at.checked(), len),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.flush(at, len),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.flush(at, len),
-            }
-        }
-    }
-
-    /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread
-    /// completes it. Does nothing unless [`Persistence::Flush`] is demanded.
-    ///
-    /// # Safety
-    /// The word is in a live mapping, and aligned.
-    #[inline(always)]
-    pub unsafe fn flush_word(&self, at: Place) {
-        match self {
-            // SAFETY: the caller's contract is the same.
-            Platform::Native(native) => unsafe { native.flush_word(at.checked()) },
-            #[cfg(feature = "recorder")]
-            // SAFETY: the caller's contract is the same.
-            _ => unsafe { self.flush(at, 8) },
-        }
-    }
-
-    /// Waits until everything that this thread has flushed or streamed is durable, and orders it
-    /// before what follows. Under [`Persistence::Process`] it is a fence for the compiler only.
-    #[inline]
-    pub fn drain(&self) {
-        match self {
-            Platform::Native(native) => native.drain(),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.drain(),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(simulated) => simulated.drain(),
-        }
-    }
-
-    /// Prefetches a line for a store. A hint: it never faults and leaves no trace.
-    ///
-    /// # Safety
-    /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
-    #[inline]
-    pub unsafe fn prefetch_write(&self, at: *const u8) {
-        match self {
-            Platform::Native(native) => native.prefetch_write(at),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.native().prefetch_write(at),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(_) => {}
-        }
-    }
-
-    /// Prefetches the line at `at` for a load. A hint: it never faults, whatever the address.
-    ///
-    /// # Safety
-    /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
-    #[inline]
-    pub unsafe fn prefetch_read(&self, at: *const u8) {
-        match self {
-            Platform::Native(native) => native.prefetch_read(at),
-            #[cfg(feature = "recorder")]
-            _ => {}
-        }
-    }
-
-    /// Prefetches at most 64 lines for loads, each from its side as in
-    /// [`Platform::copy_out_of_sides`].
-    ///
-    /// # Safety
-    /// The lines of both sides are in live mappings.
-    #[inline]
-    pub unsafe fn prefetch_from_sides(&self, from: [*const u8; 2], sides: u64, lines: usize) {
-        match self {
-            Platform::Native(_) => isa::prefetch_from_sides(from, sides, lines),
-            #[cfg(feature = "recorder")]
-            _ => {}
-        }
-    }
-
-    /// Prefetches the line of a value in this process's own memory for a store.
-    #[inline]
-    pub fn prefetch_own<T>(&self, value: &T) {
-        match self {
-            Platform::Native(native) => native.prefetch_write((&raw const *value).cast()),
-            #[cfg(feature = "recorder")]
-            _ => {}
-        }
-    }
-
-    /// Loads a word in one access (acquire). Words are little-endian on media.
-    ///
-    /// # Safety
-    /// `at` is aligned to 8 and the word is in a live mapping and within its file.
-    #[inline]
-    pub unsafe fn load_word(&self, at: *const u8) -> u64 {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::load(at),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(_) => word::load(at),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.load_word(at),
-            }
-        }
-    }
-
-    /// Stores a word in one access and starts its write-back without waiting: a drain by this
-    /// thread completes it. Other threads may see the word late, and out of order, until that
-    /// drain.
-    ///
-    /// Under [`Persistence::Flush`] this is a streaming store, and a plain store otherwise. With
-    /// its drain a streaming store takes 97 ns, where a store and a flush take 156 ns (EPYC Zen 4,
-    /// hot or cold).
-    ///
-    /// # Safety
-    /// `at` is aligned to 8 and the word is in a live, writable mapping and within its file.
-    #[inline]
-    pub unsafe fn store_word_through(&self, at: Place, value: u64) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.store_word_through(at.checked(), value),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_word_through(at, value),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.store_word_through(at, value),
-            }
-        }
-    }
-
-    /// Stores a word in one access through the cache (release), not flushed. Other threads see it
-    /// in program order.
-    ///
-    /// # Safety
-    /// As [`Platform::store_word_through`].
-    #[inline]
-    pub unsafe fn store_word(&self, at: Place, value: u64) {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::store(at.checked(), value),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_word(at, value),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.store_word(at, value),
-            }
-        }
-    }
-
-    /// Stores `new` if the word holds `old`, in one atomic step (acquire and release), not flushed.
-    /// Otherwise returns the word's value as the error.
-    ///
-    /// # Safety
-    /// As [`Platform::store_word_through`].
-    #[inline]
-    pub unsafe fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
-        yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::compare_exchange(at.checked(), old, new),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.compare_exchange_word(at, old, new),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.compare_exchange_word(at, old, new),
-            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The part `faults`: every failing system call ends in the right error, and nothing is lost.
 //!
-//! Every system call of the crate passes one gate (`platform/os.rs`), where a recorder counts it
-//! and can make it fail. The scenarios together make every call in every state. The part runs each
-//! scenario once without failures, to learn its calls. Then it runs the scenario once for each call
-//! and each failure.
+//! Every system call of the crate passes one gate (`platform/os/calls/gate.rs`), where a recorder
+//! counts it and can make it fail. The scenarios together make every call in every state. The part
+//! runs each scenario once without failures, to learn its calls. Then it runs the scenario once for
+//! each call and each failure.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,0 +1,118 @@
+//! The errors of failed calls.
+//!
+//! Owns: the choice of the variant by the call and by the system's error.
+//!
+//! Invariant: a call that leaves doubt is never [`Error::NoSpace`], which promises that nothing was
+//! changed.
+//!
+//! May import: `advice`, `doubt` and the planted bugs.
+
+use super::Error;
+use super::advice::ADVICE;
+use super::doubt::leaves_doubt;
+use crate::mutant::planted;
+use std::io;
+use std::path::Path;
+
+/// Returns `true` if a call failed because the file system, a quota or a length limit is full.
+fn is_no_space(source: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+impl Error {
+    /// Returns the error of a failed call that has no offset.
+    pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::of_call(call, path, None, 0, source)
+    }
+
+    /// Returns the error of a failed call at `offset` of the file.
+    pub(crate) fn io_at(call: &'static str, path: &Path, offset: u64, source: io::Error) -> Self {
+        Self::of_call(call, path, Some(offset), 0, source)
+    }
+
+    /// Returns the error of a failed call that needs storage for `len` bytes at `offset`.
+    pub(crate) fn io_of_range(
+        call: &'static str,
+        path: &Path,
+        offset: u64,
+        len: u64,
+        source: io::Error,
+    ) -> Self {
+        Self::of_call(call, path, Some(offset), len, source)
+    }
+
+    /// Returns [`Error::NoSpace`] for a lack of space, and [`Error::Io`] otherwise. A call that
+    /// poisons the handle always gets `Io`, because `NoSpace` promises that nothing was changed.
+    fn of_call(
+        call: &'static str,
+        path: &Path,
+        offset: Option<u64>,
+        len: u64,
+        source: io::Error,
+    ) -> Self {
+        let path = path.to_owned();
+        let is_in_doubt = leaves_doubt(call);
+        let is_told = len > 0 || !planted!(NoSpaceOfAllocationOnly);
+        if is_no_space(&source) && !is_in_doubt && is_told {
+            return Error::NoSpace { path, offset: offset.unwrap_or(0), len, source };
+        }
+        Error::Io { call, path, offset, source }
+    }
+
+    /// Returns the message for the cause of later errors, without the advice: they add their own.
+    pub(crate) fn as_cause(&self) -> String {
+        let mut said = self.to_string();
+        if let Some(without) = said.strip_suffix(ADVICE) {
+            said.truncate(without.len());
+        }
+        said
+    }
+
+    /// Returns the error of a failed `mmap` call. `max_len` is the file length to reserve.
+    pub(crate) fn of_mapping(path: &Path, bytes: u64, max_len: u64, source: io::Error) -> Self {
+        match source.kind() {
+            // WouldBlock is EAGAIN: the limit of locked memory is exceeded.
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
+                Error::NoAddressSpace { path: path.to_owned(), bytes, max_len, source }
+            }
+            _ => Error::io("map", path, source),
+        }
+    }
+
+    /// Returns the error of a home file that could not be opened.
+    pub(crate) fn of_opening(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::NotWritable { path: path.to_owned(), source }
+            }
+            io::ErrorKind::NotFound => match std::fs::read_link(path) {
+                Ok(target) => Error::DanglingLink { path: path.to_owned(), target },
+                Err(_) => Error::io("open", path, source),
+            },
+            _ => Error::io("open", path, source),
+        }
+    }
+
+    /// Returns the error of a companion of `home` that could not be created.
+    pub(crate) fn of_companion(
+        home: &Path,
+        companion: &Path,
+        call: &'static str,
+        source: io::Error,
+    ) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                let folder = companion.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = folder.unwrap_or(Path::new(".")).to_owned();
+                Error::FolderNotWritable { home: home.to_owned(), folder, source }
+            }
+            _ => Error::io(call, companion, source),
+        }
+    }
+
+    /// Returns `true` for [`Error::Conflict`]: repeating the transaction may succeed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Conflict { .. })
+    }
+}

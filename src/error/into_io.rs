@@ -1,0 +1,39 @@
+//! The conversion to the standard library's error.
+//!
+//! Owns: the choice of its kind.
+//!
+//! May import: nothing from the crate.
+
+use super::Error;
+use std::io;
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::OutOfRange { .. }
+            | Error::Reversed { .. }
+            | Error::Overflow { .. }
+            | Error::Misfit { .. }
+            | Error::NotRegular { .. } => io::ErrorKind::InvalidInput,
+            Error::NoSpace { .. } => io::ErrorKind::StorageFull,
+            Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,
+            Error::Conflict { .. } => io::ErrorKind::WouldBlock,
+            Error::SelfConflict { .. } => io::ErrorKind::Deadlock,
+            Error::Busy { .. } | Error::Pinned { .. } => io::ErrorKind::ResourceBusy,
+            Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
+                io::ErrorKind::Unsupported
+            }
+            Error::Mismatch { .. } => io::ErrorKind::InvalidData,
+            Error::Untrusted { .. } => io::ErrorKind::PermissionDenied,
+            Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
+            Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
+            Error::DanglingLink { .. } => io::ErrorKind::NotFound,
+            Error::Io { source, .. }
+            | Error::NoThread { source, .. }
+            | Error::NotWritable { source, .. }
+            | Error::FolderNotWritable { source, .. } => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

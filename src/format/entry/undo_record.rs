@@ -1,0 +1,160 @@
+//! The log record that commits an operation over several words.
+//!
+//! Owns: [`Undo`], its header and its checksum.
+//!
+//! Invariant: decoding never panics, whatever the bytes, and believes no field before the checksum.
+//!
+//! May import: `sequence`, `seed`, `old_bits`, `spill`, `redo_record`, `layout`, `units` and the
+//! planted bugs.
+
+use super::{EntrySeed, Found, InPlacePage, OldBits, RECORD, Sequence, Spill, word};
+use crate::format::layout::UNDO_ENTRY_LEN;
+use crate::mutant::planted;
+use crate::units::{SLICE, WORD};
+use smallvec::SmallVec;
+
+/// Bytes before an undo record's items.
+pub const UNDO_HEADER: usize = 16;
+/// The maximal number of words in an undo record that does not overflow.
+pub const UNDO_INLINE: usize = (UNDO_ENTRY_LEN - UNDO_HEADER) / RECORD;
+const _: () = assert!(UNDO_INLINE < 1 << 16 && RECORD < UNDO_ENTRY_LEN);
+
+/// The contents of an undo record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UndoBody {
+    /// The old bits of a few words.
+    Inline(Vec<OldBits>),
+    /// The old bits of many words are in the log area.
+    SpilledUndo(Spill),
+    /// The new slices themselves are in the log area.
+    SpilledRedo(Spill),
+    /// New slices that overwrite valid ones, and slice bits that flip with them.
+    InPlace(Vec<InPlacePage>),
+    /// As `InPlace`, but in the log area.
+    SpilledInPlace(Spill),
+}
+
+/// The log record that commits an operation over several words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Undo {
+    /// Its number in the lane.
+    pub sequence: Sequence,
+    /// Its contents.
+    pub body: UndoBody,
+}
+
+/// An encoded undo record of old bits, in memory. Up to ten items need no allocation.
+#[derive(Debug)]
+pub struct UndoWords {
+    words: SmallVec<[u64; 32]>,
+    /// The number of words of the record: zeros follow, up to a line's end.
+    count: usize,
+}
+
+impl UndoWords {
+    /// Returns the record's bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        self.words[..self.count].iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Returns the record's lines, as words. A load that is wider than the stores before it would
+    /// have to wait until these have left the processor, behind everything that is being copied.
+    #[inline(always)]
+    pub fn lines(&self) -> &[[u64; SLICE / WORD]] {
+        self.words.as_chunks().0
+    }
+}
+
+const KIND_UNDO: u64 = 1;
+const KIND_SPILLED_UNDO: u64 = 2;
+const KIND_SPILLED_REDO: u64 = 3;
+const KIND_IN_PLACE: u64 = 4;
+const KIND_SPILLED_IN_PLACE: u64 = 5;
+
+/// Bytes of pages in place that fit a lane.
+pub const IN_PLACE_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
+
+impl Undo {
+    /// Returns the bytes of the record. Inline bodies have at most [`UNDO_INLINE`] items.
+    pub fn encode(&self, seed: EntrySeed) -> Vec<u8> {
+        let mut bytes = vec![0; UNDO_HEADER];
+        let (kind, count) = match &self.body {
+            UndoBody::Inline(records) => {
+                let records = records.iter().copied();
+                return Self::encode_words(self.sequence, seed, records).to_bytes();
+            }
+            UndoBody::SpilledUndo(spill) => (KIND_SPILLED_UNDO, spill.encode_to(&mut bytes)),
+            UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
+            UndoBody::InPlace(pages) => {
+                pages.iter().for_each(|page| page.encode_to(&mut bytes));
+                assert!(bytes.len() <= UNDO_ENTRY_LEN);
+                (KIND_IN_PLACE, ((bytes.len() - UNDO_HEADER) / 8) as u64)
+            }
+            UndoBody::SpilledInPlace(spill) => (KIND_SPILLED_IN_PLACE, spill.encode_to(&mut bytes)),
+        };
+        Self::seal(&mut bytes, self.sequence, seed, kind, count);
+        bytes
+    }
+
+    /// Encodes the old bits of at most [`UNDO_INLINE`] words. It works by whole words: one store
+    /// for each, and one instruction for its checksum. Every write over several pages pays for
+    /// this.
+    #[inline(always)]
+    pub fn encode_words(
+        sequence: Sequence,
+        seed: EntrySeed,
+        records: impl ExactSizeIterator<Item = OldBits>,
+    ) -> UndoWords {
+        let count = records.len();
+        assert!(count <= UNDO_INLINE);
+        let used = (UNDO_HEADER + count * RECORD) / WORD;
+        let mut words = SmallVec::from_elem(0, used.next_multiple_of(SLICE / WORD));
+        words[0] = Self::header(sequence, KIND_UNDO, count as u64);
+        let places = words[UNDO_HEADER / WORD..].as_chunks_mut().0;
+        places.iter_mut().zip(records).for_each(|(place, record)| *place = record.words());
+        words[1] = seed.sum_of_words(&words[..used]).into();
+        UndoWords { words, count: used }
+    }
+
+    fn header(sequence: Sequence, kind: u64, count: u64) -> u64 {
+        sequence.0 << 24 | kind << 16 | count
+    }
+
+    /// Fills in the header of a record.
+    fn seal(bytes: &mut [u8], sequence: Sequence, seed: EntrySeed, kind: u64, count: u64) {
+        bytes[..8].copy_from_slice(&Self::header(sequence, kind, count).to_le_bytes());
+        let sum = seed.sum(bytes);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Decodes the bytes at an undo record's place. Never panics, whatever the bytes.
+    pub fn decode(seed: EntrySeed, bytes: &[u8; UNDO_ENTRY_LEN]) -> Found<Undo> {
+        let header = word(bytes, 0);
+        if header == 0 {
+            return Found::Empty;
+        }
+        let count = (header & 0xFFFF) as usize;
+        let kind = header >> 16 & 0xFF;
+        let body = count * if kind == KIND_IN_PLACE { 8 } else { RECORD };
+        if count == 0 || UNDO_HEADER + body > UNDO_ENTRY_LEN {
+            return Found::Torn;
+        }
+        let mut said = bytes[..UNDO_HEADER + body].to_vec();
+        said[8..12].fill(0);
+        let is_whole = word(bytes, 8) as u32 == seed.sum(&said);
+        if !is_whole && !planted!(UndoSumNotChecked) {
+            return Found::Torn;
+        }
+        let records = &said[UNDO_HEADER..];
+        let body = match kind {
+            KIND_UNDO => OldBits::decode_all(records).map(UndoBody::Inline),
+            KIND_SPILLED_UNDO => Spill::decode(records).map(UndoBody::SpilledUndo),
+            KIND_SPILLED_REDO => Spill::decode(records).map(UndoBody::SpilledRedo),
+            KIND_IN_PLACE => InPlacePage::decode_all(records).map(UndoBody::InPlace),
+            KIND_SPILLED_IN_PLACE => Spill::decode(records).map(UndoBody::SpilledInPlace),
+            _ => None,
+        };
+        let sequence = Sequence(header >> 24);
+        body.map_or(Found::Torn, |body| Found::Valid(Undo { sequence, body }))
+    }
+}

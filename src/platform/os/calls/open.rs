@@ -1,0 +1,145 @@
+//! Names, open files, their owners, locks and metadata.
+//!
+//! Owns: [`OpenHow`], the resolution of paths, and the calls that make, share, lock or
+//! describe a file.
+//!
+//! Invariants: those of `calls`.
+//!
+//! May import: `gate`, `at`, `name`, `stat`, `sys`, the recorder.
+
+use super::gate::attempt;
+use crate::platform::os::{File, FileStat, Folder, Name, at, name, stat, sys};
+#[cfg(feature = "recorder")]
+use crate::platform::recorder::What;
+use crate::platform::{Platform, call};
+use std::fs::TryLockError;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How `Platform::open` treats a file that exists or does not. Every file is opened for reading and
+/// writing, and is closed on exec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenHow {
+    /// Create the file if it does not exist.
+    pub create: bool,
+    /// Create the file, and fail if it exists.
+    pub create_new: bool,
+    /// Permissions of a created file, before the umask (Unix).
+    pub mode: u32,
+}
+
+impl Platform {
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// Fails if the name is a symbolic link, which is not followed (`FilesystemLoop`, or the
+    /// system's error).
+    pub fn open(&self, name: &Name, how: OpenHow) -> io::Result<File> {
+        attempt!(
+            self,
+            call::OPEN,
+            |_| at::open(name, how).map(File::System),
+            [simulated => simulated.machine.open(name.path(), how).map(File::Simulated)]
+        )
+    }
+
+    /// Resolves a path, with every link followed, to a name in its open folder. The file itself
+    /// need not exist.
+    pub fn name(&self, path: &Path) -> io::Result<Name> {
+        let path = attempt!(
+            self,
+            call::RESOLVE,
+            |_| name::resolve(path),
+            [_simulated => Ok(path.to_owned())]
+        )?;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(ErrorKind::IsADirectory.into());
+        };
+        Ok(Name::new(&self.open_folder(folder)?, name))
+    }
+
+    /// Opens the folder at a path.
+    pub fn open_folder(&self, path: &Path) -> io::Result<Arc<Folder>> {
+        let opened = attempt!(
+            self,
+            call::OPEN_FOLDER,
+            |_| at::open_folder(path),
+            [_simulated => Ok(Folder::new(path.to_owned(), None))]
+        );
+        opened.map(Arc::new)
+    }
+
+    /// Gives a new file the owner, the group and the permissions of the file `home` as far as the
+    /// process may. `like` is the stat of `home`. Without a privilege a process cannot give a file
+    /// away. No user but the creator gets more access to the file than to `home`.
+    pub fn own(&self, file: &File, home: &File, like: &FileStat) -> io::Result<()> {
+        attempt!(
+            self,
+            call::OWN,
+            |_| sys::own(file.system(), home.system(), like),
+            [simulated => simulated.machine.own(file.number(), like)]
+        )
+    }
+
+    /// Opens an existing file once more, so that writes of whole blocks from aligned buffers bypass
+    /// the page cache. Returns `None` if that is not possible here.
+    pub fn open_past_cache(&self, name: &Name) -> io::Result<Option<File>> {
+        let opened = attempt!(
+            self,
+            call::OPEN,
+            |_| at::open_past_cache(name).map(File::System),
+            [_simulated => Err(ErrorKind::InvalidInput.into())]
+        );
+        match opened {
+            Ok(file) => Ok(Some(file)),
+            // The answer of file systems that cannot.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns another descriptor of the same open file: both share the lock.
+    pub fn duplicate(&self, file: &File) -> io::Result<File> {
+        attempt!(
+            self,
+            call::DUPLICATE,
+            |_| file.try_clone(),
+            [_simulated => file.try_clone()]
+        )
+    }
+
+    /// Takes the exclusive lock on the file. Returns `false` if another process holds it.
+    pub fn try_lock(&self, file: &File) -> io::Result<bool> {
+        attempt!(
+            self,
+            call::LOCK,
+            |_| match file.system().try_lock() {
+                Ok(()) => Ok(true),
+                Err(TryLockError::WouldBlock) => Ok(false),
+                Err(TryLockError::Error(error)) => Err(error),
+            },
+            [simulated => simulated.machine.try_lock(file.number())]
+        )
+    }
+
+    /// Releases the lock before the file is closed.
+    pub fn unlock(&self, file: &File) -> io::Result<()> {
+        attempt!(
+            self,
+            call::UNLOCK,
+            |_| file.system().unlock(),
+            [simulated => simulated.machine.unlock(file.number())]
+        )
+    }
+
+    /// Returns the metadata of an open file.
+    pub fn stat(&self, file: &File) -> io::Result<FileStat> {
+        attempt!(
+            self,
+            call::STAT,
+            |_| stat::of_file(file.system()),
+            [simulated => simulated.machine.stat(file.number())]
+        )
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads, writes and syncs of files.
+//!
+//! Owns: the continuation of short reads and writes, and the barriers after writes.
+//!
+//! Invariants: those of `calls`.
+//!
+//! May import: `gate`, `limit`, `positioned`, `sys`, the recorder.
+
+use super::gate::{attempt, is_refused};
+use super::limit::allow_write;
+use crate::platform::os::{File, positioned, sys};
+#[cfg(feature = "recorder")]
+use crate::platform::recorder::What;
+use crate::platform::{FileId, Platform, call};
+use std::io::{self, ErrorKind};
+
+/// Returns `true` if a write of the bytes to the offset can bypass the page cache.
+fn are_blocks(bytes: &[u8], offset: u64) -> bool {
+    const BLOCK: usize = 4096;
+    let (at, len) = (bytes.as_ptr().addr(), bytes.len());
+    (at | len).is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64)
+}
+
+impl Platform {
+    /// Makes the file's data durable (fdatasync), and the metadata that is needed to read them.
+    pub fn sync_data(&self, file: &File, id: FileId) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SYNC_DATA,
+            |_| file.system().sync_data(),
+            [simulated => simulated.machine.sync(file.number(), false)],
+            [id] |_: &()| What::Sync { file: id, all: false }
+        )
+    }
+
+    /// Makes the file's data and all its metadata durable (fsync).
+    pub fn sync_all(&self, file: &File, id: FileId) -> io::Result<()> {
+        attempt!(
+            self,
+            call::SYNC_ALL,
+            |_| file.system().sync_all(),
+            [simulated => simulated.machine.sync(file.number(), true)],
+            [id] |_: &()| What::Sync { file: id, all: true }
+        )
+    }
+
+    /// Fills the buffer from the file. Holes and bytes beyond the end read as zeros.
+    pub fn read_at(&self, file: &File, id: FileId, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &mut buf[done..];
+            let at = advance(offset, done)?;
+            let got = attempt!(
+                self,
+                call::READ,
+                |most: usize| {
+                    let most = most.min(rest.len());
+                    positioned::read(file.system(), &mut rest[..most], at)
+                },
+                [simulated => simulated.machine.read_at(file.number(), rest, at)],
+                [id] |got: &usize| What::Read { file: id, offset: at, len: *got as u64 }
+            )?;
+            if got == 0 {
+                buf[done..].fill(0);
+                break;
+            }
+            done += got;
+        }
+        Ok(())
+    }
+
+    /// Writes the whole buffer to the file. After an error any part of it may have been written.
+    pub fn write_at(&self, file: &File, id: FileId, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &buf[done..];
+            let at = advance(offset, done)?;
+            let put = attempt!(
+                self,
+                call::WRITE,
+                |most: usize| {
+                    let part = &rest[..most.min(rest.len())];
+                    allow_write(part, at)?;
+                    positioned::write(file.system(), part, at)
+                },
+                [simulated => simulated.machine.write_at(file.number(), rest, at)],
+                [id] |put: &usize| What::Write {
+                    file: id,
+                    offset: at,
+                    bytes: rest[..*put].to_vec(),
+                }
+            )?;
+            if put == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+            done += put;
+        }
+        Ok(())
+    }
+
+    /// Writes the whole buffer to the file and waits until it is durable: one barrier, which covers
+    /// only these bytes where the system can. Whole blocks are written through `direct`, if given.
+    /// After an error any part of the buffer may have been written.
+    pub fn write_durably(
+        &self,
+        (file, mut direct): (&File, Option<&File>),
+        id: FileId,
+        buf: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &buf[done..];
+            let at = advance(offset, done)?;
+            // After a short write the rest goes through the cache.
+            direct = direct.filter(|_| are_blocks(rest, at));
+            let put = attempt!(
+                self,
+                call::WRITE_DURABLY,
+                |most: usize| {
+                    let part = &rest[..most.min(rest.len())];
+                    let direct = direct.filter(|_| are_blocks(part, at));
+                    allow_write(part, at)?;
+                    sys::write_durably(direct.unwrap_or(file).system(), part, at)
+                },
+                [simulated => simulated.machine.write_durably(file.number(), rest, at)],
+                [id] |put: &usize| What::WriteDurably {
+                    file: id,
+                    offset: at,
+                    bytes: rest[..*put].to_vec(),
+                }
+            );
+            match put {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(put) => done += put,
+                // The device requires larger blocks, or another alignment.
+                Err(error) if direct.is_some() && error.kind() == ErrorKind::InvalidInput => {
+                    direct = None;
+                }
+                // In two calls instead, which sync the whole file.
+                Err(error) if is_refused(&error) => {
+                    self.write_at(file, id, rest, at)?;
+                    return self.sync_data(file, id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn advance(offset: u64, done: usize) -> io::Result<u64> {
+    offset.checked_add(done as u64).ok_or_else(|| ErrorKind::InvalidInput.into())
+}
