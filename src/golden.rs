@@ -8,10 +8,10 @@ use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
     InPlacePage, OldBits, RECORD, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
+use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
-use crate::format::vouch::{Vouch, sum_of};
 use crate::format::{journal, layout, superblock};
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ fn the_document_and_the_encoders_agree() {
         let bytes = sample().encode();
         [&bytes[..176], &bytes[SUPERBLOCK_LEN - 4..]].concat()
     };
-    let vouch = Vouch {
+    let vouch = FlipRecord {
         sequence: Sequence::from_bits(9),
         page: PageIndex(77),
         slices: 0b11,

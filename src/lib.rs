@@ -50,7 +50,7 @@ pub use raw::Raw;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
-    pub use crate::format::{entry, floor, journal, layout, marker, superblock, vouch};
+    pub use crate::format::{entry, flip_record, floor, journal, layout, marker, superblock};
     pub use crate::platform::{
         CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,
     };

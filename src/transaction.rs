@@ -8,7 +8,7 @@
 use crate::engine::plan::Part;
 use crate::error::{Error, Result};
 use crate::file::AtomicMappedFile;
-use crate::lock::Patience;
+use crate::lock::Backoff;
 use crate::mutant::planted;
 use crate::pair::own_changes::Closure;
 use crate::pair::read_set::ReadSet;
@@ -156,7 +156,7 @@ pub(crate) fn transact<R, E: From<Error>>(
     file: &AtomicMappedFile,
     body: &mut dyn FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
 ) -> std::result::Result<R, E> {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     let mut turn = None;
     let mut attempts = 0;
     loop {
@@ -190,7 +190,7 @@ pub(crate) fn transact<R, E: From<Error>>(
             Err(error) => return Err(error),
         }
         drop(closure);
-        patience.wait();
+        backoff.wait();
     }
 }
 

@@ -94,8 +94,10 @@ fn functions(text: &str) -> Vec<(String, usize, usize)> {
 
 fn function_name(line: &str) -> Option<&str> {
     let mut words = line.trim_start();
-    let visible = ["pub(crate) ", "pub(super) ", "pub(in crate::engine) ", "pub "];
-    for prefix in visible.into_iter().chain(["const ", "unsafe ", "extern \"C\" "]) {
+    if let Some(restricted) = words.strip_prefix("pub(") {
+        words = restricted.split_once(") ").map_or(words, |(_, rest)| rest);
+    }
+    for prefix in ["pub ", "const ", "unsafe ", "extern \"C\" "] {
         words = words.strip_prefix(prefix).unwrap_or(words);
     }
     let end = |c: char| !c.is_alphanumeric() && c != '_';

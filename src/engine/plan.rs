@@ -9,7 +9,7 @@ use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
-use crate::lock::{AllHeld, Held, lock_page, lock_pages, lock_region};
+use crate::lock::{LockGuard, LockGuards, lock_page, lock_pages, lock_region};
 use crate::mutant::planted;
 use crate::pair::region::RegionState;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
@@ -117,9 +117,9 @@ impl<'e> RegionPlan<'e> {
 
 /// Takes the locks of all plans. The order in the file is ascending, so there is no deadlock. No
 /// thread takes locks in a read section.
-pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
+pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> LockGuards<'e> {
     debug_assert!(plans.is_sorted_by_key(|plan| plan.index));
-    let mut held = AllHeld::with_capacity(plans.len());
+    let mut held = LockGuards::with_capacity(plans.len());
     for plan in plans {
         if planted!(NothingLocked) {
             continue;
@@ -138,7 +138,7 @@ pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> AllHeld<'e> {
 }
 
 #[inline]
-pub(super) fn lock_whole_region(region: &RegionState) -> Held<'_> {
+pub(super) fn lock_whole_region(region: &RegionState) -> LockGuard<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
 }
 

@@ -9,12 +9,12 @@
 //! May import `units`, `bitmap` and `sum`.
 
 pub mod entry;
+pub mod flip_record;
 pub mod floor;
 pub mod journal;
 pub mod layout;
 pub mod marker;
 pub mod superblock;
-pub mod vouch;
 
 /// Returns the word that the first 8 bytes hold, in little-endian order.
 pub(crate) fn le_word(bytes: &[u8]) -> u64 {

@@ -8,15 +8,15 @@
 //!
 //! May import: `word`, `guard`, `backoff`, `primitive` and the planted bugs.
 
-use super::backoff::Patience;
-use super::guard::{AllHeld, Held, HeldClosed};
+use super::backoff::Backoff;
+use super::guard::{ExclusiveGuard, LockGuard, LockGuards};
 use super::word::{HELD, INTENT, LockWord, STILL};
 use crate::mutant::{planted, unless};
 use crate::primitive::{Ordering, fence};
 
 /// Locks a page. `region` is the word of the page's region.
 #[inline(always)]
-pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
+pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> LockGuard<'a> {
     match try_lock_page(region, page) {
         Some(held) => held,
         None => wait_for_page(region, page),
@@ -24,9 +24,9 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
 }
 
 /// Locks a page if it is free, for a lock holder that will change nothing under it. The word
-/// carries `STILL` from the first moment on, as by [`Held::stays_as_it_is`]. So the lock never
+/// carries `STILL` from the first moment on, as by [`LockGuard::mark_stable`]. So the lock never
 /// invalidates what a transaction has read.
-pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+pub fn try_lock_page_stable<'a>(region: &LockWord, page: &'a LockWord) -> Option<LockGuard<'a>> {
     try_lock_page_as(region, page, HELD | STILL)
 }
 
@@ -34,9 +34,12 @@ pub fn try_lock_page_still<'a>(region: &LockWord, page: &'a LockWord) -> Option<
 /// lock holder that changes at once what the word protects. This takes fewer stores than locking
 /// and closing and, where pages of the region were locked before, fewer loads.
 ///
-/// The lock holder executes a release fence before its changes, as [`Held::close`] does.
+/// The lock holder executes a release fence before its changes, as [`LockGuard::close`] does.
 #[inline(always)]
-pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
+pub fn try_lock_page_exclusive<'a>(
+    region: &LockWord,
+    page: &'a LockWord,
+) -> Option<ExclusiveGuard<'a>> {
     try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
 }
 
@@ -44,28 +47,31 @@ pub fn try_lock_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option
 /// alone on the file until it unlocks the page. Meanwhile no other thread takes one of these locks,
 /// or looks at one to pin or to commit. So the region's word need not be checked.
 #[inline(always)]
-pub fn try_lock_page_alone<'a>(
+pub fn lock_page_biased<'a>(
     page: &'a LockWord,
     _alone: &'a impl Sized,
-) -> Option<HeldClosed<'a>> {
+) -> Option<ExclusiveGuard<'a>> {
     let seen = page.0.load(Ordering::Relaxed);
     if seen & HELD != 0 {
         return None;
     }
-    let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
+    let taken = if planted!(TakenOpen) { HELD } else { ExclusiveGuard::TAKEN };
     // No other thread looks at the word now. A later one has waited for the end of this biased
     // section first; that end is a release.
     page.0.store(seen | taken, Ordering::Relaxed);
-    Some(HeldClosed(page))
+    Some(ExclusiveGuard(page))
 }
 
 #[inline(always)]
-fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
-    let taken = if planted!(TakenOpen) { HELD } else { HeldClosed::TAKEN };
+fn try_announced_page_closed<'a>(
+    region: &LockWord,
+    page: &'a LockWord,
+) -> Option<ExclusiveGuard<'a>> {
+    let taken = if planted!(TakenOpen) { HELD } else { ExclusiveGuard::TAKEN };
     if !try_hold_as(page, taken) {
         return None;
     }
-    let held = HeldClosed(page);
+    let held = ExclusiveGuard(page);
     if is_announced(region) {
         return Some(held);
     }
@@ -76,30 +82,30 @@ fn try_announced_page_closed<'a>(region: &LockWord, page: &'a LockWord) -> Optio
 /// Sets the intention and tries again, if the region is free.
 #[cold]
 #[inline(never)]
-fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<HeldClosed<'a>> {
+fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<ExclusiveGuard<'a>> {
     if announce(region) { try_announced_page_closed(region, page) } else { None }
 }
 
 #[inline(always)]
-fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<Held<'a>> {
+fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<LockGuard<'a>> {
     try_lock_page_as(region, page, HELD)
 }
 
 #[inline(always)]
-fn try_lock_page_as<'a>(region: &LockWord, page: &'a LockWord, held: u64) -> Option<Held<'a>> {
+fn try_lock_page_as<'a>(region: &LockWord, page: &'a LockWord, held: u64) -> Option<LockGuard<'a>> {
     if !announce(region) || !try_hold_as(page, held) {
         return None;
     }
-    let held = Held(page);
+    let held = LockGuard(page);
     (is_announced(region) || planted!(RegionNotLookedAtAfterPage)).then_some(held)
 }
 
 // Kept out of line, here and below, so that the fast path does not carry what waiting needs.
 #[cold]
-fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
-    let mut patience = Patience::new();
+fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> LockGuard<'a> {
+    let mut backoff = Backoff::new();
     loop {
-        patience.wait();
+        backoff.wait();
         if let Some(held) = try_lock_page(region, page) {
             return held;
         }
@@ -113,7 +119,7 @@ fn wait_for_page<'a>(region: &LockWord, page: &'a LockWord) -> Held<'a> {
 pub fn lock_pages<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord> + Clone,
-    held: &mut AllHeld<'a>,
+    held: &mut LockGuards<'a>,
 ) {
     let before = held.len();
     if announce(region) && try_hold_all(region, pages.clone(), held) {
@@ -129,13 +135,13 @@ pub fn lock_pages<'a>(
 fn wait_for_pages<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord> + Clone,
-    held: &mut AllHeld<'a>,
+    held: &mut LockGuards<'a>,
     before: usize,
 ) {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     loop {
         unless!(PagesKeptWhileWaiting, held.truncate(before));
-        patience.wait();
+        backoff.wait();
         if announce(region) && try_hold_all(region, pages.clone(), held) {
             return;
         }
@@ -146,13 +152,13 @@ fn wait_for_pages<'a>(
 fn try_hold_all<'a>(
     region: &LockWord,
     pages: impl Iterator<Item = &'a LockWord>,
-    held: &mut AllHeld<'a>,
+    held: &mut LockGuards<'a>,
 ) -> bool {
     for page in pages {
         if !try_hold(page) && !hold_while_announced(region, page) {
             return false;
         }
-        held.push(Held(page));
+        held.push(LockGuard(page));
     }
     is_announced(region)
 }
@@ -161,12 +167,12 @@ fn try_hold_all<'a>(
 #[cold]
 #[inline(never)]
 fn hold_while_announced(region: &LockWord, page: &LockWord) -> bool {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     loop {
         if !is_announced(region) {
             return false;
         }
-        patience.wait();
+        backoff.wait();
         if try_hold(page) {
             return true;
         }
@@ -201,7 +207,7 @@ fn is_announced(region: &LockWord) -> bool {
 pub fn lock_region<'a, 'p>(
     region: &'a LockWord,
     pages: impl Iterator<Item = &'p LockWord>,
-) -> Held<'a> {
+) -> LockGuard<'a> {
     let had_intent = match try_hold_region(region) {
         Some(had_intent) => had_intent,
         None => wait_for_region(region),
@@ -215,7 +221,7 @@ pub fn lock_region<'a, 'p>(
         // From here on this thread must see what the holders of page locks published.
         fence(Ordering::Acquire);
     }
-    Held(region)
+    LockGuard(region)
 }
 
 /// Locks a region if it is free, and returns whether the intention was set.
@@ -230,9 +236,9 @@ fn try_hold_region(region: &LockWord) -> Option<bool> {
 
 #[cold]
 fn wait_for_region(region: &LockWord) -> bool {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     loop {
-        patience.wait();
+        backoff.wait();
         if let Some(had_intent) = try_hold_region(region) {
             return had_intent;
         }
@@ -241,9 +247,9 @@ fn wait_for_region(region: &LockWord) -> bool {
 
 #[cold]
 fn wait_until_free(page: &LockWord) {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     while page.is_held() {
-        patience.wait();
+        backoff.wait();
     }
 }
 

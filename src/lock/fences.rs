@@ -1,13 +1,13 @@
 //! The two fences that order a thread's own unlocking and closing before its later loads.
 //!
-//! Owns: [`after_own_writes`] for readers, and [`close_before_looking`] for lock holders that
+//! Owns: [`fence_own_writes`] for readers, and [`make_exclusive_and_fence`] for lock holders that
 //! validate.
 //!
 //! Invariants: those of the parent.
 //!
 //! May import: `guard`, `primitive`, `thread` and the planted bugs.
 
-use super::guard::Held;
+use super::guard::LockGuard;
 use crate::mutant::unless;
 use crate::primitive::{Ordering, fence};
 use crate::thread;
@@ -25,7 +25,7 @@ use crate::thread;
 ///
 /// Returns `true` if the thread had published something since the last call.
 #[inline]
-pub fn after_own_writes() -> bool {
+pub fn fence_own_writes() -> bool {
     let has_published = thread::take_published();
     if has_published {
         fence(Ordering::SeqCst);
@@ -35,8 +35,8 @@ pub fn after_own_writes() -> bool {
 
 /// Closes all words in `held`, before their lock holder validates words that other threads hold. If
 /// two threads close their words and then look at each other's, at least one sees the other's bit.
-pub fn close_before_looking(held: &[Held<'_>]) {
-    held.iter().for_each(Held::close);
+pub fn make_exclusive_and_fence(held: &[LockGuard<'_>]) {
+    held.iter().for_each(LockGuard::close);
     // Orders the closing, a plain store, before the loads that validate.
     unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
 }

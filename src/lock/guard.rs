@@ -1,6 +1,6 @@
 //! The guards for locked words.
 //!
-//! Owns: [`Held`] and [`HeldClosed`], which unlock their words when they are dropped.
+//! Owns: [`LockGuard`] and [`ExclusiveGuard`], which unlock their words when they are dropped.
 //!
 //! Invariants: those of the parent. A guard exists only while its word is locked.
 //!
@@ -13,16 +13,16 @@ use crate::thread;
 use smallvec::SmallVec;
 
 /// The locks that an operation holds, rarely more than a few.
-pub type AllHeld<'a> = SmallVec<[Held<'a>; 8]>;
+pub type LockGuards<'a> = SmallVec<[LockGuard<'a>; 8]>;
 
 /// A guard for a locked page or region word. Dropping it unlocks the word.
 #[derive(Debug)]
-pub struct Held<'a>(pub(super) &'a LockWord);
+pub struct LockGuard<'a>(pub(super) &'a LockWord);
 
-impl Held<'_> {
+impl LockGuard<'_> {
     /// Promises that nothing will be changed under this word until the guard is dropped. Only
     /// writers have to wait, and what a transaction has read stays valid.
-    pub fn stays_as_it_is(&self) {
+    pub fn mark_stable(&self) {
         // Only the lock holder stores to a locked word.
         self.0.0.store(self.0.0.load(Ordering::Relaxed) | STILL, Ordering::Release);
     }
@@ -39,7 +39,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.release();
@@ -52,9 +52,9 @@ impl Drop for Held<'_> {
 /// No other bits were set when the word was locked, and only its lock holder stores to it. So one
 /// addition unlocks it.
 #[derive(Debug)]
-pub struct HeldClosed<'a>(pub(super) &'a LockWord);
+pub struct ExclusiveGuard<'a>(pub(super) &'a LockWord);
 
-impl HeldClosed<'_> {
+impl ExclusiveGuard<'_> {
     pub(super) const TAKEN: u64 = HELD | CLOSED;
 
     /// Unlocks the word without a new version, since nothing was changed: optimistic reads stay
@@ -74,7 +74,7 @@ impl HeldClosed<'_> {
     }
 }
 
-impl Drop for HeldClosed<'_> {
+impl Drop for ExclusiveGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         thread::note_published();

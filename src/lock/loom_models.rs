@@ -26,11 +26,11 @@ impl Region {
         })
     }
 
-    fn lock_page(&self, n: usize) -> Held<'_> {
+    fn lock_page(&self, n: usize) -> LockGuard<'_> {
         lock_page(&self.word, &self.pages[n])
     }
 
-    fn lock_region(&self) -> Held<'_> {
+    fn lock_region(&self) -> LockGuard<'_> {
         lock_region(&self.word, self.pages.iter())
     }
 
@@ -119,7 +119,7 @@ fn torn_page_closed_at_once() {
     let writer = thread::spawn({
         let r = Arc::clone(&r);
         move || {
-            let held = try_lock_page_closed(&r.word, &r.pages[0]).expect("nobody else locks");
+            let held = try_lock_page_exclusive(&r.word, &r.pages[0]).expect("nobody else locks");
             fence(Ordering::Release);
             r.set(0, 1);
             drop(held);
@@ -219,14 +219,14 @@ fn count_by_page(r: &Region) {
 
 /// Tries to lock the page exclusively, or locks it the usual way, as `one_store` does.
 fn count_by_page_closed_at_once(r: &Region) {
-    match try_lock_page_closed(&r.word, &r.pages[0]) {
+    match try_lock_page_exclusive(&r.word, &r.pages[0]) {
         Some(_held) => r.count(0),
         None => count_by_page(r),
     }
 }
 
 fn count_by_pages(r: &Region) {
-    let mut held = super::AllHeld::new();
+    let mut held = super::LockGuards::new();
     lock_pages(&r.word, r.pages.iter(), &mut held);
     r.count(0);
 }
@@ -337,7 +337,7 @@ fn write_and_look(look: fn()) {
 #[test]
 fn of_two_that_write_and_then_look_one_sees_the_other() {
     let look = || {
-        after_own_writes();
+        fence_own_writes();
     };
     holds("own writes first", Preemptions(3), move || write_and_look(look));
     needs("own writes first", &[Missing::SeqCst], Preemptions(3), move || {
@@ -357,7 +357,7 @@ fn commit_order(close_first: bool) {
             let region_version = r.word.begin()?;
             let held = r.lock_page(1);
             if close_first {
-                close_before_looking(std::slice::from_ref(&held));
+                make_exclusive_and_fence(std::slice::from_ref(&held));
             }
             let holds = !r.word.is_written_after_fence()
                 && !r.pages[0].is_written_after_fence()

@@ -4,7 +4,7 @@
 //! - a page's writer holds either the lock of the page or that of its region, never both;
 //! - a thread owns a lane of the file while it holds a lock. So the thread with the only lane may
 //!   lock a page by plain stores, without a look at the region's lock word
-//!   ([`try_lock_page_alone`]);
+//!   ([`lock_page_biased`]);
 //! - a thread takes its locks in ascending order of place in the file, so no cycle of waiting
 //!   exists;
 //! - the version only grows, and grows at least whenever something that a reader could see has
@@ -13,7 +13,7 @@
 //!   and to store in place, so that most commits wait for their drains without keeping readers
 //!   waiting. Three kinds of writers close their words for longer: transactions that have read more
 //!   than they write, logged data, and writers that defragment pages;
-//! - a thread that calls [`after_own_writes`] before it reads has made everything that it published
+//! - a thread that calls [`fence_own_writes`] before it reads has made everything that it published
 //!   visible to all threads before that read.
 //!
 //! May import `primitive`, `thread` and `mutant`.
@@ -35,10 +35,10 @@ mod tests;
 mod word;
 
 pub use acquire::{
-    lock_page, lock_pages, lock_region, try_lock_page_alone, try_lock_page_closed,
-    try_lock_page_still,
+    lock_page, lock_page_biased, lock_pages, lock_region, try_lock_page_exclusive,
+    try_lock_page_stable,
 };
-pub use backoff::Patience;
-pub use fences::{after_own_writes, close_before_looking};
-pub use guard::{AllHeld, Held, HeldClosed};
+pub use backoff::Backoff;
+pub use fences::{fence_own_writes, make_exclusive_and_fence};
+pub use guard::{ExclusiveGuard, LockGuard, LockGuards};
 pub use word::{LockWord, Look, Version};

@@ -54,7 +54,7 @@ fn several_page_locks_and_region_locks_do_not_wait_for_each_other_for_ever() {
             let r = &r;
             s.spawn(move || {
                 for _ in 0..2_000 {
-                    let mut held = AllHeld::new();
+                    let mut held = LockGuards::new();
                     lock_pages(&r.word, r.pages[first..first + 3].iter(), &mut held);
                     assert_eq!(held.len(), 3);
                 }
@@ -94,7 +94,7 @@ fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
     let is_held = |word: &LockWord| word.is_held();
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut held = AllHeld::new();
+            let mut held = LockGuards::new();
             lock_pages(&r.word, r.pages[..3].iter(), &mut held);
             assert_eq!(held.len(), 3);
         });

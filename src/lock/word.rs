@@ -83,13 +83,13 @@ impl LockWord {
     /// Returns `true` if a thread holds this word and will change nothing under it, as a durable
     /// point does.
     #[inline]
-    pub fn is_held_still(&self) -> bool {
+    pub fn is_stable(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (HELD | STILL) == HELD | STILL
     }
 
     /// Returns `true` if a thread may be writing under this word. The caller has executed a
     /// sequentially consistent fence before this call, as
-    /// [`close_before_looking`](super::close_before_looking) does.
+    /// [`make_exclusive_and_fence`](super::make_exclusive_and_fence) does.
     pub fn is_written_after_fence(&self) -> bool {
         self.0.load(Ordering::Acquire) & (HELD | STILL) == HELD
     }

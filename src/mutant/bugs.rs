@@ -509,7 +509,7 @@ mutants! {
         RecoverLoggedNotValid "recover-logged-not-valid": "logged data is not made valid",
         RecoverNotAllocated "recover-not-allocated": "recovery stores to what is not allocated",
     }
-    "format/vouch.rs" {
+    "format/flip_record.rs" {
         VoidIsTorn "void-is-torn": "a void entry counts as torn",
         PlaceNotChecked "place-not-checked": "an entry counts in any place of its ring",
         VouchSumNotChecked "vouch-sum-not-checked": "the checksum of an entry that vouches is not looked at",

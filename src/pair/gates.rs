@@ -10,7 +10,7 @@
 //!
 //! May import `lock`, `mutant`, `primitive`, and the fences of `platform`.
 
-use crate::lock::Patience;
+use crate::lock::Backoff;
 use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, Ordering};
@@ -27,11 +27,11 @@ pub enum Gate {
     /// Closed to revoke the bias, once and for good, by a thread that claims a lane while another
     /// thread has one. Entered by a thread that takes a lock by plain stores. It may do so because
     /// no other thread has a lane, and a thread needs a lane to take locks.
-    Alone,
+    Biased,
 }
 
 /// Number of gates.
-const GATES: usize = Gate::Alone as usize + 1;
+const GATES: usize = Gate::Biased as usize + 1;
 
 /// A guard of a thread that has entered a gate. Dropping it leaves the gate.
 pub struct GateGuard<'a>(&'a AtomicBool);
@@ -73,7 +73,7 @@ impl Gates {
     /// fences, where it is never used.
     pub fn new() -> Self {
         Gates(std::array::from_fn(|n| {
-            AtomicBool::new(n == Gate::Alone as usize && !barrier::is_usual())
+            AtomicBool::new(n == Gate::Biased as usize && !barrier::is_usual())
         }))
     }
 
@@ -81,7 +81,7 @@ impl Gates {
     #[inline]
     pub fn enter<'a>(&self, gate: Gate, marks: &'a Marks) -> GateGuard<'a> {
         let (inside, shut) = (&marks.0[gate as usize], &self.0[gate as usize]);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
             inside.store(true, Ordering::Relaxed);
@@ -93,15 +93,15 @@ impl Gates {
             }
             inside.store(false, Ordering::Release);
             while shut.load(Ordering::Acquire) {
-                patience.wait();
+                backoff.wait();
             }
         }
     }
 
     /// Enters a biased section, if the bias is not revoked. Two plain stores, as in `enter`.
     #[inline(always)]
-    pub fn enter_alone<'a>(&self, marks: &'a Marks) -> Option<GateGuard<'a>> {
-        let (inside, shut) = (&marks.0[Gate::Alone as usize], &self.0[Gate::Alone as usize]);
+    pub fn enter_biased<'a>(&self, marks: &'a Marks) -> Option<GateGuard<'a>> {
+        let (inside, shut) = (&marks.0[Gate::Biased as usize], &self.0[Gate::Biased as usize]);
         debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
         unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
         // As in `enter`. The gate is open only where the usual fence is the light one.
@@ -129,11 +129,11 @@ impl Gates {
         // Orders the flag before the loads of the lanes' marks.
         barrier::heavy();
         for marks in marks {
-            let mut patience = Patience::new();
+            let mut backoff = Backoff::new();
             while marks.0[gate as usize].load(Ordering::Acquire)
-                && !(planted!(AloneNotAwaited) && gate == Gate::Alone)
+                && !(planted!(AloneNotAwaited) && gate == Gate::Biased)
             {
-                patience.wait();
+                backoff.wait();
             }
         }
     }

@@ -37,9 +37,9 @@ pub mod stats;
 use crate::bitmap::Side;
 use crate::error::{Error, Result};
 use crate::format::entry::Seed;
+use crate::format::flip_record::RingSeed;
 use crate::format::layout::{self, LANE_COUNT};
-use crate::format::vouch::RingSeed;
-use crate::lock::after_own_writes;
+use crate::lock::fence_own_writes;
 use crate::mutant::planted;
 use crate::pair::dirty::DirtySet;
 use crate::pair::log::lane::Lane;
@@ -181,7 +181,7 @@ impl Pair {
 
     /// Returns the length, ordered after this thread's own writes. For callers outside the engine.
     pub fn len_now(&self) -> u64 {
-        after_own_writes();
+        fence_own_writes();
         self.len()
     }
 
@@ -280,11 +280,11 @@ impl Pair {
     }
 
     /// Returns the calling thread's lane, after a fence for the thread's own writes if it needs
-    /// one: [`after_own_writes`]. For a thread that is about to load what other threads may have
+    /// one: [`fence_own_writes`]. For a thread that is about to load what other threads may have
     /// written.
     #[inline]
     pub(crate) fn lane_fenced(&self) -> InUse<'_> {
-        let has_written = after_own_writes();
+        let has_written = fence_own_writes();
         let lane = self.lane();
         if has_written {
             lane.recent.note_write(lane.reads());

@@ -18,7 +18,7 @@
 //! May import `lock`, `bitmap`, `units`, `primitive`.
 
 use crate::bitmap::{Side, Slices, Validity};
-use crate::lock::{LockWord, Patience};
+use crate::lock::{Backoff, LockWord};
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::units::PAGES_PER_REGION;
@@ -251,9 +251,9 @@ impl RegionState {
     /// of a page or region meanwhile.
     #[cold]
     pub fn take_word(&self) -> WordGuard<'_> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
-            patience.wait();
+            backoff.wait();
             if let Some(taken) = self.try_lock_word() {
                 return taken;
             }

@@ -32,7 +32,7 @@
 //! words and fences of `platform`.
 
 use crate::bitmap::{Validity, bits, span};
-use crate::lock::try_lock_page_still;
+use crate::lock::try_lock_page_stable;
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::region::RegionState;
@@ -185,7 +185,7 @@ impl Pair {
         if is_known || !self.stamps.may_have_word(page) || !self.may_stamp(page, region) {
             return;
         }
-        if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
+        if let Some(_held) = try_lock_page_stable(&region.lock, &region.pages[n].lock) {
             self.stamp_deployed(page, region);
         }
     }

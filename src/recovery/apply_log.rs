@@ -8,8 +8,8 @@ use crate::bitmap::{Side, Slices, Validity};
 use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
 use crate::format::entry::{InPlacePage, OldBits, SpilledPage, WordId};
+use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::layout;
-use crate::format::vouch::{Vouch, sum_of};
 use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
 use crate::platform::Copying;
@@ -142,7 +142,7 @@ impl Files<'_> {
         self.reflection.sync_data().map_err(|e| Error::io("sync", path, e))
     }
 
-    fn sum_of_slots(&self, vouch: &Vouch) -> Result<u32> {
+    fn sum_of_slots(&self, vouch: &FlipRecord) -> Result<u32> {
         let mut bytes = [0; PAGE];
         let mut filled = 0;
         let sides = Validity(vouch.sides);

@@ -23,8 +23,8 @@ use crate::format::entry::{
     EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,
     SpillSum, SpilledPage, Undo, UndoBody,
 };
+use crate::format::flip_record::{DecodedFlip, FlipRecord};
 use crate::format::layout;
-use crate::format::vouch::{Vouch, VouchFound};
 use crate::mutant::planted;
 use crate::platform::{File, FileId, Platform};
 use crate::units::LaneIndex;
@@ -47,14 +47,14 @@ pub(crate) enum UndoFound {
 /// The records that were found in one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Findings {
-    pub ring: Vec<VouchFound>,
+    pub ring: Vec<DecodedFlip>,
     pub undo: UndoFound,
 }
 
 /// A flip record that recovery has to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Vouched {
-    pub vouch: Vouch,
+    pub vouch: FlipRecord,
     /// `true` for the lane's newest record, which may have arrived without the slices. Any other
     /// record was acknowledged before the next one was written, and its slots may have been
     /// overwritten since.
@@ -134,7 +134,7 @@ pub(crate) fn scan(
         let ring = lines[..layout::RING]
             .iter()
             .enumerate()
-            .map(|(place, line)| Vouch::decode(ring_seed, place, line))
+            .map(|(place, line)| FlipRecord::decode(ring_seed, place, line))
             .collect();
         const { assert!(layout::UNDO_ENTRY.is_multiple_of(layout::UNDO_ENTRY_LEN)) };
         let (parts, _) = bytes.as_chunks::<{ layout::UNDO_ENTRY_LEN }>();
@@ -265,18 +265,18 @@ pub(crate) fn decide(found: Findings) -> Actions {
 /// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
 /// word that was durable before the lane's newest record was begun. Leaves out records that a newer
 /// invalidated record of the lane voids, because it names the same page.
-fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
+fn in_order(ring: &[DecodedFlip]) -> Vec<Vouched> {
     let is_before = |one: Sequence, other: Sequence| {
         one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)
     };
     let numbers = ring.iter().filter_map(|found| match found {
-        VouchFound::Empty | VouchFound::Torn => None,
-        VouchFound::Void(sequence, _) => Some(*sequence),
-        VouchFound::Valid(vouch) => Some(vouch.sequence),
+        DecodedFlip::Empty | DecodedFlip::Torn => None,
+        DecodedFlip::Void(sequence, _) => Some(*sequence),
+        DecodedFlip::Valid(vouch) => Some(vouch.sequence),
     });
     let newest = numbers.reduce(|one, other| if is_before(one, other) { other } else { one });
-    let voids = |vouch: &Vouch, found: &VouchFound| {
-        matches!(found, VouchFound::Void(gone, page)
+    let voids = |vouch: &FlipRecord, found: &DecodedFlip| {
+        matches!(found, DecodedFlip::Void(gone, page)
             if (*page == vouch.page || planted!(RecoverVoidsLane))
                 && is_before(vouch.sequence, *gone)
                 && !planted!(RecoverVoidIgnored))
@@ -288,7 +288,7 @@ fn in_order(ring: &[VouchFound]) -> Vec<Vouched> {
     };
     let mut ordered: Vec<Vouched> = Vec::new();
     for found in ring {
-        let VouchFound::Valid(vouch) = found else { continue };
+        let DecodedFlip::Valid(vouch) = found else { continue };
         if is_before(vouch.sequence, needed_from) {
             // The word was durable before the newest record was begun.
             continue;
@@ -314,9 +314,9 @@ mod tests {
     use crate::format::entry::WordId;
     use crate::units::PageIndex;
 
-    fn vouch(sequence: u64, page: u64) -> Vouch {
+    fn vouch(sequence: u64, page: u64) -> FlipRecord {
         let sequence = Sequence::from_bits(sequence);
-        Vouch { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
+        FlipRecord { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
     }
 
     /// Checks all combinations of what three places of a ring can hold about two pages, also where
@@ -326,12 +326,12 @@ mod tests {
         let kinds = |sequence: u64| {
             let number = Sequence::from_bits(sequence);
             [
-                VouchFound::Empty,
-                VouchFound::Torn,
-                VouchFound::Void(number, PageIndex(1)),
-                VouchFound::Void(number, PageIndex(2)),
-                VouchFound::Valid(vouch(sequence, 1)),
-                VouchFound::Valid(vouch(sequence, 2)),
+                DecodedFlip::Empty,
+                DecodedFlip::Torn,
+                DecodedFlip::Void(number, PageIndex(1)),
+                DecodedFlip::Void(number, PageIndex(2)),
+                DecodedFlip::Valid(vouch(sequence, 1)),
+                DecodedFlip::Valid(vouch(sequence, 2)),
             ]
         };
         let last = (1 << 40) - 1;
@@ -356,15 +356,15 @@ mod tests {
                         let newest = ring
                             .iter()
                             .filter_map(|found| match found {
-                                VouchFound::Valid(vouch) => Some(vouch.sequence),
-                                VouchFound::Void(gone, _) => Some(*gone),
-                                VouchFound::Empty | VouchFound::Torn => None,
+                                DecodedFlip::Valid(vouch) => Some(vouch.sequence),
+                                DecodedFlip::Void(gone, _) => Some(*gone),
+                                DecodedFlip::Empty | DecodedFlip::Torn => None,
                             })
                             .max_by_key(|n| age(*n));
-                        let mut expected: Vec<Vouch> = ring
+                        let mut expected: Vec<FlipRecord> = ring
                             .iter()
                             .filter_map(|found| match found {
-                                VouchFound::Valid(vouch) => Some(*vouch),
+                                DecodedFlip::Valid(vouch) => Some(*vouch),
                                 _ => None,
                             })
                             .filter(|vouch| {
@@ -373,7 +373,7 @@ mod tests {
                             })
                             .filter(|vouch| {
                                 !ring.iter().any(|found| {
-                                    matches!(found, VouchFound::Void(gone, page)
+                                    matches!(found, DecodedFlip::Void(gone, page)
                                     if *page == vouch.page && age(*gone) > age(vouch.sequence))
                                 })
                             })

@@ -416,7 +416,7 @@ fn hostile(folder: &Path) -> usize {
         writer.number(Place::Lengths, len);
         writer.filled(Place::Home, 0, len, 4);
         let entries: Vec<u8> = (0..3).flat_map(|n| [0, n, 0, 9 + n, 1, 0]).collect();
-        writer.literal(Place::Vouch, 5, &entries);
+        writer.literal(Place::FlipRecord, 5, &entries);
         let words: Vec<u8> = (0..5).flat_map(|n| [0, n, 0, n, 0xFF]).collect();
         writer.literal(Place::Undo, 6 | kind << 8, &words);
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
@@ -432,7 +432,7 @@ fn hostile(folder: &Path) -> usize {
             writer.literal(Place::RegionWords, 0, &[0x5A; 8]);
             writer.literal(Place::SliceWords, 0, &[0xC3; 64]);
         }
-        rings.iter().for_each(|(at, entries)| writer.literal(Place::Vouch, *at, entries));
+        rings.iter().for_each(|(at, entries)| writer.literal(Place::FlipRecord, *at, entries));
         keep(folder, "open_mutated", &format!("hostile-{count:02}"), &writer.0);
         count += 1;
     }
@@ -453,7 +453,8 @@ fn hostile(folder: &Path) -> usize {
     count
 }
 
-/// Returns rings of flip records as `Place::Vouch` reads them, each lane with its first number.
+/// Returns rings of flip records as `Place::FlipRecord` reads them, each lane with its first
+/// number.
 fn rings() -> Vec<Vec<(u64, Vec<u8>)>> {
     const WRONG: u8 = 4;
     const VOID: u8 = 2;

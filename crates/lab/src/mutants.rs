@@ -543,7 +543,7 @@ fn fate(mutant: Mutant) -> Fate {
         PlaceNotChecked => by(test("atomic_mmap", "an_entry_comes_back")),
         VoidIsTorn => by(test("atomic_mmap", "a_void_entry_still_says")),
         HeaderWithoutSession => by(test("atomic_mmap", "the_header_of_another_session")),
-        VouchSumNotChecked => by(test("atomic_mmap", "vouch::tests::every_flipped_bit")),
+        VouchSumNotChecked => by(test("atomic_mmap", "flip_record::tests::every_flipped_bit")),
         UndoSumNotChecked => by(test("atomic_mmap", "every_flipped_bit_of_an_undo_entry")),
         SpillSumNotChecked => by(test("atomic_mmap", "undo_entries_come_back")),
         SuperblockSumNotChecked => by(test("atomic_mmap", "superblock::tests::every_flipped_bit")),

@@ -19,9 +19,9 @@ use crate::engine::Engine;
 use crate::engine::commit::publish;
 use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
+use crate::format::flip_record::{FlipRecord, RingSeed};
 use crate::format::layout::{self, VOUCH};
-use crate::format::vouch::{RingSeed, Vouch};
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
@@ -32,7 +32,7 @@ use crate::units::{PAGE, SLICE};
 
 /// Longest logged flip in bytes: its checksum takes less time than a drain, or none at all. See
 /// `docs/decisions/vouched-flips-up-to-a-page.md`.
-pub(in crate::engine) const VOUCHED_AT_MOST: usize = PAGE;
+pub(in crate::engine) const LOGGED_AT_MOST: usize = PAGE;
 
 /// Longest logged flip in bytes that has to complete partly covered slices: completing costs a
 /// copy.
@@ -63,7 +63,7 @@ impl Engine {
         slices: Slices,
     ) -> bool {
         let is_small = match parts {
-            [part] if is_whole_slices(part) => part.data.len() <= VOUCHED_AT_MOST,
+            [part] if is_whole_slices(part) => part.data.len() <= LOGGED_AT_MOST,
             [part] => part.data.len() <= COMPLETED_AT_MOST,
             _ => slices.count() <= SLICES,
         };
@@ -103,7 +103,7 @@ impl Engine {
         let seed = self.ring_seeds[usize::from(lane.index().0)];
         let slices = target.slices.0;
         let (sides, sum) = (valid.targets().0 & slices, sum(seed));
-        Vouch { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
+        FlipRecord { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
     }
 
     /// Commits the target's slices by a logged flip. `bytes` holds the slices one after the other.
@@ -115,7 +115,7 @@ impl Engine {
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordUpdate,
-        held: Held<'_>,
+        held: LockGuard<'_>,
         bytes: &[u8],
         draft: &DraftRecord,
     ) {
@@ -133,7 +133,7 @@ impl Engine {
                 self.entry(lane, target, draft.valid, |_| sum)
             }
         };
-        let sequence = lane.next_vouch();
+        let sequence = lane.next_flip_record();
         let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
         self.reflection.store_line(layout::vouch(lane.index(), place), line);
         lane.stats.bump(Counter::BytesWritten, VOUCH as u64);
@@ -213,7 +213,7 @@ impl Engine {
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordUpdate,
-        held: Held<'_>,
+        held: LockGuard<'_>,
         parts: &[Part<'_>],
     ) -> Result<()> {
         let mut room = [0; SLICES * SLICE];

@@ -29,7 +29,7 @@ use crate::engine::{Engine, commit};
 use crate::error::Result;
 use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, SpilledPage, Undo, UndoBody};
 use crate::format::layout;
-use crate::lock::{AllHeld, Held};
+use crate::lock::{LockGuard, LockGuards};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
@@ -99,7 +99,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
-        held: AllHeld<'_>,
+        held: LockGuards<'_>,
     ) -> Result<()> {
         let mut pages: Vec<SpilledPage> = Vec::new();
         let mut last_page: Option<(PageIndex, Slices, Box<[u8; PAGE]>)> = None;
@@ -139,7 +139,7 @@ impl Engine {
         self.ensure_lane(lane, lane.index())?;
         let extents = self.log_area.take(needed);
         self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
-        let close = || held.iter().for_each(Held::close);
+        let close = || held.iter().for_each(LockGuard::close);
         self.commit_redo_pinned(lane, &bytes, &pages, &targets, &extents, close);
         self.give_back(&extents);
         Ok(())
@@ -179,7 +179,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         parts: &[Part<'_>],
-        held: &[Held<'_>],
+        held: &[LockGuard<'_>],
     ) -> Result<()> {
         // A durable point may have failed while this writer waited for its pages. Its full record
         // may be on the disk all the same, and covers the slots that are stored to here.
@@ -212,7 +212,7 @@ impl Engine {
         // nothing waits.
         self.drain(lane);
         // Step 3.
-        unless!(InPlaceNotClosed, held.iter().for_each(Held::close));
+        unless!(InPlaceNotClosed, held.iter().for_each(LockGuard::close));
         let pages = match entry.body {
             UndoBody::InPlace(pages) => pages,
             _ => InPlacePage::decode_all(&body).unwrap_or_default(),

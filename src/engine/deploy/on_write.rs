@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::engine::deploy::policy::LONG;
 use crate::engine::deploy::region::{Pins, Source};
 use crate::engine::plan::{Part, Plans, RegionPlan};
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::primitive::{Ordering, fence};
@@ -123,9 +123,12 @@ impl Engine {
         lane: &Lane,
         scattered: &[RegionPlan<'_>],
         parts: &[Part<'_>],
-        held: &[Held<'_>],
+        held: &[LockGuard<'_>],
     ) {
-        debug_assert!(held.iter().all(Held::is_closed), "readers wait until all of it is done");
+        debug_assert!(
+            held.iter().all(LockGuard::is_closed),
+            "readers wait until all of it is done"
+        );
         // Orders the closing, plain stores, before the copy, which may be streamed. A reader that
         // has begun to read the old slots must not find new bytes in them under open words.
         fence(Ordering::SeqCst);

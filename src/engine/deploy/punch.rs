@@ -6,7 +6,7 @@ use crate::bitmap::{Side, Validity};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::page_table::known;
@@ -66,7 +66,7 @@ impl Engine {
             inside().try_for_each(|r| self.region(r).map(|_| ()))?;
         }
         let regions: Vec<_> = inside().filter_map(|r| Some((r, self.state.touched(r)?))).collect();
-        let held: Vec<Held<'_>> =
+        let held: Vec<LockGuard<'_>> =
             regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
         let away = |(_, state): &(RegionIndex, &RegionState)| {
             let is_durable = |n| state.durable(n) != Validity(0) && !planted!(PunchDurableSlots);

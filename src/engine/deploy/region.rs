@@ -15,7 +15,7 @@ use crate::engine::plan::{self, Part, RegionPlan, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
@@ -94,7 +94,7 @@ impl Engine {
         &self,
         lane: &Lane,
         plan: &RegionPlan<'_>,
-        held: &[Held<'_>],
+        held: &[LockGuard<'_>],
         pins: Pins,
         source: Source<'_>,
     ) -> Result<u64> {
@@ -154,7 +154,7 @@ impl Engine {
         // Orders the words before the next writer's stores to the reflection slots. If a word were
         // lost, those slots would be valid again.
         unless!(DeployNoDrainAfterWords, self.drain(lane));
-        unless!(DeployNotClosed, held.iter().for_each(Held::close));
+        unless!(DeployNotClosed, held.iter().for_each(LockGuard::close));
         moves.iter().for_each(|change| publish(region, change));
         if pins == Pins::Respect {
             // The file stays in use, so readers profit from the loadable flag and the stamps.

@@ -137,7 +137,7 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn is_in_cut(&self, page: PageIndex) -> bool {
         let region = self.state.touched(page.region());
-        region.is_some_and(|region| region.pages[page.in_region()].lock.is_held_still())
+        region.is_some_and(|region| region.pages[page.in_region()].lock.is_stable())
     }
 
     /// Returns `true` if something may have changed since the last durable point.

@@ -10,7 +10,7 @@ use crate::engine::durable::Durable;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
-use crate::lock::{AllHeld, Held, lock_pages};
+use crate::lock::{LockGuard, LockGuards, lock_pages};
 use crate::mutant::{planted, unless};
 use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
@@ -31,8 +31,8 @@ pub(super) struct Cut<'e> {
     /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
     /// one of the locks must not go on after a panic.
     pub(super) unfinished: PoisonOnUnwind<'e>,
-    /// The locks. Held until the durable point is made or has failed.
-    held: AllHeld<'e>,
+    /// The locks. LockGuard until the durable point is made or has failed.
+    held: LockGuards<'e>,
     len: u64,
 }
 
@@ -138,7 +138,7 @@ impl Engine {
         let mut cut = Cut {
             pages: Vec::new(),
             unfinished: PoisonOnUnwind { engine: self, is_over: false },
-            held: AllHeld::new(),
+            held: LockGuards::new(),
             len: self.len(),
         };
         for index in self.dirty.take() {
@@ -156,7 +156,7 @@ impl Engine {
             }
         }
         // A transaction that has read these pages may still commit, although it finds them locked.
-        cut.held.iter().for_each(Held::stays_as_it_is);
+        cut.held.iter().for_each(LockGuard::mark_stable);
         drop(gate);
         cut
     }

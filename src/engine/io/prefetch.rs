@@ -261,12 +261,12 @@ impl Engine {
 
     /// Prefetches the lines in both files that a small write will touch.
     #[inline(always)]
-    pub(in crate::engine) fn prefetch_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+    pub(in crate::engine) fn prefetch_small<const IS_LOGGED: bool, const IS_WHOLE: bool>(
         &self,
         start: u64,
         len: usize,
     ) {
-        if IS_WHOLE && IS_VOUCHED {
+        if IS_WHOLE && IS_LOGGED {
             // Only the translations of the slots are wanted: a line that is streamed to must not be
             // in the cache. They are wanted on both sides, since the free one is not known yet.
             // Another line of the page gives them. If there may be none, take the last line

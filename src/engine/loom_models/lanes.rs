@@ -2,7 +2,7 @@
 
 use super::new_region;
 use crate::format::entry::Sequence;
-use crate::lock::{lock_page, lock_region, try_lock_page_alone};
+use crate::lock::{lock_page, lock_page_biased, lock_region};
 use crate::pair::gates::Gate;
 use crate::pair::log::lanes::{LaneKeeper, Lanes, next_file_number};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
@@ -196,9 +196,8 @@ fn alone_beside_another(by_region: bool) {
             let lane = keeper.lanes.mine(file, &weak);
             let lock = &region.pages[0].lock;
             if may_be_alone {
-                let alone = keeper.lanes.enter_alone(&lane);
-                if let Some(_held) =
-                    alone.as_ref().and_then(|alone| try_lock_page_alone(lock, alone))
+                let alone = keeper.lanes.enter_biased(&lane);
+                if let Some(_held) = alone.as_ref().and_then(|alone| lock_page_biased(lock, alone))
                 {
                     return count(&counts);
                 }

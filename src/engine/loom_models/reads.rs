@@ -4,7 +4,8 @@ use super::{Slots, new_region};
 use crate::bitmap::{Side, Validity};
 use crate::engine::read::range::VersionSum;
 use crate::lock::{
-    AllHeld, Held, lock_page, lock_pages, lock_region, try_lock_page_closed, try_lock_page_still,
+    LockGuard, LockGuards, lock_page, lock_pages, lock_region, try_lock_page_exclusive,
+    try_lock_page_stable,
 };
 use crate::pair::region::RegionState;
 use crate::pair::stamps::{DeployedStamp, StampSum};
@@ -126,7 +127,7 @@ fn known_page(leaves: bool) {
     let finder = thread::spawn({
         let (region, word) = (Arc::clone(&region), Arc::clone(&word));
         move || {
-            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock)
+            if let Some(_held) = try_lock_page_stable(&region.lock, &region.pages[0].lock)
                 && region.validity(0) == Validity(0)
             {
                 DeployedStamp::of(&word).set();
@@ -183,7 +184,7 @@ fn stored_at_once(fences: bool) {
     let writer = thread::spawn({
         let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
         move || {
-            let held = try_lock_page_closed(&region.lock, &region.pages[0].lock);
+            let held = try_lock_page_exclusive(&region.lock, &region.pages[0].lock);
             let held = held.expect("nobody else locks");
             DeployedStamp::of(&word).clear();
             if fences {
@@ -235,13 +236,13 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
         let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
         move || {
             for value in [1, 2] {
-                let mut held = AllHeld::new();
+                let mut held = LockGuards::new();
                 lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
                 let taken = region.try_lock_word();
                 assert!(taken.is_some(), "there is nobody else");
                 let valid = region.uniform_side_locked(PAGES).expect("both flip together");
                 slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
-                held.iter().for_each(Held::close);
+                held.iter().for_each(LockGuard::close);
                 if by_region_word {
                     region.flip_region_bits(0b11);
                 } else {
@@ -287,11 +288,11 @@ fn known_pages() {
         move || {
             let held = [0, 1].map(|n| lock_page(&region.lock, &region.pages[n].lock));
             words.iter().for_each(|word| DeployedStamp::of(word).clear());
-            held.iter().for_each(Held::close);
+            held.iter().for_each(LockGuard::close);
             bytes.iter().for_each(|byte| byte.store(1, Ordering::Relaxed));
             drop(held);
             for (n, word) in words.iter().enumerate() {
-                if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[n].lock) {
+                if let Some(_held) = try_lock_page_stable(&region.lock, &region.pages[n].lock) {
                     DeployedStamp::of(word).set();
                 }
             }
@@ -346,7 +347,7 @@ fn cut_page(says_so: bool, locks: bool) {
         let (region, word) = (Arc::clone(&region), Arc::clone(&word));
         let (cutting, len) = (Arc::clone(&cutting), Arc::clone(&len));
         move || {
-            if let Some(_held) = try_lock_page_still(&region.lock, &region.pages[0].lock) {
+            if let Some(_held) = try_lock_page_stable(&region.lock, &region.pages[0].lock) {
                 region.set_stamped(0);
                 if !cutting.load(Ordering::SeqCst) && len.load(Ordering::SeqCst) == 1 {
                     DeployedStamp::of(&word).set();

@@ -1,7 +1,7 @@
 //! Models of writers, views, watchers and first loads beside each other.
 
 use super::{Slots, new_region};
-use crate::lock::{Held, lock_page, try_lock_page_closed};
+use crate::lock::{LockGuard, lock_page, try_lock_page_exclusive};
 use crate::pair::page_table::{State, known};
 use crate::pair::read_set::Watched;
 use crate::pair::region::RegionState;
@@ -173,7 +173,7 @@ fn view_against_writer(kind: View, at_once: bool) {
             let store = || home.iter().for_each(|word| word.store(1, Ordering::Relaxed));
             // Lock as a direct store does, or, if another thread holds the page, as all other
             // writers do.
-            if at_once && let Some(held) = try_lock_page_closed(&region.lock, page) {
+            if at_once && let Some(held) = try_lock_page_exclusive(&region.lock, page) {
                 if !is_free() {
                     return held.give_back_unchanged();
                 }
@@ -193,7 +193,7 @@ fn view_against_writer(kind: View, at_once: bool) {
             return writer.join().unwrap();
         }
     } else {
-        let _held: Option<Held<'_>> =
+        let _held: Option<LockGuard<'_>> =
             (kind != View::PinsWithoutLock).then(|| lock_page(&region.lock, &page.lock));
         region.pin(0);
     }

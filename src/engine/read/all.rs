@@ -10,7 +10,7 @@
 
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result};
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::planted;
 use crate::units::{REGION, RegionIndex};
 use std::ops::Range;
@@ -30,7 +30,7 @@ impl Engine {
             let touched = || self.state.loaded_regions().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();
             // In ascending order, as every operation over several regions locks them.
-            let mut held: Vec<Held<'_>> =
+            let mut held: Vec<LockGuard<'_>> =
                 regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
             if touched().count() > regions.len() && !planted!(CopyMissesRegions) {
                 // A writer has come to a region that held nothing. It may also have written to one
@@ -40,7 +40,7 @@ impl Engine {
                 continue;
             }
             // Readers of these regions need not retry: nothing changes under the locks.
-            held.iter().for_each(Held::stays_as_it_is);
+            held.iter().for_each(LockGuard::mark_stable);
             if planted!(CopyNotLocked) {
                 held.clear();
             }

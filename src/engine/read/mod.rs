@@ -26,7 +26,7 @@ use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
 use crate::engine::{Engine, plan};
 use crate::error::Result;
-use crate::lock::{Patience, after_own_writes};
+use crate::lock::{Backoff, fence_own_writes};
 use crate::mutant::{planted, unless};
 use crate::pair::hints::{Expected, samples_stamp};
 use crate::pair::log::lane::Lane;
@@ -85,7 +85,7 @@ impl Engine {
     fn read_fenced(&self, to: &mut [u8], offset: u64) -> bool {
         // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
         let Some(lane) = self.cached_lane_dirty() else { return false };
-        after_own_writes();
+        fence_own_writes();
         lane.recent.note_write(lane.reads());
         self.read_fast(lane, to, offset)
     }
@@ -110,7 +110,7 @@ impl Engine {
             self.ask_ahead(offset, to.len());
         }
         let mut pieces = 0;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         for attempt in 0..ATTEMPTS {
             if self.try_read(&lane, to, offset, &mut pieces)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
@@ -130,7 +130,7 @@ impl Engine {
             }
             lane.stats.bump(Counter::ReadRetries, 1);
             if attempt > 0 {
-                patience.wait();
+                backoff.wait();
             }
         }
         self.read_locked(&lane, to, offset)

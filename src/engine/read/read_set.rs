@@ -22,7 +22,7 @@ use crate::bitmap::span;
 use crate::engine::Engine;
 use crate::engine::read::ATTEMPTS;
 use crate::error::{Error, Result};
-use crate::lock::Patience;
+use crate::lock::Backoff;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::pair::read_set::{FEW, ReadSet, ReadSetEntry};
@@ -39,7 +39,7 @@ impl Engine {
         self.check_usable()?;
         let known = marks.pages.len();
         let lane = self.lane_fenced();
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
             marks.pages.truncate(known);
             match self.try_read_tracked(&lane, to, offset, marks) {
@@ -59,7 +59,7 @@ impl Engine {
                 break;
             }
             lane.stats.bump(Counter::ReadRetries, 1);
-            patience.wait();
+            backoff.wait();
         }
         marks.pages.truncate(known);
         Ok(false)

@@ -15,7 +15,7 @@ use crate::bitmap::Validity;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
@@ -157,7 +157,7 @@ impl Engine {
         // A transaction may have read bytes of the page that the new end cuts in two, and those are
         // gone now. It must not commit once the new length is visible. Whole pages past the end
         // need no new version, since the length itself is validated.
-        unless!(ShrinkBoundaryNotClosed, held.iter().for_each(Held::close));
+        unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
         drop((held, gate));
         own_changes::note_length(self.number(), Some(new));
@@ -217,7 +217,7 @@ impl Engine {
         unless!(CutNoWaitForTouches, self.wait_for_read_sections());
         let cut: Vec<(RegionIndex, &RegionState)> = self.regions_past(len).collect();
         let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
-        let held: Vec<Held<'_>> =
+        let held: Vec<LockGuard<'_>> =
             locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
         for (index, region) in &cut {
             // Includes the page that the end cuts in two.
@@ -227,7 +227,7 @@ impl Engine {
         // Orders the invalidated records before the zeroes over words and bytes past the length. A
         // record that was replayed later would put its bytes there.
         unless!(CutNoDrainAfterClear, self.drain(lane));
-        held.iter().for_each(Held::close);
+        held.iter().for_each(LockGuard::close);
         for (index, region) in &cut {
             let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
             let mask = pages_from(from);

@@ -19,7 +19,7 @@ use crate::engine::commit::publish;
 use crate::engine::plan::{self, PAGES_FOR_REGION_LOCK, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{AllHeld, Held, lock_page, lock_pages};
+use crate::lock::{LockGuard, LockGuards, lock_page, lock_pages};
 use crate::mutant::{planted, unless};
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -76,12 +76,12 @@ impl Engine {
             one = plan::lock_whole_region(region);
             slice::from_ref(&one)
         } else {
-            several = AllHeld::new();
+            several = LockGuards::new();
             let locks = region.pages[pages.clone()].iter().map(|page| &page.lock);
             lock_pages(&region.lock, locks, &mut several);
-            // Held until the end of the operation: no other writer may store to the word before it
-            // is drained and its cached copy changed. A writer that does not get the word takes the
-            // general way.
+            // LockGuard until the end of the operation: no other writer may store to the word
+            // before it is drained and its cached copy changed. A writer that does not get the word
+            // takes the general way.
             let Some(word) = region.try_lock_word() else { return false };
             _taken = Some(word).filter(|_| !planted!(WholeWordGivenBack));
             &several[..]
@@ -103,7 +103,7 @@ impl Engine {
         };
         let change = WordUpdate { word, mask, old };
         self.commit_flip(&lane, &change);
-        unless!(WholeNotClosed, held.iter().for_each(Held::close));
+        unless!(WholeNotClosed, held.iter().for_each(LockGuard::close));
         unless!(WholeNotPublished, publish(region, &change));
         lane.stats.bump(Counter::BytesWritten, data.len() as u64);
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);

@@ -6,7 +6,7 @@
 use crate::engine::Engine;
 use crate::engine::plan::Part;
 use crate::error::{Error, Result};
-use crate::lock::{Held, close_before_looking};
+use crate::lock::{LockGuard, make_exclusive_and_fence};
 use crate::mutant::{planted, unless};
 use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
@@ -39,7 +39,7 @@ impl Engine {
     pub(super) fn check_read_set(
         &self,
         marks: &ReadSet,
-        held: &[Held<'_>],
+        held: &[LockGuard<'_>],
         mine: impl Fn(PageIndex) -> bool,
     ) -> Result<()> {
         if planted!(MarksNotChecked) {
@@ -50,7 +50,7 @@ impl Engine {
         let reads_only =
             marks.was_told_length() || marks.pages().iter().any(|mark| !mine(mark.page));
         if reads_only {
-            unless!(NotClosedBeforeMarks, close_before_looking(held));
+            unless!(NotClosedBeforeMarks, make_exclusive_and_fence(held));
         }
         let conflict = || Err(Error::Conflict { path: self.path() });
         if !marks.told_holds(self.len()) {

@@ -9,7 +9,7 @@
 //!
 //! The steps are those of every store in place: lock, close, validate, store. Here the step that
 //! takes the page's lock also closes it. That step is a plain store while the lock is biased to
-//! this thread (`Lanes::enter_alone`).
+//! this thread (`Lanes::enter_biased`).
 //!
 //! - Another thread may observe a torn store. Readers of the page therefore retry, by its deployed
 //!   stamp or by versions (models in `loom_models`: `who_reads_a_page_by_its_word`,
@@ -27,7 +27,7 @@ use crate::bitmap::Side;
 use crate::engine::Engine;
 use crate::engine::plan::Part;
 use crate::engine::write::small::Small;
-use crate::lock::{HeldClosed, try_lock_page_alone, try_lock_page_closed};
+use crate::lock::{ExclusiveGuard, lock_page_biased, try_lock_page_exclusive};
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
@@ -170,10 +170,10 @@ impl Engine {
         let place = page.in_region();
         // The line of the page's lock needs no prefetch: it is loaded next.
         let state = &region.pages[place];
-        let alone = self.lanes.enter_alone(lane);
+        let alone = self.lanes.enter_biased(lane);
         let held = match &alone {
-            Some(alone) => try_lock_page_alone(&state.lock, alone),
-            None => try_lock_page_closed(&region.lock, &state.lock),
+            Some(alone) => lock_page_biased(&state.lock, alone),
+            None => try_lock_page_exclusive(&region.lock, &state.lock),
         };
         let Some(held) = held else { return false };
         debug_assert!(alone.is_none() || !region.lock.is_held(), "who is alone holds nothing else");
@@ -210,7 +210,7 @@ impl Engine {
         &self,
         lane: &Lane,
         region: &RegionState,
-        held: HeldClosed<'_>,
+        held: ExclusiveGuard<'_>,
         side: Side,
         part: &Part<'_>,
     ) -> bool {

@@ -15,7 +15,7 @@ use crate::engine::commit::publish;
 use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{AllHeld, lock_page};
+use crate::lock::{LockGuards, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
@@ -56,7 +56,7 @@ impl Engine {
         }
         let pinned = region.is_pinned(place);
         if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
-            return self.commit_pinned(lane, parts, AllHeld::from_iter([held]));
+            return self.commit_pinned(lane, parts, LockGuards::from_iter([held]));
         }
         if let [part] = parts
             && !pinned

@@ -12,7 +12,7 @@ use crate::engine::plan::{self, Part, Plans, RegionPlan, WordUpdate, WordUpdates
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
@@ -85,7 +85,7 @@ impl Engine {
         }
         extents.iter().for_each(|extents| self.give_back(extents));
         if scattered.is_empty() || !planted!(TogetherWhileOpen) {
-            unless!(PagesNotClosed, held.iter().for_each(Held::close));
+            unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
         }
         for change in &moves {
             if let Some(region) = self.state.touched(change.word.region()) {

@@ -14,12 +14,12 @@
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord, SLICES, VOUCHED_AT_MOST};
+use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord, LOGGED_AT_MOST, SLICES};
 use crate::engine::commit::publish;
 use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{Held, lock_page};
+use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
@@ -54,14 +54,14 @@ impl Small {
     #[inline(always)]
     pub fn longest(self) -> usize {
         match self {
-            Small::Vouched => VOUCHED_AT_MOST,
+            Small::Vouched => LOGGED_AT_MOST,
             Small::Flip | Small::General => PAGE - 1,
         }
     }
 }
 
 // A logged flip stays within one page.
-const _: () = assert!(VOUCHED_AT_MOST <= PAGE);
+const _: () = assert!(LOGGED_AT_MOST <= PAGE);
 
 /// Returns `true` if the draft's assumption about the page still holds. The caller holds the page's
 /// lock.
@@ -80,8 +80,8 @@ impl Engine {
         if self.small == Small::General {
             return self.write_slow(data, offset);
         }
-        let is_vouched = self.small == Small::Vouched;
-        match (is_vouched, is_whole_slices(&Part { offset, data })) {
+        let is_logged = self.small == Small::Vouched;
+        match (is_logged, is_whole_slices(&Part { offset, data })) {
             (true, true) => self.write_small_of::<true, true>(data, offset),
             (true, false) => self.write_small_of::<true, false>(data, offset),
             (false, true) => self.write_small_of::<false, true>(data, offset),
@@ -89,17 +89,17 @@ impl Engine {
         }
     }
 
-    /// Writes `data`: by a logged flip if `IS_VOUCHED`. `IS_WHOLE` says that it covers its slices
+    /// Writes `data`: by a logged flip if `IS_LOGGED`. `IS_WHOLE` says that it covers its slices
     /// from end to end.
     // One function for each kind, which keeps no values for the other kinds. Values that do not fit
     // the registers are stored, and there is room for only about sixty stores behind a drain.
     #[inline(never)]
-    fn write_small_of<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+    fn write_small_of<const IS_LOGGED: bool, const IS_WHOLE: bool>(
         &self,
         data: &[u8],
         offset: u64,
     ) -> Result<()> {
-        if self.try_small::<IS_VOUCHED, IS_WHOLE>(data, offset) {
+        if self.try_small::<IS_LOGGED, IS_WHOLE>(data, offset) {
             return Ok(());
         }
         self.write_slow(data, offset)
@@ -108,7 +108,7 @@ impl Engine {
     /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
     /// returns `false`, with nothing stored.
     #[inline(always)]
-    fn try_small<const IS_VOUCHED: bool, const IS_WHOLE: bool>(
+    fn try_small<const IS_LOGGED: bool, const IS_WHOLE: bool>(
         &self,
         data: &[u8],
         offset: u64,
@@ -127,7 +127,7 @@ impl Engine {
         let Some(lane) = self.lane_to_write() else { return false };
         let is_cold = !lane.recent.has(page);
         if is_cold {
-            self.prefetch_small::<IS_VOUCHED, IS_WHOLE>(offset, data.len());
+            self.prefetch_small::<IS_LOGGED, IS_WHOLE>(offset, data.len());
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
@@ -137,13 +137,13 @@ impl Engine {
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(region.named(place));
         }
-        if IS_VOUCHED && (!lane.is_private() || !lane.is_allocated()) {
+        if IS_LOGGED && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
         let target = Target { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
-        let draft = (IS_VOUCHED && IS_WHOLE)
+        let draft = (IS_LOGGED && IS_WHOLE)
             .then(|| self.draft(&lane, &target, region.validity(place), data));
         let held = lock_page(&region.lock, &state.lock);
         self.clear_stamp(page.region(), region, 1 << place);
@@ -151,7 +151,7 @@ impl Engine {
             && !region.is_pinned(place)
             && self.page_is_allocated(page)
             && draft.as_ref().is_none_or(|draft| is_still_right(draft, &target))
-            && if IS_VOUCHED {
+            && if IS_LOGGED {
                 !self.conflicts_with_other_lane(&lane, &target)
             } else {
                 region.lanes(place) == 0 || !self.is_named(region, page)
@@ -163,7 +163,7 @@ impl Engine {
         let change = WordUpdate { word, mask: target.slices.0, old: state.slice_word() };
         if !IS_WHOLE {
             let part = Part { offset, data };
-            return self.flip_completed::<IS_VOUCHED>(&lane, &target, &change, held, &part);
+            return self.flip_completed::<IS_LOGGED>(&lane, &target, &change, held, &part);
         }
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         match &draft {
@@ -180,7 +180,7 @@ impl Engine {
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordUpdate,
-        held: Held<'_>,
+        held: LockGuard<'_>,
         bytes: &[u8],
     ) {
         let free = target.region.validity(target.page.in_region()).targets();
@@ -193,16 +193,16 @@ impl Engine {
     /// Writes a short part that covers some slices of the target only in part. Returns `false`,
     /// with nothing stored, if the bytes around it could not be read.
     #[inline(never)]
-    fn flip_completed<const IS_VOUCHED: bool>(
+    fn flip_completed<const IS_LOGGED: bool>(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordUpdate,
-        held: Held<'_>,
+        held: LockGuard<'_>,
         part: &Part<'_>,
     ) -> bool {
         let parts = std::slice::from_ref(part);
-        if IS_VOUCHED {
+        if IS_LOGGED {
             if self.commit_parts_logged(lane, target, change, held, parts).is_err() {
                 return false;
             }

@@ -56,7 +56,7 @@ pub struct Lane {
     pub(super) at_once: AtomicU64,
     /// Odd while the lane's thread is in any other read section.
     pub(super) pinned: AtomicU64,
-    vouch_sequence: AtomicU64,
+    flip_sequence: AtomicU64,
     /// Number of the first flip record that may still be needed: its word may not be durable.
     unsettled_from: AtomicU64,
     undo_sequence: AtomicU64,
@@ -87,7 +87,7 @@ impl Lane {
             allocated: AtomicBool::new(false),
             pages: std::array::from_fn(|_| AtomicU64::new(0)),
             records: std::array::from_fn(|_| Record::default()),
-            vouch_sequence: AtomicU64::new(Sequence::FIRST.bits()),
+            flip_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             unsettled_from: AtomicU64::new(Sequence::FIRST.bits()),
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             pinned: AtomicU64::new(0),
@@ -154,14 +154,14 @@ impl Lane {
 
     /// Takes the number of the owner's next flip record.
     #[inline]
-    pub fn next_vouch(&self) -> Sequence {
-        Self::take_sequence(&self.vouch_sequence)
+    pub fn next_flip_record(&self) -> Sequence {
+        Self::take_sequence(&self.flip_sequence)
     }
 
     /// Takes the number of the owner's next undo record.
     pub fn next_undo(&self) -> Sequence {
         let own = !planted!(OneSequenceForBoth);
-        Self::take_sequence(if own { &self.undo_sequence } else { &self.vouch_sequence })
+        Self::take_sequence(if own { &self.undo_sequence } else { &self.flip_sequence })
     }
 
     /// Records in DRAM what the flip record with this number says, once that record was drained.
@@ -244,7 +244,7 @@ impl Lane {
     /// Returns the number that the owner's next flip record will have, without taking it.
     #[inline]
     pub fn upcoming(&self) -> Sequence {
-        Sequence::from_bits(self.vouch_sequence.load(Ordering::Relaxed))
+        Sequence::from_bits(self.flip_sequence.load(Ordering::Relaxed))
     }
 
     /// Gives back this shared lane, or hands it to a thread that waits for a shared lane.
@@ -312,7 +312,7 @@ mod tests {
     fn a_record_is_seen_only_by_its_page() {
         let lane = Lane::new(Arc::new(Queue::new()));
         let live = |page| lane.live(LaneIndex(0), PageIndex(page)).next();
-        let first = lane.next_vouch();
+        let first = lane.next_flip_record();
         lane.note(first, PageIndex(7), 0b11);
         assert!(live(8).is_none());
         let entry = live(7).expect("just noted");
@@ -322,7 +322,7 @@ mod tests {
         lane.set_settled(lane.upcoming());
         assert_eq!(lane.unsettled(lane.upcoming()).count(), 0);
         assert!(live(7).expect("still there").is_settled);
-        let second = lane.next_vouch();
+        let second = lane.next_flip_record();
         lane.note(second, PageIndex(7), 1);
         assert_eq!(lane.live(LaneIndex(0), PageIndex(7)).count(), 2);
         lane.forget(second, PageIndex(7));

@@ -26,7 +26,7 @@
 use crate::format::layout::LANE_COUNT;
 #[cfg(not(loom))]
 use crate::format::layout::PRIVATE_LANES;
-use crate::lock::Patience;
+use crate::lock::Backoff;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::{ClosedGate, Gate, GateGuard, Gates, Marks};
 use crate::pair::log::lane::{Lane, Queue};
@@ -187,10 +187,10 @@ impl Lanes {
     }
 
     /// Enters a biased section, if this thread's lane has been the only one in use:
-    /// [`Gates::enter_alone`].
+    /// [`Gates::enter_biased`].
     #[inline(always)]
-    pub fn enter_alone<'a>(&self, lane: &'a Lane) -> Option<GateGuard<'a>> {
-        self.gates.enter_alone(&lane.inside)
+    pub fn enter_biased<'a>(&self, lane: &'a Lane) -> Option<GateGuard<'a>> {
+        self.gates.enter_biased(&lane.inside)
     }
 
     /// Revokes the bias if another thread has a lane. Called by the thread that has just claimed
@@ -218,7 +218,7 @@ impl Lanes {
     #[cold]
     pub fn share(&self) {
         // Several threads may do this at the same time.
-        self.gates.shut_for_good(Gate::Alone, self.marks());
+        self.gates.shut_for_good(Gate::Biased, self.marks());
         // Release: pairs with the acquire load in `note_taken`.
         self.are_shared.store(true, Ordering::Release);
     }
@@ -245,12 +245,12 @@ impl Lanes {
         barrier::heavy();
         for word in self.all().flat_map(|lane| [&lane.pinned, &lane.at_once]) {
             let seen = word.load(Ordering::Acquire);
-            let mut patience = Patience::new();
+            let mut backoff = Backoff::new();
             while !planted!(NoWaitForPinned)
                 && seen % 2 == 1
                 && word.load(Ordering::Acquire) == seen
             {
-                patience.wait();
+                backoff.wait();
             }
         }
     }
@@ -494,8 +494,8 @@ mod tests {
             }
             // One lane, handed from one thread to the next.
             go.send(()).expect("a thread waits");
-            let patience = std::time::Duration::from_secs(20);
-            let woken = late.iter().filter(|_| said.recv_timeout(patience).is_ok()).count();
+            let backoff = std::time::Duration::from_secs(20);
+            let woken = late.iter().filter(|_| said.recv_timeout(backoff).is_ok()).count();
             (1..LANE_COUNT - PRIVATE_LANES).for_each(|_| go.send(()).expect("a thread waits"));
             end.wait();
             assert_eq!(woken, 4);

@@ -26,7 +26,7 @@
 
 use crate::bitmap::{self, Slices};
 use crate::format::entry::Sequence;
-use crate::format::{layout, vouch};
+use crate::format::{flip_record, layout};
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::log::lane::{Lane, LiveEntry};
@@ -153,8 +153,9 @@ impl Pair {
     fn invalidate(&self, page: PageIndex, entry: &LiveEntry) {
         let at = layout::vouch(entry.lane, entry.sequence.place());
         let seed = self.ring_seeds[usize::from(entry.lane.0)];
-        let void = if planted!(ClearToZero) { 0 } else { vouch::voided(seed, entry.sequence) };
-        self.reflection.replace_word_through(at, vouch::header(seed, entry.sequence), void);
+        let void =
+            if planted!(ClearToZero) { 0 } else { flip_record::voided(seed, entry.sequence) };
+        self.reflection.replace_word_through(at, flip_record::header(seed, entry.sequence), void);
         self.lanes[entry.lane].forget(entry.sequence, page);
     }
 

@@ -8,9 +8,9 @@ use super::files::{Contents, Pair, Place};
 use atomic_mmap::testing::entry::{
     InPlacePage, OldBits, Seed, Sequence, Spill, SpilledPage, Undo, UndoBody, WordId,
 };
+use atomic_mmap::testing::flip_record::{FlipRecord, sum_of};
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::testing::superblock::{State, Superblock};
-use atomic_mmap::testing::vouch::{Vouch, sum_of};
 use atomic_mmap::testing::{LaneIndex, PageIndex, RegionIndex, call, layout};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
@@ -382,7 +382,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     if medium != Medium::PageCache {
         let (page, slice, data) = (PageIndex(3), 2, bytes(11, 64));
         let sides = !validity(reflection, page) & 1 << slice;
-        let entry = Vouch { sequence, page, slices: 1 << slice, sides, sum: sum_of(&data) };
+        let entry = FlipRecord { sequence, page, slices: 1 << slice, sides, sum: sum_of(&data) };
         let at = layout::vouch(lanes[0], sequence.place());
         reflection.put(at, &entry.encode(seed.ring(lanes[0])));
         let at = slot(page, slice);

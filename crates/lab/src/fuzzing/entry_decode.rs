@@ -14,12 +14,12 @@ use atomic_mmap::testing::entry::{
     Found, IN_PLACE_INLINE, InPlacePage, OldBits, RECORD, Seed, Sequence, Spill, SpillSum,
     SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
 };
+use atomic_mmap::testing::flip_record::{self, DecodedFlip, FlipRecord};
 use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
 use atomic_mmap::testing::marker::{Key, Marker, Sessions};
 use atomic_mmap::testing::superblock::{
     self, Cache, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
 };
-use atomic_mmap::testing::vouch::{self, Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
 const UUID: [u8; 16] = *b"entries of all k";
@@ -69,23 +69,23 @@ fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
     let said = reading::vouch(&bytes, place, own, SESSION);
-    match Vouch::decode(seed().ring(LaneIndex(LANE as u16)), place, &bytes) {
-        VouchFound::Empty => {
+    match FlipRecord::decode(seed().ring(LaneIndex(LANE as u16)), place, &bytes) {
+        DecodedFlip::Empty => {
             assert_eq!(bytes[..8], [0; 8], "an entry is taken for none");
             assert_eq!(said, None);
         }
-        VouchFound::Torn => assert_eq!(said, None),
-        VouchFound::Void(sequence, page) => {
+        DecodedFlip::Torn => assert_eq!(said, None),
+        DecodedFlip::Void(sequence, page) => {
             let said = said.map(|said| (said.number, said.page, said.is_void));
             assert_eq!(said, Some((sequence.bits(), page.0, true)));
         }
-        VouchFound::Valid(entry) => assert_eq!(said, Some(as_read(&entry))),
+        DecodedFlip::Valid(entry) => assert_eq!(said, Some(as_read(&entry))),
     }
 }
 
 /// Converts a flip record to the form of the second reading.
-fn as_read(entry: &Vouch) -> reading::Vouch {
-    let Vouch { sequence, page, slices, sides, sum } = *entry;
+fn as_read(entry: &FlipRecord) -> reading::Vouch {
+    let FlipRecord { sequence, page, slices, sides, sum } = *entry;
     reading::Vouch { number: sequence.bits(), page: page.0, is_void: false, slices, sides, sum }
 }
 
@@ -232,41 +232,41 @@ fn vouch(input: &mut Input<'_>) {
     let slices = input.number(8).max(1);
     let (sides, sum) = (slices & input.number(8), input.number(4) as u32);
     let (of_lane, place) = (seed().ring(LaneIndex(LANE as u16)), sequence.place());
-    let entry = Vouch { sequence, page, slices, sides, sum };
+    let entry = FlipRecord { sequence, page, slices, sides, sum };
     let bytes = entry.encode(of_lane);
-    assert_eq!(Vouch::decode(of_lane, place, &bytes), VouchFound::Valid(entry));
+    assert_eq!(FlipRecord::decode(of_lane, place, &bytes), DecodedFlip::Valid(entry));
     assert_eq!(
         reading::vouch(&bytes, place, own_seed(Part::Ring(place)), SESSION),
         Some(as_read(&entry))
     );
     assert_eq!(
         bytes[..8],
-        vouch::header(of_lane, sequence).to_le_bytes(),
+        flip_record::header(of_lane, sequence).to_le_bytes(),
         "what is to become void"
     );
     let mut void = bytes;
-    void[..8].copy_from_slice(&vouch::voided(of_lane, sequence).to_le_bytes());
-    assert_eq!(Vouch::decode(of_lane, place, &void), VouchFound::Void(sequence, page));
+    void[..8].copy_from_slice(&flip_record::voided(of_lane, sequence).to_le_bytes());
+    assert_eq!(FlipRecord::decode(of_lane, place, &void), DecodedFlip::Void(sequence, page));
     for other in [
         Seed::new(&UUID, SESSION + 1).ring(LaneIndex(LANE as u16)),
         seed().ring(LaneIndex(LANE as u16 + 1)),
     ] {
         for bytes in [&bytes, &void] {
-            let found = Vouch::decode(other, place, bytes);
-            assert_eq!(found, VouchFound::Torn, "an entry of another session or lane");
+            let found = FlipRecord::decode(other, place, bytes);
+            assert_eq!(found, DecodedFlip::Torn, "an entry of another session or lane");
         }
     }
     let place = (place + 1 + usize::from(input.byte()) % (RING - 1)) % RING;
     for bytes in [&bytes, &void] {
-        let found = Vouch::decode(of_lane, place, bytes);
-        assert_eq!(found, VouchFound::Torn, "an entry of another place");
+        let found = FlipRecord::decode(of_lane, place, bytes);
+        assert_eq!(found, DecodedFlip::Torn, "an entry of another place");
     }
     // This includes the two bits of the kind: no single bit turns one kind into the other.
     let bit = input.number(2) as usize % (VOUCH * 8);
     for mut bytes in [bytes, void] {
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let found = Vouch::decode(of_lane, sequence.place(), &bytes);
-        assert_eq!(found, VouchFound::Torn, "bit {bit} is another");
+        let found = FlipRecord::decode(of_lane, sequence.place(), &bytes);
+        assert_eq!(found, DecodedFlip::Torn, "bit {bit} is another");
     }
 }
 

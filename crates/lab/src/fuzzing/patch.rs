@@ -78,7 +78,7 @@ pub enum Place {
     /// bytes.
     Mark = 13,
     /// Flip records of a ring, by their fields. `where` selects the lane and the first number.
-    Vouch = 14,
+    FlipRecord = 14,
     /// An undo record of any kind, by its words or pages. `where` selects the lane and the kind.
     Undo = 15,
     /// Durable words.
@@ -119,7 +119,7 @@ const PLACES: [Place; 23] = [
     Place::ReflectionLen,
     Place::ShortReflection,
     Place::Mark,
-    Place::Vouch,
+    Place::FlipRecord,
     Place::Undo,
     Place::DurableWords,
     Place::Journal,
@@ -306,7 +306,7 @@ impl Patch {
                     reflection.set_len(at);
                     continue;
                 }
-                Place::Vouch => {
+                Place::FlipRecord => {
                     patch.put_ring(&image.home, reflection);
                     continue;
                 }

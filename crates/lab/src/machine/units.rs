@@ -12,9 +12,9 @@
 use super::memory::{LINE, Memory};
 use super::trail::Trail;
 use atomic_mmap::testing::entry::{Found, Seed, Undo};
+use atomic_mmap::testing::flip_record::{DecodedFlip, FlipRecord};
 use atomic_mmap::testing::journal::{self, Header, JournalSeed, Record};
 use atomic_mmap::testing::superblock::{self, Judged, SUPERBLOCK_LEN, Superblock};
-use atomic_mmap::testing::vouch::{Vouch, VouchFound};
 use atomic_mmap::testing::{LaneIndex, layout};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -76,11 +76,11 @@ fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mu
         let at = layout::vouch(lane, place);
         let judge = |bytes: &[u8]| {
             let bytes = std::array::from_fn(|n| bytes[n]);
-            match Vouch::decode(seed.ring(lane), place, &bytes) {
-                VouchFound::Empty => 1,
-                VouchFound::Torn => 2,
-                VouchFound::Void(sequence, page) => hash(&(3, sequence.bits(), page.0)),
-                VouchFound::Valid(v) => {
+            match FlipRecord::decode(seed.ring(lane), place, &bytes) {
+                DecodedFlip::Empty => 1,
+                DecodedFlip::Torn => 2,
+                DecodedFlip::Void(sequence, page) => hash(&(3, sequence.bits(), page.0)),
+                DecodedFlip::Valid(v) => {
                     hash(&(4, v.sequence.bits(), v.page.0, v.slices, v.sides, v.sum))
                 }
             }

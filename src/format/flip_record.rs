@@ -79,7 +79,7 @@ impl RingSeed {
 
 /// A flip record: a flip of slices of one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Vouch {
+pub struct FlipRecord {
     /// Its number in the lane.
     pub sequence: Sequence,
     /// The page.
@@ -94,7 +94,7 @@ pub struct Vouch {
 
 /// The result of decoding a flip record's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum VouchFound {
+pub enum DecodedFlip {
     /// No record.
     Empty,
     /// Not a complete record of this session.
@@ -103,7 +103,7 @@ pub enum VouchFound {
     /// this page does.
     Void(Sequence, PageIndex),
     /// A record. The caller has to check that its slots match the checksum.
-    Valid(Vouch),
+    Valid(FlipRecord),
 }
 
 /// Returns the header of the active record with this number, which the compare-and-swap that
@@ -130,7 +130,7 @@ pub fn sum_of(slices: &[u8]) -> u32 {
     sum::crc32c(slices)
 }
 
-impl Vouch {
+impl FlipRecord {
     /// Returns the line as words, each stored least significant byte first. A line that was
     /// assembled as bytes in memory would be loaded by wider accesses than it was stored by, and
     /// each load would wait.
@@ -153,7 +153,7 @@ impl Vouch {
     }
 
     /// Decodes the bytes at `place` of a ring. Never panics, whatever the bytes.
-    pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; VOUCH]) -> VouchFound {
+    pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; VOUCH]) -> DecodedFlip {
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[at..at + 8]);
@@ -161,7 +161,7 @@ impl Vouch {
         };
         let header = word(0);
         if header == 0 {
-            return VouchFound::Empty;
+            return DecodedFlip::Empty;
         }
         let kind = header & KIND_MASK;
         let page = PageIndex(word(8) >> 32);
@@ -170,20 +170,24 @@ impl Vouch {
             || planted!(VouchSumNotChecked);
         let says_something = slices != 0 && sides & !slices == 0 && page.0 < MAX_LEN / PAGE as u64;
         if !is_whole || !says_something || header & TAG_MASK != u64::from(seed.tag) {
-            return VouchFound::Torn;
+            return DecodedFlip::Torn;
         }
         let sequence = Sequence::from_bits(header >> SEQUENCE);
         if sequence.place() != place && !planted!(PlaceNotChecked) {
             // Copied from another place.
-            return VouchFound::Torn;
+            return DecodedFlip::Torn;
         }
         match kind {
-            VOUCHES => {
-                VouchFound::Valid(Vouch { sequence, page, slices, sides, sum: word(32) as u32 })
-            }
-            VOID if planted!(VoidIsTorn) => VouchFound::Torn,
-            VOID => VouchFound::Void(sequence, page),
-            _ => VouchFound::Torn,
+            VOUCHES => DecodedFlip::Valid(FlipRecord {
+                sequence,
+                page,
+                slices,
+                sides,
+                sum: word(32) as u32,
+            }),
+            VOID if planted!(VoidIsTorn) => DecodedFlip::Torn,
+            VOID => DecodedFlip::Void(sequence, page),
+            _ => DecodedFlip::Torn,
         }
     }
 }
@@ -210,32 +214,42 @@ mod tests {
         Seed::new(b"0123456789abcdef", 3).ring(LaneIndex(5))
     }
 
-    fn vouch() -> Vouch {
+    fn vouch() -> FlipRecord {
         let sequence = Sequence::FIRST.next();
-        Vouch { sequence, page: PageIndex(77), slices: 0b1110, sides: 0b0110, sum: 0x1234_5678 }
+        FlipRecord {
+            sequence,
+            page: PageIndex(77),
+            slices: 0b1110,
+            sides: 0b0110,
+            sum: 0x1234_5678,
+        }
     }
 
     #[test]
     fn an_entry_comes_back() {
         let bytes = vouch().encode(seed());
-        assert_eq!(Vouch::decode(seed(), 2, &bytes), VouchFound::Valid(vouch()));
-        assert_eq!(Vouch::decode(seed(), 2, &[0; VOUCH]), VouchFound::Empty);
+        assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Valid(vouch()));
+        assert_eq!(FlipRecord::decode(seed(), 2, &[0; VOUCH]), DecodedFlip::Empty);
         for other in [
             Seed::new(b"0123456789abcdef", 4).ring(LaneIndex(5)),
             Seed::new(b"0123456789abcdeF", 3).ring(LaneIndex(5)),
             Seed::new(b"0123456789abcdef", 3).ring(LaneIndex(6)),
         ] {
-            assert_eq!(Vouch::decode(other, 2, &bytes), VouchFound::Torn);
+            assert_eq!(FlipRecord::decode(other, 2, &bytes), DecodedFlip::Torn);
         }
-        assert_eq!(Vouch::decode(seed(), 3, &bytes), VouchFound::Torn, "copied to another place");
+        assert_eq!(
+            FlipRecord::decode(seed(), 3, &bytes),
+            DecodedFlip::Torn,
+            "copied to another place"
+        );
     }
 
     #[test]
     fn a_void_entry_still_says_what_it_was_about() {
         let mut bytes = vouch().encode(seed());
         bytes[..8].copy_from_slice(&voided(seed(), vouch().sequence).to_le_bytes());
-        let found = Vouch::decode(seed(), 2, &bytes);
-        assert_eq!(found, VouchFound::Void(vouch().sequence, vouch().page));
+        let found = FlipRecord::decode(seed(), 2, &bytes);
+        assert_eq!(found, DecodedFlip::Void(vouch().sequence, vouch().page));
     }
 
     /// The header of the previous session stays in its place, invalidated. Together with the
@@ -247,7 +261,7 @@ mod tests {
             for header in [header(before, vouch().sequence), voided(before, vouch().sequence)] {
                 let mut bytes = vouch().encode(seed());
                 bytes[..8].copy_from_slice(&header.to_le_bytes());
-                assert_eq!(Vouch::decode(seed(), 2, &bytes), VouchFound::Torn);
+                assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Torn);
             }
         }
     }
@@ -257,24 +271,24 @@ mod tests {
         for bit in 0..VOUCH * 8 {
             let mut bytes = vouch().encode(seed());
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let found = Vouch::decode(seed(), 2, &bytes);
-            assert_eq!(found, VouchFound::Torn, "bit {bit}");
+            let found = FlipRecord::decode(seed(), 2, &bytes);
+            assert_eq!(found, DecodedFlip::Torn, "bit {bit}");
         }
     }
 
     #[test]
     fn what_no_flip_says_is_torn() {
         for wrong in [
-            Vouch { page: PageIndex(u64::from(u32::MAX)), ..vouch() },
-            Vouch { slices: 0, sides: 0, ..vouch() },
+            FlipRecord { page: PageIndex(u64::from(u32::MAX)), ..vouch() },
+            FlipRecord { slices: 0, sides: 0, ..vouch() },
         ] {
             // Bypasses the check that debug builds of the engine make.
-            let mut bytes = Vouch { slices: 1, sides: 0, ..wrong }.encode(seed());
+            let mut bytes = FlipRecord { slices: 1, sides: 0, ..wrong }.encode(seed());
             bytes[16..24].copy_from_slice(&wrong.slices.to_le_bytes());
             bytes[24..32].copy_from_slice(&wrong.sides.to_le_bytes());
             let sum = checksum(seed(), &bytes);
             bytes[8..12].copy_from_slice(&sum.to_le_bytes());
-            assert_eq!(Vouch::decode(seed(), 2, &bytes), VouchFound::Torn);
+            assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Torn);
         }
     }
 }
