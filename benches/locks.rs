@@ -20,8 +20,8 @@ mod lock;
 #[path = "../src/primitive/mod.rs"]
 mod primitive;
 #[allow(dead_code, unused_imports, reason = "as above")]
-#[path = "../src/thread.rs"]
-mod thread;
+#[path = "../src/thread_cache.rs"]
+mod thread_cache;
 #[allow(dead_code, unused_imports, reason = "as above")]
 #[path = "../src/units.rs"]
 mod units;

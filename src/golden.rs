@@ -66,7 +66,7 @@ fn the_document_and_the_constants_agree() {
         ("durable_words_offset", layout::durable_word(page) - start),
         ("journal_block", journal::BLOCK as u64),
         ("journal_headers", journal::HEADERS as u64),
-        ("journal_len", crate::engine::durable::journal::JOURNAL_LEN),
+        ("journal_len", crate::config::options::JOURNAL_LEN),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
         ("max_len", layout::MAX_LEN),

@@ -1,17 +1,18 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod api;
 mod bitmap;
-mod copy;
+mod checksum;
+mod config;
 mod engine;
 mod error;
-mod file;
 mod format;
 #[cfg(test)]
 mod golden;
 mod lock;
+mod mmap;
 mod mutant;
-mod options;
 mod pair;
 mod platform;
 mod primitive;
@@ -19,25 +20,20 @@ mod primitive;
 mod raw;
 mod recovery;
 mod registry;
-mod store;
-mod sum;
-mod terms;
-mod thread;
-mod transaction;
-mod typed;
+mod thread_cache;
 mod units;
-mod view;
-mod writes;
 
+pub use api::file::AtomicMappedFile;
+pub use api::transaction::Transaction;
+pub use api::value::{Array, Integer, Readable, Record, Slot, Writable};
+pub use api::view::View;
+pub use config::options::{MEDIUM_VARIABLE, Options};
+pub use config::{
+    CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
+};
 pub use error::{Distrust, Error, Mismatch, Result};
-pub use file::AtomicMappedFile;
 pub use format::layout::MAX_LEN;
-pub use options::{MEDIUM_VARIABLE, Options};
 pub use pair::stats::Stats;
-pub use terms::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium};
-pub use transaction::Transaction;
-pub use typed::{Array, Integer, Readable, Record, Slot, Writable};
-pub use view::View;
 pub use zerocopy;
 
 /// Unprotected access to the mapping, for benchmarks.

@@ -4,7 +4,7 @@
 //! mapping. So a baseline uses the engine's instructions, bounds checks and pages. These stores
 //! bypass every protocol and are not atomic. They make the file useless for anything else.
 
-use crate::file::AtomicMappedFile;
+use crate::api::file::AtomicMappedFile;
 use crate::format::layout;
 use crate::platform::Copying;
 use crate::units::{CHUNK, PageIndex};

@@ -6,6 +6,7 @@
 //! May import every other room of the engine.
 
 use crate::bitmap::Validity;
+use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::superblock::{closed_as, remove_own, write_superblock};
@@ -16,7 +17,6 @@ use crate::mutant::{planted, unless};
 use crate::pair::region::RegionState;
 use crate::platform::{File, Name};
 use crate::primitive::Ordering;
-use crate::terms::{CloseMode, Durability, Medium};
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
 

@@ -38,6 +38,7 @@ mod tests;
 mod worker;
 pub mod write;
 
+use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::deploy::on_write::FragmentationDebt;
 use crate::engine::durable::Durable;
 use crate::engine::superblock::Companions;
@@ -52,7 +53,6 @@ use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::{Opened, Pair};
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
-use crate::terms::{DeployPolicy, Durability, Medium};
 use crate::units::LaneIndex;
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;

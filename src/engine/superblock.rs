@@ -2,13 +2,13 @@
 //!
 //! May import what lies below `pair`.
 
+use crate::checksum;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
+use crate::mmap::MappedFile;
 use crate::mutant::planted;
 use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
-use crate::store::MappedFile;
-use crate::sum;
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;
@@ -50,7 +50,7 @@ const SAMPLES: u64 = 32;
 /// Returns a checksum that distinguishes most states of a home file. It covers all of a short file.
 /// In a longer file it covers pages at equal distances, including the first and the last.
 pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Result<u32> {
-    let mut sum = sum::crc32c(&len.to_le_bytes());
+    let mut sum = checksum::crc32c(&len.to_le_bytes());
     let is_short = len <= SUMMED;
     let mut bytes = vec![0; if is_short { len as usize } else { PAGE }];
     let last = len.saturating_sub(1) / PAGE as u64;
@@ -60,7 +60,7 @@ pub(crate) fn sample(platform: &Platform, home: (&File, &Path), len: u64) -> Res
         platform
             .read_at(home.0, FileId::Home, &mut bytes[..there], at)
             .map_err(|e| Error::io_at("read", home.1, at, e))?;
-        sum = sum::crc32c_append(sum, &bytes[..there]);
+        sum = checksum::crc32c_append(sum, &bytes[..there]);
     }
     Ok(sum)
 }

@@ -22,12 +22,12 @@
 //! older record in the place is invalidated and has the number of a new, torn one. Without the
 //! session, the old header would turn the rest of the torn record into an invalidated record.
 //!
-//! May import: `entry`, `layout`, `sum`, `units` and the planted bugs.
+//! May import: `entry`, `layout`, `checksum`, `units` and the planted bugs.
 
 use super::entry::{Seed, Sequence};
 use super::layout::{MAX_LEN, VOUCH};
+use crate::checksum::{self, Crc};
 use crate::mutant::planted;
-use crate::sum::{self, Crc};
 use crate::units::{LaneIndex, PAGE, PageIndex};
 
 const VOUCHES: u64 = 1 << KIND;
@@ -66,14 +66,14 @@ impl RingSeed {
     /// Returns the checksum of a line's contents.
     #[inline(always)]
     fn sum(self, said: [u64; SAID / 8]) -> u32 {
-        sum::of_words(self.crc, said) ^ self.difference
+        checksum::of_words(self.crc, said) ^ self.difference
     }
 
     /// Returns the checksum of the slices of a record: [`sum_of`], by the instruction if there is
     /// one.
     #[inline(always)]
     pub fn sum_of(self, slices: &[u8]) -> u32 {
-        sum::of_few(self.crc, slices)
+        checksum::of_few(self.crc, slices)
     }
 }
 
@@ -127,7 +127,7 @@ fn number(seed: RingSeed, sequence: Sequence) -> u64 {
 /// Returns the checksum of the slices of a record.
 #[inline]
 pub fn sum_of(slices: &[u8]) -> u32 {
-    sum::crc32c(slices)
+    checksum::crc32c(slices)
 }
 
 impl FlipRecord {

@@ -6,10 +6,10 @@
 //!
 //! This module is pure. Nothing here panics, whatever the bytes.
 //!
-//! May import: `sum` and the planted bugs.
+//! May import: `checksum` and the planted bugs.
 
+use crate::checksum;
 use crate::mutant::planted;
-use crate::sum;
 
 /// Bytes of a floor.
 pub const FLOOR_LEN: usize = 24;
@@ -30,7 +30,7 @@ impl Floor {
         let mut bytes = [0; FLOOR_LEN];
         bytes[..8].copy_from_slice(&self.session.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
-        let sum = sum::crc32c_append(sum::crc32c(uuid), &bytes[..SUM.start]);
+        let sum = checksum::crc32c_append(checksum::crc32c(uuid), &bytes[..SUM.start]);
         bytes[SUM].copy_from_slice(&sum.to_le_bytes());
         bytes
     }

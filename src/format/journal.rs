@@ -9,11 +9,11 @@
 //!
 //! Pure; nothing here panics, whatever the bytes.
 //!
-//! May import: `layout`, `bitmap`, `sum` and `units`.
+//! May import: `layout`, `bitmap`, `checksum` and `units`.
 
 use super::layout::MAX_LEN;
 use crate::bitmap::{Slices, Validity};
-use crate::sum;
+use crate::checksum;
 use crate::units::{PAGE, PageIndex, SLICE};
 
 /// Records begin at multiples of this: a disk write may tear the block that it goes to.
@@ -37,8 +37,8 @@ pub struct JournalSeed(u32);
 impl JournalSeed {
     /// Creates the seed for the pair and the session.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
-        let sum = sum::crc32c_append(sum::crc32c(b"journal"), uuid);
-        JournalSeed(sum::crc32c_append(sum, &session.to_le_bytes()))
+        let sum = checksum::crc32c_append(checksum::crc32c(b"journal"), uuid);
+        JournalSeed(checksum::crc32c_append(sum, &session.to_le_bytes()))
     }
 }
 
@@ -67,7 +67,7 @@ impl Header {
         bytes[16..32].copy_from_slice(&self.uuid);
         bytes[32..40].copy_from_slice(&self.from.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.to.to_le_bytes());
-        let sum = sum::crc32c(&bytes[..HEADER_LEN]);
+        let sum = checksum::crc32c(&bytes[..HEADER_LEN]);
         bytes[SUM].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -83,7 +83,7 @@ impl Header {
             from: number(32),
             to: number(40),
         };
-        let is_whole = bytes[..8] == HEADER_MAGIC && sum == sum::crc32c(&bytes);
+        let is_whole = bytes[..8] == HEADER_MAGIC && sum == checksum::crc32c(&bytes);
         is_whole.then_some(header)
     }
 
@@ -216,7 +216,7 @@ impl Head<'_> {
         append_slices(bytes);
         debug_assert_eq!(bytes.len(), start + said);
         bytes.resize(start + said, 0);
-        let sum = sum::crc32c_append(seed.0, &bytes[start..]);
+        let sum = checksum::crc32c_append(seed.0, &bytes[start..]);
         bytes[start..][SUM].copy_from_slice(&sum.to_le_bytes());
         bytes.resize(start + all, 0);
         &bytes[start..]
@@ -247,7 +247,7 @@ impl Record {
         let sum = u32::from_le_bytes(said[SUM].try_into().ok()?);
         let sum_of = [&said[..SUM.start], &[0; 4], &said[SUM.end..]]
             .iter()
-            .fold(seed.0, |sum, part| sum::crc32c_append(sum, part));
+            .fold(seed.0, |sum, part| checksum::crc32c_append(sum, part));
         if sum != sum_of {
             return None;
         }

@@ -6,7 +6,7 @@
 //! before its checksum and range were checked. So untrusted bytes become trusted types here and
 //! nowhere else.
 //!
-//! May import `units`, `bitmap` and `sum`.
+//! May import `units`, `bitmap` and `checksum`.
 
 pub mod entry;
 pub mod flip_record;

@@ -5,11 +5,11 @@
 //! seeds the checksum of every log record. So a record of an earlier session can never be taken for
 //! one of this session.
 //!
-//! May import: `layout`, `sum`, `units`, zerocopy and the planted bugs.
+//! May import: `layout`, `checksum`, `units`, zerocopy and the planted bugs.
 
 use super::layout;
+use crate::checksum;
 use crate::mutant::planted;
-use crate::sum;
 use crate::units::{PAGE, PAGES_PER_REGION, SLICE, SUPERCHUNK};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -298,7 +298,7 @@ impl Superblock {
             reserved3: [0; 4],
             checksum: 0.into(),
         };
-        raw.checksum = sum::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
+        raw.checksum = checksum::crc32c(&raw.as_bytes()[..SUPERBLOCK_LEN - 4]).into();
         let mut bytes = [0; SUPERBLOCK_LEN];
         bytes.copy_from_slice(raw.as_bytes());
         bytes
@@ -317,7 +317,7 @@ impl Superblock {
         if raw.version.get() > layout::FORMAT_VERSION {
             return Copy::Newer(raw.version.get());
         }
-        let sum = sum::crc32c(&bytes[..SUPERBLOCK_LEN - 4]);
+        let sum = checksum::crc32c(&bytes[..SUPERBLOCK_LEN - 4]);
         let geometry_is_ours = raw.version.get() == layout::FORMAT_VERSION
             && raw.length.get() == SUPERBLOCK_LEN as u32
             && raw.slice.get() == SLICE as u32

@@ -5,12 +5,12 @@
 //!
 //! Invariants: those of the parent.
 //!
-//! May import: `guard`, `primitive`, `thread` and the planted bugs.
+//! May import: `guard`, `primitive`, `thread_cache` and the planted bugs.
 
 use super::guard::LockGuard;
 use crate::mutant::unless;
 use crate::primitive::{Ordering, fence};
-use crate::thread;
+use crate::thread_cache;
 
 /// Makes what this thread has published visible to all threads before its next read. Called before
 /// a read that takes no lock.
@@ -26,7 +26,7 @@ use crate::thread;
 /// Returns `true` if the thread had published something since the last call.
 #[inline]
 pub fn fence_own_writes() -> bool {
-    let has_published = thread::take_published();
+    let has_published = thread_cache::take_published();
     if has_published {
         fence(Ordering::SeqCst);
     }

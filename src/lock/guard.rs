@@ -4,12 +4,12 @@
 //!
 //! Invariants: those of the parent. A guard exists only while its word is locked.
 //!
-//! May import: `word`, `primitive`, `thread` and the planted bugs.
+//! May import: `word`, `primitive`, `thread_cache` and the planted bugs.
 
 use super::word::{CLOSED, HELD, LockWord, STEP, STILL, VERSION};
 use crate::mutant::planted;
 use crate::primitive::Ordering;
-use crate::thread;
+use crate::thread_cache;
 use smallvec::SmallVec;
 
 /// The locks that an operation holds, rarely more than a few.
@@ -77,7 +77,7 @@ impl ExclusiveGuard<'_> {
 impl Drop for ExclusiveGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        thread::note_published();
+        thread_cache::note_published();
         self.let_go(if planted!(NoNewVersion) { 0 } else { STEP });
     }
 }

@@ -16,7 +16,7 @@
 //! - a thread that calls [`fence_own_writes`] before it reads has made everything that it published
 //!   visible to all threads before that read.
 //!
-//! May import `primitive`, `thread` and `mutant`.
+//! May import `primitive`, `thread_cache` and `mutant`.
 //!
 //! Why words and not `parking_lot::RwLock`: a shared lock writes a shared cache line for every
 //! small read, which takes 20 ns, where a version check takes less than 1 ns. And an unlock by an

@@ -4,11 +4,11 @@
 //!
 //! Invariants: those of the parent. Only the lock holder stores to a locked word.
 //!
-//! May import: `primitive`, `thread` and the planted bugs.
+//! May import: `primitive`, `thread_cache` and the planted bugs.
 
 use crate::mutant::planted;
 use crate::primitive::{AtomicU64, Ordering, fence};
-use crate::thread;
+use crate::thread_cache;
 
 /// A thread has locked this word in order to write.
 pub(super) const HELD: u64 = 1;
@@ -111,7 +111,7 @@ impl LockWord {
         let word = self.0.load(Ordering::Relaxed);
         let step = if word & CLOSED != 0 { STEP } else { 0 };
         if step != 0 {
-            thread::note_published();
+            thread_cache::note_published();
         }
         let step = if word & CLOSED != 0 && !planted!(NoNewVersion) { STEP } else { 0 };
         // A plain store, see the module comment. Release: the changes come before it.

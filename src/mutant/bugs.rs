@@ -207,7 +207,7 @@ mutants! {
     "error/constructors.rs" {
         NoSpaceOfAllocationOnly "no-space-of-allocation-only": "want of space is told of ranges only, not of names, attributes and lengths",
     }
-    "store/mod.rs" {
+    "mmap/mod.rs" {
         BytesAllocated "bytes-allocated": "the bytes of a range are allocated, and not all blocks of their pages",
         ClearFlushedIfDone "clear-flushed-if-done": "the line of an entry that somebody has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "a cleared header is not flushed",
@@ -253,7 +253,7 @@ mutants! {
         CutMarksHold "cut-marks-hold": "what was read and cut off since still counts",
         WatchedNotCounted "watched-not-counted": "a writer does not count that it changes a page that transactions watch",
     }
-    "transaction.rs" {
+    "api/transaction.rs" {
         OwnConflictRepeated "own-conflict-repeated": "a closure that changes what its own transaction has read is run again",
         AnyConflictIsOwn "any-conflict-is-own": "a closure's conflict with another thread is taken for its own",
     }
@@ -434,7 +434,7 @@ mutants! {
         RegionsNotBegun "regions-not-begun": "a pair gets durable words only where it has slice words",
         PastPointKept "past-point-kept": "what lies past the length is left when a file goes back",
     }
-    "file.rs" {
+    "api/file.rs" {
         EarlierCloseNoPoint "earlier-close-no-point": "who closes one of several handles makes no durable point, and a drop takes it back",
     }
     "recovery/context.rs" {
@@ -563,7 +563,7 @@ mutants! {
     "platform/os/calls/gate.rs" {
         FilterNotExpected "filter-not-expected": "a call that a filter refuses has no other way",
     }
-    "writes.rs" {
+    "api/write_set.rs" {
         CutPieceForgotten "cut-piece-forgotten": "what a piece still has that a transaction writes over in part is forgotten",
     }
     "bitmap/span.rs" {

@@ -16,7 +16,7 @@
 //! | `pair::own_changes` | what a thread changes while it runs a transaction's closure |
 //! | `stats` | the counters |
 //!
-//! May import what lies below the engine: `lock`, `store`, `format`, `bitmap`, `platform`, `units`.
+//! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
 
 pub mod dirty;
 pub mod gates;
@@ -35,11 +35,13 @@ pub mod stamps;
 pub mod stats;
 
 use crate::bitmap::Side;
+use crate::config::Medium;
 use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::flip_record::RingSeed;
 use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
+use crate::mmap::{MappedFile, Sides};
 use crate::mutant::planted;
 use crate::pair::dirty::DirtySet;
 use crate::pair::log::lane::Lane;
@@ -51,9 +53,7 @@ use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
-use crate::store::{MappedFile, Sides};
-use crate::terms::Medium;
-use crate::thread::Tag;
+use crate::thread_cache::Tag;
 use crate::units::{LaneIndex, PageIndex, SLICE, WORD};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -359,13 +359,7 @@ impl Pair {
 
     /// Stores bytes to `file`. The next drain makes them durable.
     #[inline]
-    pub(crate) fn store(
-        &self,
-        lane: &Lane,
-        file: &crate::store::MappedFile,
-        at: u64,
-        bytes: &[u8],
-    ) {
+    pub(crate) fn store(&self, lane: &Lane, file: &crate::mmap::MappedFile, at: u64, bytes: &[u8]) {
         file.copy_in(at, bytes, Copying::BySize);
         let lines = (at % SLICE as u64 + bytes.len() as u64).div_ceil(SLICE as u64);
         lane.stats.bump(Counter::BytesWritten, lines * SLICE as u64);

@@ -10,10 +10,10 @@
 //! the thread's tag equals the file's (`thread`). GateGuard a closure the tag differs, so all
 //! writes take the slow path (`write::general`), which notes them.
 //!
-//! May import `thread`, `units`, `primitive`.
+//! May import `thread_cache`, `units`, `primitive`.
 
 use crate::units::RegionIndex;
-use crate::{primitive, thread};
+use crate::{primitive, thread_cache};
 use std::cell::RefCell;
 
 /// What the thread has changed inside one closure, other than by its transaction.
@@ -50,7 +50,7 @@ impl Closure {
                 closures.len() - 1
             })
             .ok();
-        thread::set_watched(depth.is_some());
+        thread_cache::set_watched(depth.is_some());
         Closure { depth, _not_send: std::marker::PhantomData }
     }
 
@@ -90,7 +90,7 @@ impl Drop for Closure {
     fn drop(&mut self) {
         let Some(depth) = self.depth else { return };
         let _not_at_its_end = CLOSURES.try_with(|closures| closures.borrow_mut().truncate(depth));
-        thread::set_watched(depth > 0);
+        thread_cache::set_watched(depth > 0);
     }
 }
 

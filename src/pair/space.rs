@@ -10,11 +10,13 @@
 //! page cache (`pair::pieces`). If the file system has no more space, only the needed pages are
 //! allocated.
 //!
-//! May import `store`, `format`, `pair::region`.
+//! May import `mmap`, `format`, `pair::region`.
 
 use crate::bitmap::{Side, Slices, Validity};
+use crate::config::Medium;
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::log::lane::Lane;
@@ -23,8 +25,6 @@ use crate::pair::pieces::Pieces;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{AtomicU8, Mutex, Ordering};
-use crate::store::MappedFile;
-use crate::terms::Medium;
 use crate::units::{
     CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex,
 };

@@ -13,9 +13,9 @@
 //!   out.
 //!
 //! May import: std, libc, memmap2, uuid, crc32c, `primitive`, and the planted bugs; `os/fork` also
-//! `thread`. Nothing else of this crate: all of it lies above. `primitive` provides the yield point
-//! with which every access to mapped bytes begins: under a model checker the scheduler may switch
-//! threads there.
+//! `thread_cache`. Nothing else of this crate: all of it lies above. `primitive` provides the yield
+//! point with which every access to mapped bytes begins: under a model checker the scheduler may
+//! switch threads there.
 
 mod arch;
 mod atomic_word;

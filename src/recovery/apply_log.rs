@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::format::entry::{InPlacePage, OldBits, SpilledPage, WordId};
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::layout;
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
 use crate::platform::Copying;
-use crate::store::MappedFile;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::cell::Cell;
 

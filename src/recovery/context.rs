@@ -6,6 +6,8 @@
 
 use super::look::Look;
 use super::{HUGE_PAGE, lanes, medium, reservation};
+use crate::config::options::Options;
+use crate::config::{Durability, Medium};
 use crate::engine::superblock::{Companions, remove_if_is, remove_own};
 use crate::error::{Error, Mismatch, Result};
 use crate::format::entry::Seed;
@@ -13,12 +15,10 @@ use crate::format::layout;
 use crate::format::marker;
 use crate::format::superblock::{DurableBase, DurablePoints};
 use crate::mutant::{planted, unless};
-use crate::options::Options;
 use crate::platform::{
     CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Name, OpenHow, Platform,
 };
 use crate::registry::Registration;
-use crate::terms::{Durability, Medium};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
@@ -319,7 +319,7 @@ impl<'a> Opening<'a> {
         if name.len() > 255 {
             // The end of a long path says more than its beginning. The checksum distinguishes paths
             // that end alike.
-            let sum = format!("{:08x}", crate::sum::crc32c(&name)).into_bytes();
+            let sum = format!("{:08x}", crate::checksum::crc32c(&name)).into_bytes();
             name.splice(..name.len() + sum.len() - 255, sum);
         }
         name

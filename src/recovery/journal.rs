@@ -6,6 +6,7 @@
 
 use super::replay_journal::Pair;
 use super::{Opening, trust::Named};
+use crate::config::Medium;
 use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::superblock::{
     Companions, closed_as, remove_if_is, remove_own, write_superblock,
@@ -17,7 +18,6 @@ use crate::format::layout;
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow};
-use crate::terms::Medium;
 use std::path::Path;
 
 /// What the journal of a session holds.

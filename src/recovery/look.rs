@@ -5,6 +5,7 @@ use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
 use super::{HUGE_PAGE, Opening, UNFINISHED, journal};
+use crate::config::Medium;
 use crate::engine::superblock::{Companions, cache_of, identity_of, moment, sample};
 use crate::error::{Distrust, Error, Result};
 use crate::format::layout;
@@ -14,7 +15,6 @@ use crate::format::superblock::{
 };
 use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat, FileSystem, Name};
-use crate::terms::Medium;
 use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

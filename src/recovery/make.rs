@@ -6,6 +6,7 @@ use super::look::Look;
 use super::pair::{Found, Mark};
 use super::trust::Named;
 use super::{Opening, UNFINISHED};
+use crate::config::Medium;
 use crate::engine::superblock::{
     Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
 };
@@ -13,10 +14,9 @@ use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{DurablePoints, SUPERBLOCK_LEN, State, Superblock};
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
-use crate::store::MappedFile;
-use crate::terms::Medium;
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;

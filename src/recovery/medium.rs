@@ -1,11 +1,11 @@
 //! Determines the medium of a file: the one that is forced, or the one that the system shows.
 
+use crate::config::Medium;
+use crate::config::options::{MEDIUM_VARIABLE, Options};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::planted;
-use crate::options::{MEDIUM_VARIABLE, Options};
 use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
-use crate::terms::Medium;
 use std::io::ErrorKind;
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //!
 //! Every combination of findings has exactly one row. A test goes through all of them.
 
+use crate::config::OnMismatch;
 use crate::error::Mismatch;
-use crate::terms::OnMismatch;
 
 /// What the home file's attribute says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

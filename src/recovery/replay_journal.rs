@@ -18,14 +18,14 @@
 use super::journal::Found;
 use super::look::Lengths;
 use crate::bitmap::Validity;
+use crate::config::Medium;
 use crate::error::{Error, Result};
 use crate::format::journal::{Change, Record};
 use crate::format::{layout, le_word};
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::allocation_error;
 use crate::platform::{Copying, FileId, Platform};
-use crate::store::MappedFile;
-use crate::terms::Medium;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 

@@ -5,12 +5,12 @@
 //! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::Validity;
+use crate::config::DeployPolicy;
 use crate::engine::Engine;
 use crate::engine::plan::PAGES_FOR_REGION_LOCK;
 use crate::pair::hints::is_one_in;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
-use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PAGES_PER_REGION};
 use std::ops::Range;
 

@@ -2,15 +2,15 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
+use crate::config::Medium;
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
 use crate::platform::Copying;
-use crate::store::MappedFile;
-use crate::terms::Medium;
 
 impl Engine {
     /// Syncs both files. Then only the newest record of the journal is still needed.

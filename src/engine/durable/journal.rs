@@ -20,10 +20,6 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Default length of a journal in bytes. It holds a thousand small durable points between two
-/// checkpoints, or one point of 1 MiB in a slightly longer record.
-pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
-
 /// Smallest and largest length of a journal in bytes.
 pub(crate) const JOURNAL_LENS: RangeInclusive<u64> = 64 << 10..=1 << 30;
 

@@ -9,12 +9,12 @@
 //! May import `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::bits;
+use crate::config::Medium;
 use crate::engine::Engine;
 use crate::engine::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
 use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
-use crate::terms::Medium;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
 /// Parts of one operation that are prefetched. More requests than the processor can have in flight

@@ -12,6 +12,7 @@
 pub mod truncate;
 
 use crate::bitmap::Validity;
+use crate::config::{Durability, Medium};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
@@ -22,7 +23,6 @@ use crate::pair::log::lane::Lane;
 use crate::pair::own_changes;
 use crate::pair::region::RegionState;
 use crate::primitive::{Ordering, fence};
-use crate::terms::{Durability, Medium};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 
 /// Returns the place in its region of the first page that lies past `len` from its first byte on.
@@ -269,8 +269,7 @@ impl Engine {
     }
 
     fn set_file_lengths(&self, len: u64) -> Result<()> {
-        let io =
-            |file: &crate::store::MappedFile, e| Error::io("change the length", file.path(), e);
+        let io = |file: &crate::mmap::MappedFile, e| Error::io("change the length", file.path(), e);
         self.home.set_len(len).map_err(|e| io(&self.home, e))?;
         self.reflection.set_len(layout::reflection_len(len)).map_err(|e| io(&self.reflection, e))
     }
@@ -280,7 +279,7 @@ impl Engine {
         if self.medium != Medium::Dax {
             return Ok(());
         }
-        let sync = |file: &crate::store::MappedFile| {
+        let sync = |file: &crate::mmap::MappedFile| {
             file.sync_all().map_err(|e| {
                 let error = Error::io(SYNC_OF_LENGTH, file.path(), e);
                 self.poison(&error);

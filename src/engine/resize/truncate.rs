@@ -9,8 +9,8 @@
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
 use crate::format::layout;
+use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
-use crate::store::MappedFile;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SUPERCHUNK};
 
 /// Truncates both files to `len` and zeroes what that leaves behind. The caller drains.

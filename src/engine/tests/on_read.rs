@@ -1,8 +1,8 @@
 //! Tests of `deploy::on_read`.
 
+use crate::config::DeployPolicy;
 use crate::engine::deploy::policy::{BLOCK, ENOUGH, ONLY_READS, SAMPLED, SAMPLED_OF_SEVERAL};
 use crate::pair::page_table::known;
-use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex};
 use crate::{AtomicMappedFile, Medium};
 

@@ -14,6 +14,7 @@
 //! them.
 
 use crate::bitmap::{Side, Slices, bits};
+use crate::config::DeployPolicy;
 use crate::engine::Engine;
 use crate::engine::commit::publish;
 use crate::engine::plan::{self, PAGES_FOR_REGION_LOCK, WordUpdate};
@@ -24,7 +25,6 @@ use crate::mutant::{planted, unless};
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::platform::Copying;
-use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex};
 use std::ops::Range;
 use std::slice;

@@ -28,13 +28,13 @@ use crate::engine::Engine;
 use crate::engine::plan::Part;
 use crate::engine::write::small::Small;
 use crate::lock::{ExclusiveGuard, lock_page_biased, try_lock_page_exclusive};
+use crate::mmap::MappedFile;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::platform::{InLine, Platform};
 use crate::primitive::{Ordering, fence};
-use crate::store::MappedFile;
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
 
 /// Configuration of direct stores: the part of a file that one instruction can store.

@@ -10,6 +10,7 @@
 //! them.
 
 use crate::bitmap::{Slices, span};
+use crate::config::{DeployPolicy, Durability};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::io::prefetch::ASKED_PARTS;
@@ -20,8 +21,7 @@ use crate::pair::gates::Gate;
 use crate::pair::own_changes;
 use crate::pair::read_set::ReadSet;
 use crate::pair::stats::Counter;
-use crate::terms::{DeployPolicy, Durability};
-use crate::thread;
+use crate::thread_cache;
 use crate::units::{PageIndex, RegionIndex, is_in_page};
 
 impl Engine {
@@ -88,7 +88,7 @@ impl Engine {
             }
             other => other?,
         }
-        if thread::is_watched() {
+        if thread_cache::is_watched() {
             self.note_own_changes(parts, closure);
         }
         self.lane().stats.bump(Counter::BytesAsked, asked);

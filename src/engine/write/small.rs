@@ -13,6 +13,7 @@
 //! them.
 
 use crate::bitmap::Slices;
+use crate::config::DeployPolicy;
 use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord, LOGGED_AT_MOST, SLICES};
 use crate::engine::commit::publish;
@@ -25,7 +26,6 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
 use crate::pair::stats::Counter;
 use crate::platform::{Persistence, Platform};
-use crate::terms::DeployPolicy;
 use crate::units::{PAGE, PageIndex, SLICE};
 
 /// The way that small writes of this file take in the usual case.

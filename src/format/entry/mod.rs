@@ -25,7 +25,7 @@
 //!
 //! This file holds the result of decoding; each part of a record has its own file.
 //!
-//! May import: `layout`, `sum`, `units` and the planted bugs.
+//! May import: `layout`, `checksum`, `units` and the planted bugs.
 
 mod old_bits;
 mod redo_record;

@@ -4,10 +4,10 @@
 //!
 //! Invariant: different sessions and different places have different seeds.
 //!
-//! May import: `sum`, `units` and the planted bugs.
+//! May import: `checksum`, `units` and the planted bugs.
 
+use crate::checksum;
 use crate::mutant::planted;
-use crate::sum;
 use crate::units::LaneIndex;
 
 /// The start of all checksums of one session.
@@ -25,7 +25,7 @@ impl Seed {
     /// Creates the seed of a session of the pair `uuid`.
     pub fn new(uuid: &[u8; 16], session: u64) -> Self {
         let session = if planted!(SeedWithoutSession) { 0 } else { session };
-        let sum = sum::crc32c_append(sum::crc32c(uuid), &session.to_le_bytes());
+        let sum = checksum::crc32c_append(checksum::crc32c(uuid), &session.to_le_bytes());
         Seed { sum, tag: if planted!(HeaderWithoutSession) { 0 } else { session as u16 } }
     }
 
@@ -42,7 +42,7 @@ impl Seed {
     /// Returns the seed of a part of `lane`: 0 is its ring, 1 its undo record.
     pub(in crate::format) fn place(self, lane: LaneIndex, which: u8) -> EntrySeed {
         let [low, high] = if planted!(SeedWithoutPlace) { [0; 2] } else { lane.0.to_le_bytes() };
-        EntrySeed(sum::crc32c_append(self.sum, &[low, high, which]))
+        EntrySeed(checksum::crc32c_append(self.sum, &[low, high, which]))
     }
 }
 
@@ -50,17 +50,17 @@ impl EntrySeed {
     /// Returns the checksum of words at this place.
     #[inline(always)]
     pub(super) fn sum_of_words(self, words: &[u64]) -> u32 {
-        sum::append_words(sum::Crc::get(), self.0, words)
+        checksum::append_words(checksum::Crc::get(), self.0, words)
     }
 
     /// Returns the checksum of bytes at this place.
     pub fn sum(self, bytes: &[u8]) -> u32 {
-        sum::crc32c_append(self.0, bytes)
+        checksum::crc32c_append(self.0, bytes)
     }
 
     /// Returns the XOR difference between checksums of `LEN` bytes at this place and checksums
     /// without a seed.
     pub fn difference<const LEN: usize>(self) -> u32 {
-        sum::difference::<LEN>(self.0)
+        checksum::difference::<LEN>(self.0)
     }
 }

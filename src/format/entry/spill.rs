@@ -4,12 +4,12 @@
 //!
 //! Invariant: a decoded description lies within the log area.
 //!
-//! May import: `sequence`, `seed`, `old_bits`, `layout`, `sum` and the planted bugs.
+//! May import: `sequence`, `seed`, `old_bits`, `layout`, `checksum` and the planted bugs.
 
 use super::{EntrySeed, RECORD, Sequence, word};
+use crate::checksum;
 use crate::format::layout::LOG_AREA_LEN;
 use crate::mutant::planted;
-use crate::sum;
 
 /// A part of the log area, and the checksum of the bytes written there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ impl SpillSum {
 
     /// Adds more bytes.
     pub fn add(&mut self, bytes: &[u8]) {
-        self.sum = sum::crc32c_append(self.sum, bytes);
+        self.sum = checksum::crc32c_append(self.sum, bytes);
         self.len += bytes.len() as u64;
     }
 }

@@ -20,7 +20,7 @@
 //!   flip record any more.
 //!
 //! May import `format`, `units`, `lock`, `mutant`, `pair::{gates, hints, stats}`, `primitive`,
-//! `thread`, and the fences of `platform`.
+//! `thread_cache`, and the fences of `platform`.
 
 #[cfg(not(loom))]
 use crate::format::layout::LANE_COUNT;
@@ -33,7 +33,7 @@ use crate::pair::log::lane::{Lane, Queue};
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::barrier;
 use crate::primitive::{self, AtomicBool, OnceBox, Ordering, fence};
-use crate::thread::{self, Tag};
+use crate::thread_cache::{self, Tag};
 use crate::units::{LaneIndex, SLICE};
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
@@ -145,7 +145,7 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Code that runs in this thread after its claims are gone must not find the lane.
-        thread::forget();
+        thread_cache::forget();
         if let Some(keeper) = self.keeper.upgrade() {
             unless!(LaneNotDrainedAtEnd, keeper.before_release(self.lane));
             keeper.lanes()[self.lane].taken.store(false, Ordering::Release);
@@ -271,7 +271,7 @@ impl Lanes {
     /// Returns the calling thread's lane of the file with the number `file`.
     #[inline]
     pub fn mine<'a>(&'a self, file: u64, keeper: &Weak<dyn LaneKeeper>) -> InUse<'a> {
-        match thread::lane_of(file) {
+        match thread_cache::lane_of(file) {
             Some(index) => InUse { lane: &self[index], index },
             None => self.look_for_mine(file, keeper),
         }
@@ -285,9 +285,9 @@ impl Lanes {
         file: u64,
         keeper: &Weak<dyn LaneKeeper>,
     ) -> Option<InUse<'a>> {
-        match thread::lane_unwatched_of(file) {
+        match thread_cache::lane_unwatched_of(file) {
             Some(index) => Some(InUse { lane: &self[index], index }),
-            None if thread::is_watched() => None,
+            None if thread_cache::is_watched() => None,
             None => Some(self.look_for_mine(file, keeper)),
         }
     }
@@ -296,7 +296,7 @@ impl Lanes {
     /// `tag`. A private lane needs no giving back.
     #[inline(always)]
     pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
-        let index = thread::lane_by_tag(tag)?;
+        let index = thread_cache::lane_by_tag(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 
@@ -304,7 +304,7 @@ impl Lanes {
     /// `tag`. Unlike `at_hand`, this also succeeds after the thread has published something.
     #[inline(always)]
     pub fn at_hand_to_write(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
-        let index = thread::lane_by_file_of(tag)?;
+        let index = thread_cache::lane_by_file_of(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 
@@ -323,7 +323,7 @@ impl Lanes {
         });
         let mine = mine.ok().flatten();
         if let Some(lane) = mine {
-            thread::remember(file, lane);
+            thread_cache::remember(file, lane);
         }
         let index = mine.unwrap_or_else(|| self.borrow_shared(file));
         InUse { lane: &self[index], index }

@@ -8,7 +8,7 @@
 //! [`arm`] has been called in an ancestor or in the process itself. A child that is made without
 //! libc, by a raw `clone`, is not detected.
 //!
-//! May import: libc, std and `thread`.
+//! May import: libc, std and `thread_cache`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +44,7 @@ pub fn arm() {
 extern "C" fn count() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     // The child's only thread. Its cached state replaces a check of the generation.
-    crate::thread::forget();
+    crate::thread_cache::forget();
 }
 
 #[cfg(all(test, unix, not(miri)))]

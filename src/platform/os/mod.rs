@@ -7,7 +7,7 @@
 //! Invariant: the choice between `linux` and `fallback` is made here, and only once.
 //!
 //! May import: the vocabulary of `platform/mod.rs`, the recorder, the simulated machine,
-//! `primitive`, `thread`, and the planted bugs.
+//! `primitive`, `thread_cache`, and the planted bugs.
 
 mod allocate;
 mod anon_words;

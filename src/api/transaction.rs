@@ -5,15 +5,15 @@
 //! and the commit validate the read set. So a transaction never sees a state that did not exist,
 //! and commits are serializable.
 
+use crate::api::file::AtomicMappedFile;
+use crate::api::write_set::Writes;
 use crate::engine::plan::Part;
 use crate::error::{Error, Result};
-use crate::file::AtomicMappedFile;
 use crate::lock::Backoff;
 use crate::mutant::planted;
 use crate::pair::own_changes::Closure;
 use crate::pair::read_set::ReadSet;
 use crate::units::PAGE;
-use crate::writes::Writes;
 use smallvec::SmallVec;
 use std::fmt;
 

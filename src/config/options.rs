@@ -2,19 +2,19 @@
 //!
 //! Module `recovery` performs the steps from a path to an open pair of files.
 
-use crate::engine::durable::journal::JOURNAL_LEN;
-use crate::error::Result;
-use crate::file::AtomicMappedFile;
-use crate::platform::Platform;
-use crate::terms::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
-use std::path::{Path, PathBuf};
+use crate::config::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Environment variable that forces the medium of every file: `dax`, `page-cache` or `ram`.
 /// [`Options::medium`] takes precedence.
 pub const MEDIUM_VARIABLE: &str = "ATOMIC_MMAP_MEDIUM";
 
-/// Options for opening a file. See [`AtomicMappedFile::options`].
+/// Default length of a journal in bytes. It holds a thousand small durable points between two
+/// checkpoints, or one point of 1 MiB in a slightly longer record.
+pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
+
+/// Options for opening a file. See [`AtomicMappedFile::options`](crate::AtomicMappedFile::options).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
@@ -84,7 +84,7 @@ impl Options {
     /// It is twice the file's length if that is more and fits an eighth of the piece. It is never
     /// less than the length.
     ///
-    /// [`AtomicMappedFile::max_len`] returns the value in use.
+    /// [`AtomicMappedFile::max_len`](crate::AtomicMappedFile::max_len) returns the value in use.
     pub fn max_len(mut self, max_len: u64) -> Self {
         self.max_len = Some(max_len);
         self
@@ -156,7 +156,7 @@ impl Options {
     /// cannot be started. A failed sync poisons the handle. If it fails before it writes anything,
     /// for want of space for a longer journal, it does not poison. Every write then fails with
     /// [`Error::Overdue`](crate::Error::Overdue) until a durable point is made.
-    /// [`health`](AtomicMappedFile::health) reports these errors, and
+    /// [`health`](crate::AtomicMappedFile::health) reports these errors, and
     /// [`Stats::failed_points`](crate::Stats::failed_points) counts them.
     pub fn sync_every(mut self, interval: Duration) -> Self {
         self.sync_every = Some(interval);
@@ -173,54 +173,5 @@ impl Options {
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = len;
         self
-    }
-
-    /// Opens the file, and recovers it if the last process crashed.
-    ///
-    /// # Errors
-    /// - [`Error::Busy`](crate::Error::Busy) if the file is already open.
-    /// - [`Error::Mismatch`](crate::Error::Mismatch) if the home file and its companions do not
-    ///   match.
-    /// - [`Error::UnsupportedFileSystem`](crate::Error::UnsupportedFileSystem),
-    ///   [`Error::UnsupportedMedium`](crate::Error::UnsupportedMedium),
-    ///   [`Error::NotRegular`](crate::Error::NotRegular),
-    ///   [`Error::DanglingLink`](crate::Error::DanglingLink).
-    /// - [`Error::NotWritable`](crate::Error::NotWritable),
-    ///   [`Error::FolderNotWritable`](crate::Error::FolderNotWritable).
-    /// - [`Error::NoAddressSpace`](crate::Error::NoAddressSpace),
-    ///   [`Error::TooLong`](crate::Error::TooLong), [`Error::NoSpace`](crate::Error::NoSpace),
-    ///   [`Error::NoThread`](crate::Error::NoThread).
-    /// - [`Error::Untrusted`](crate::Error::Untrusted) if a link, or another user's file, has the
-    ///   name of a companion.
-    /// - [`Error::MountedAlone`](crate::Error::MountedAlone) if the file is mounted by itself into
-    ///   a folder of another file system.
-    /// - [`Error::Io`](crate::Error::Io) if a system call fails.
-    ///
-    /// An error leaves the files unchanged, with two exceptions, which are final: what
-    /// [`OnMismatch::Discard`] has removed, and what recovery has completed.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
-        AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
-    }
-
-    /// Opens the file on a recording platform.
-    #[cfg(feature = "recorder")]
-    #[doc(hidden)]
-    pub fn open_recorded(
-        self,
-        recorder: &crate::platform::recorder::Recorder,
-        path: impl AsRef<Path>,
-    ) -> Result<AtomicMappedFile> {
-        AtomicMappedFile::open_on(recorder.platform(), self, path.as_ref())
-    }
-
-    /// Opens the file of a simulated machine.
-    #[cfg(feature = "recorder")]
-    #[doc(hidden)]
-    pub fn open_simulated(
-        self,
-        machine: std::sync::Arc<dyn crate::platform::machine::Machine>,
-        path: impl AsRef<Path>,
-    ) -> Result<AtomicMappedFile> {
-        AtomicMappedFile::open_on(Platform::simulated(machine), self, path.as_ref())
     }
 }

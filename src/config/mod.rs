@@ -2,6 +2,8 @@
 //!
 //! May import nothing from the crate.
 
+pub mod options;
+
 use std::fmt;
 
 /// The kind of storage under a file. It is detected at open and determines the promises.

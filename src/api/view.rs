@@ -1,8 +1,8 @@
 //! Views: ranges that are read without copying.
 
+use crate::api::file::AtomicMappedFile;
+use crate::api::value::Readable;
 use crate::error::Result;
-use crate::file::AtomicMappedFile;
-use crate::typed::Readable;
 use std::fmt;
 use std::ops::Range;
 
@@ -121,7 +121,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
     pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
-        crate::typed::load(|bytes| self.read_at(bytes, offset))
+        crate::api::value::load(|bytes| self.read_at(bytes, offset))
     }
 
     /// Returns a copy of all bytes.

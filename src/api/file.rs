@@ -2,16 +2,16 @@
 //!
 //! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
+use crate::api::transaction::Transaction;
+use crate::api::view::View;
+use crate::config::options::Options;
+use crate::config::{CloseMode, Durability, Medium, Survives};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
-use crate::options::Options;
 use crate::pair::stats::Stats;
 use crate::platform::Platform;
 use crate::primitive::Mutex;
-use crate::terms::{CloseMode, Durability, Medium, Survives};
-use crate::transaction::Transaction;
-use crate::view::View;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -132,7 +132,7 @@ impl AtomicMappedFile {
     /// Those of [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the
     /// file's end.
     pub fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<()> {
-        crate::transaction::write_many(self, parts)
+        crate::api::transaction::write_many(self, parts)
     }
 
     /// Fills `buf` with the bytes at byte `offset`. All of them belong to one state of the file.
@@ -188,7 +188,7 @@ impl AtomicMappedFile {
         &self,
         mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        crate::transaction::transact(self, &mut body)
+        crate::api::transaction::transact(self, &mut body)
     }
 
     /// Pins the bytes of `range` and returns a view that reads them without copying.
@@ -290,7 +290,7 @@ impl AtomicMappedFile {
     /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Forked`], or another [`Error::Io`].
     /// These leave nothing at `path`.
     pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<()> {
-        crate::copy::copy_to(self.engine(), path.as_ref())
+        crate::api::copy::copy_to(self.engine(), path.as_ref())
     }
 
     /// Changes the file's length, in bytes. The file may be in use, and the mapping does not move.
@@ -459,5 +459,49 @@ impl fmt::Debug for AtomicMappedFile {
             .field("len", &self.len())
             .field("medium", &self.medium())
             .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// Opens the file, and recovers it if the last process crashed.
+    ///
+    /// # Errors
+    /// - [`Error::Busy`] if the file is already open.
+    /// - [`Error::Mismatch`] if the home file and its companions do not match.
+    /// - [`Error::UnsupportedFileSystem`], [`Error::UnsupportedMedium`], [`Error::NotRegular`],
+    ///   [`Error::DanglingLink`].
+    /// - [`Error::NotWritable`], [`Error::FolderNotWritable`].
+    /// - [`Error::NoAddressSpace`], [`Error::TooLong`], [`Error::NoSpace`], [`Error::NoThread`].
+    /// - [`Error::Untrusted`] if a link, or another user's file, has the name of a companion.
+    /// - [`Error::MountedAlone`] if the file is mounted by itself into a folder of another file
+    ///   system.
+    /// - [`Error::Io`] if a system call fails.
+    ///
+    /// An error leaves the files unchanged, with two exceptions, which are final: what
+    /// [`Discard`](crate::OnMismatch::Discard) has removed, and what recovery has completed.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<AtomicMappedFile> {
+        AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
+    }
+
+    /// Opens the file on a recording platform.
+    #[cfg(feature = "recorder")]
+    #[doc(hidden)]
+    pub fn open_recorded(
+        self,
+        recorder: &crate::platform::recorder::Recorder,
+        path: impl AsRef<Path>,
+    ) -> Result<AtomicMappedFile> {
+        AtomicMappedFile::open_on(recorder.platform(), self, path.as_ref())
+    }
+
+    /// Opens the file of a simulated machine.
+    #[cfg(feature = "recorder")]
+    #[doc(hidden)]
+    pub fn open_simulated(
+        self,
+        machine: std::sync::Arc<dyn crate::platform::machine::Machine>,
+        path: impl AsRef<Path>,
+    ) -> Result<AtomicMappedFile> {
+        AtomicMappedFile::open_on(Platform::simulated(machine), self, path.as_ref())
     }
 }

@@ -4,9 +4,9 @@
 //! Integers are stored in the machine's byte order. Use the types of `zerocopy::little_endian` for
 //! a file that moves between machines.
 
+use crate::api::file::AtomicMappedFile;
+use crate::api::transaction::Transaction;
 use crate::error::{Error, Result};
-use crate::file::AtomicMappedFile;
-use crate::transaction::Transaction;
 use std::fmt;
 use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -3,16 +3,16 @@
 //! Owns: a file, its mapping, and the length of the mapping's part that the file backs. Invariant:
 //! every access lies within what the file backs, since beyond the end of the file lies SIGBUS.
 //! Every call checks this here. A violation panics with the file and the range, and is a bug of the
-//! engine, never of a caller. One check comes a few steps earlier: [`sides::Filling`], for a caller
-//! with a pinned lane. Avoiding holes is the engine's duty (`pair::space` allocates before
+//! engine, never of a caller. One check comes a few steps earlier: [`two_sided::Filling`], for a
+//! caller with a pinned lane. Avoiding holes is the engine's duty (`pair::space` allocates before
 //! first touch). May import `platform`, `primitive` and `units`. With `platform`, the only address
 //! of `unsafe` in the crate.
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
-mod sides;
+mod two_sided;
 
-pub use sides::Sides;
+pub use two_sided::Sides;
 
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, InLine, Mapping, Place, Platform};

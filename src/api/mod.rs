@@ -1,0 +1,19 @@
+//! What a user of the crate calls.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `file` | the handle of an open file, and the calls that open one |
+//! | `transaction` | transactions, and what happens in a conflict |
+//! | `view` | views: bytes of a moment, pinned or copied |
+//! | `value` | typed values: slots, arrays, integers |
+//! | `write_set` | what a transaction has written and not yet committed |
+//! | `copy` | a copy of a file that is in use |
+//!
+//! May import `recovery`, `engine`, `config` and below.
+
+pub mod copy;
+pub mod file;
+pub mod transaction;
+pub mod value;
+pub mod view;
+pub mod write_set;
