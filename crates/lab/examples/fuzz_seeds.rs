@@ -16,15 +16,15 @@
 
 #![allow(dead_code, reason = "parts of tests/power that this does not need")]
 
-#[path = "../../../tests/power/files.rs"]
+#[path = "../../../tests/it/power/files.rs"]
 mod files;
-#[path = "../../../tests/power/media.rs"]
+#[path = "../../../tests/it/power/media.rs"]
 mod media;
-#[path = "../../../tests/power/ops.rs"]
+#[path = "../../../tests/it/power/ops.rs"]
 mod ops;
-#[path = "../../../tests/power/rng.rs"]
+#[path = "../../../tests/it/power/rng.rs"]
 mod rng;
-#[path = "../../../tests/power/run.rs"]
+#[path = "../../../tests/it/power/run.rs"]
 mod run;
 
 use atomic_mmap::testing::layout;
