@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzzer: the crash images of `tests/power`, as inputs of the fuzz
+//! Writes the seeds of the fuzzer: the crash images of `tests/it/power`, as inputs of the fuzz
 //! targets.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The program writes a folder for each target. It records runs of the real code and cuts them off,
-//! as `tests/power` does. It keeps each image that shows something new: other kinds of records,
+//! as `tests/it/power` does. It keeps each image that shows something new: other kinds of records,
 //! words or superblocks. The bytes of the home file do not matter, so the seeds replace them by
 //! fillings. Records, words and superblocks stay as they were, except for the checksums of slices.
 //! Seeds with durable points name templates, which contain whole journals.
@@ -14,17 +14,17 @@
 //! `fuzz/corpus/` contains what libFuzzer's merge kept of these seeds and of its own findings. See
 //! `fuzz/README.md`.
 
-#![allow(dead_code, reason = "parts of tests/power that this does not need")]
+#![allow(dead_code, reason = "parts of tests/it/power that this does not need")]
 
-#[path = "../../../tests/power/files.rs"]
+#[path = "../../../tests/it/power/files.rs"]
 mod files;
-#[path = "../../../tests/power/media.rs"]
+#[path = "../../../tests/it/power/media.rs"]
 mod media;
-#[path = "../../../tests/power/ops.rs"]
+#[path = "../../../tests/it/power/ops.rs"]
 mod ops;
-#[path = "../../../tests/power/rng.rs"]
+#[path = "../../../tests/it/power/rng.rs"]
 mod rng;
-#[path = "../../../tests/power/run.rs"]
+#[path = "../../../tests/it/power/run.rs"]
 mod run;
 
 use atomic_mmap::testing::layout;

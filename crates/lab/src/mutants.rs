@@ -18,6 +18,7 @@ use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 use atomic_mmap::testing::mutants::{self, Mutant};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -41,8 +42,9 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// A test that notices a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Killer {
-    /// Tests of a test binary of the crate with the second text in their names. The third field has
-    /// environment variables as `NAME=value`, or nothing.
+    /// Tests with the second text in their names. The first field names their test binary, or their
+    /// module of the binary [`INTEGRATION`]. The third field has environment variables as
+    /// `NAME=value`, or nothing.
     Test(&'static str, &'static str, &'static [&'static str]),
     /// A model of the crate under loom, by its name.
     Loom(&'static str),
@@ -55,8 +57,8 @@ enum Killer {
 impl fmt::Display for Killer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Killer::Test(binary, filter, environment) => {
-                write!(f, "{binary}: {filter}")?;
+            Killer::Test(place, filter, environment) => {
+                write!(f, "{place}: {filter}")?;
                 environment.iter().try_for_each(|setting| write!(f, ", {setting}"))
             }
             Killer::Loom(model) => write!(f, "loom: {model}"),
@@ -74,8 +76,8 @@ enum Fate {
     Equivalent(&'static str),
 }
 
-const fn test(binary: &'static str, filter: &'static str) -> Killer {
-    Killer::Test(binary, filter, &[])
+const fn test(place: &'static str, filter: &'static str) -> Killer {
+    Killer::Test(place, filter, &[])
 }
 
 /// Crash images of random operations. Those of one thread come first, because they are cheaper.
@@ -551,13 +553,13 @@ fn fate(mutant: Mutant) -> Fate {
     }
 }
 
-/// Test binaries that notice a bug within about a second.
+/// Places of tests that notice a bug within about a second.
 const CHEAP: [&str; 6] = ["atomic_mmap", "boundaries", "drains", "errors", "steps", "transactions"];
 
 /// Returns `true` if the killers of the bug cost so little that each run plants it, in any tenth.
 fn is_cheap(mutant: Mutant) -> bool {
     let is_cheap = |killer: &Killer| match killer {
-        Killer::Test(binary, _, environment) => CHEAP.contains(binary) && environment.is_empty(),
+        Killer::Test(place, _, environment) => CHEAP.contains(place) && environment.is_empty(),
         Killer::Loom(_) | Killer::Lab(_) | Killer::Schedules(_) => false,
     };
     match fate(mutant) {
@@ -577,6 +579,8 @@ enum End {
 /// The killers, and the time of each without a bug.
 struct Killers {
     binaries: HashMap<String, PathBuf>,
+    /// Names of the tests of each binary that was asked for them.
+    names: Mutex<HashMap<PathBuf, Vec<String>>>,
     /// Folder for all files of the killers, because a killed process cannot clean up.
     scratch: tempfile::TempDir,
     /// Folder of the crate, in which tests find their data.
@@ -584,6 +588,8 @@ struct Killers {
     normal: Mutex<HashMap<Killer, Duration>>,
 }
 
+/// Name of the binary with the integration tests of the crate, one module a topic.
+const INTEGRATION: &str = "it";
 /// Name of loom's models among the test binaries.
 const LOOM: &str = "--cfg loom";
 /// Name of the lab that was built for schedules.
@@ -614,6 +620,17 @@ fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<Str
     Ok(named.collect())
 }
 
+/// Asks a test binary for the names of its tests.
+fn names_of(binary: &Path) -> io::Result<Vec<String>> {
+    let mut command = Command::new(binary);
+    let output = command.args(["--list", "--format", "terse"]).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("{} lists no tests", binary.display())));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect())
+}
+
 impl Killers {
     /// Builds the tests of the crate with all planted bugs, unless they exist.
     fn build() -> io::Result<Killers> {
@@ -641,16 +658,37 @@ impl Killers {
         binaries.insert(SHUTTLE.to_owned(), lab);
         let shm = Path::new("/dev/shm");
         let scratch = if shm.is_dir() { tempfile::tempdir_in(shm)? } else { tempfile::tempdir()? };
-        Ok(Killers { binaries, scratch, folder, normal: Mutex::default() })
+        let (names, normal) = (Mutex::default(), Mutex::default());
+        Ok(Killers { binaries, names, scratch, folder, normal })
+    }
+
+    /// Returns a command that runs the tests of a place with `filter` in their names, and no other.
+    fn tests(&self, place: &str, filter: &str) -> io::Result<Command> {
+        let (path, module) = match (self.binaries.get(place), self.binaries.get(INTEGRATION)) {
+            (Some(path), _) => (path, String::new()),
+            (None, Some(path)) => (path, format!("{place}::")),
+            (None, None) => return Err(io::Error::other(format!("no tests {INTEGRATION}"))),
+        };
+        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = match known.entry(path.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(names_of(path)?),
+        };
+        let is_asked =
+            |name: &&String| name.strip_prefix(&module).is_some_and(|rest| rest.contains(filter));
+        let asked: Vec<&String> = names.iter().filter(is_asked).collect();
+        if asked.is_empty() {
+            return Err(io::Error::other(format!("no test {filter} in {place}")));
+        }
+        let mut command = Command::new(path);
+        command.args(["--exact", "--test-threads=2"]).args(asked);
+        Ok(command)
     }
 
     fn command(&self, killer: Killer, attempt: usize) -> io::Result<Command> {
         let command = match killer {
-            Killer::Test(binary, filter, environment) => {
-                let path = self.binaries.get(binary);
-                let path = path.ok_or_else(|| io::Error::other(format!("no tests {binary}")))?;
-                let mut command = Command::new(path);
-                command.args([filter, "--test-threads=2"]);
+            Killer::Test(place, filter, environment) => {
+                let mut command = self.tests(place, filter)?;
                 command.envs(environment.iter().filter_map(|setting| setting.split_once('=')));
                 command
             }

@@ -142,7 +142,7 @@ pub struct Image {
 }
 
 /// The files during the replay of a trace. A process crash leaves everything that was stored.
-/// `tests/power` tests what a power loss leaves of that.
+/// `tests/it/power` tests what a power loss leaves of that.
 #[derive(Clone)]
 pub struct Player {
     files: [Contents; 3],

@@ -7,7 +7,7 @@
 //! The recorder takes a stamp right before the call and right after the return, so the operation
 //! happens between them. Taking a stamp is a locked instruction. So a test here cannot see a store
 //! of a thread that is still on its way when the thread's next operation begins.
-//! `tests/regressions.rs` has a loop without stamps for that.
+//! `tests/it/regressions.rs` has a loop without stamps for that.
 
 use super::history::{Cell, Moment, Operation, TORN, Value};
 use atomic_mmap::{AtomicMappedFile, Error, Transaction, View};

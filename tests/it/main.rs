@@ -1,0 +1,73 @@
+//! The integration tests, in one binary: each binary more would link the crate once more, and run
+//! its tests alone.
+//!
+//! | module | what it asks |
+//! |---|---|
+//! | `allocation` | Is every page allocated before it is stored to? |
+//! | `boundaries` | Do all offsets and lengths work around slices, pages and regions? |
+//! | `copy` | Does a copy of an open file hold one state of the file? |
+//! | `drains` | How many drains does each write protocol take, in which order? |
+//! | `durable` | Does recovery after a restart return exactly to the last durable point? |
+//! | `errors` | Is each error the right one, with advice, and does it change nothing? |
+//! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
+//! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
+//! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
+//! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
+//! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
+//! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
+//! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
+//! | `sparse` | Does a large sparse file take memory only for what was used? |
+//! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
+//! | `threads` | Do threads see operations whole and in one order, and lose none? |
+//! | `transactions` | Does a transaction see one state, and end for every closure? |
+//! | `unheard` | Does the program learn of every durable point that could not be made? |
+//! | `windows` | What may other threads do while an operation is half way through? |
+//! | `world` | What do moves, restores, links, owners, mounts and folders do to a pair? |
+//!
+//! `cargo test --test it -- space::` runs the tests of one module.
+//!
+//! All tests run in one process, on several threads. So a test must not change what belongs to the
+//! process, and must not measure it: limits, filters, users, folders, mounts, signals, its memory,
+//! its descriptors. A test that does so runs that part in a child process ([`common::child`]), with
+//! one test alone. While a child is being started, it holds copies of all open files until its
+//! `exec`, with their locks: a test that locks a file must unlock it, closing is not enough.
+
+mod common;
+
+#[cfg(target_os = "linux")]
+mod allocation;
+#[cfg(unix)]
+mod boundaries;
+#[cfg(unix)]
+mod copy;
+#[cfg(unix)]
+mod drains;
+#[cfg(unix)]
+mod durable;
+#[cfg(unix)]
+mod errors;
+#[cfg(unix)]
+mod kill;
+#[cfg(target_os = "linux")]
+mod messages;
+mod model;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
+mod power;
+#[cfg(unix)]
+mod races;
+#[cfg(unix)]
+mod regressions;
+#[cfg(target_os = "linux")]
+mod space;
+#[cfg(target_os = "linux")]
+mod sparse;
+#[cfg(unix)]
+mod steps;
+mod threads;
+mod transactions;
+#[cfg(unix)]
+mod unheard;
+#[cfg(unix)]
+mod windows;
+#[cfg(target_os = "linux")]
+mod world;

@@ -1,0 +1,398 @@
+//! Tests that opening, closing and resizing take the steps of `docs/recovery.md` in order.
+//!
+//! The tests run on the recording platform, on each medium. The tables there tell what a crash
+//! after each step leaves. They are right only if the steps come in this order, and each one is
+//! durable before the next.
+
+use crate::common::{Ground, Scratch, crash, media, role, run_child};
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{FileId, call, layout};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, OnMismatch};
+use std::path::{Path, PathBuf};
+
+const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
+const PAGE: u64 = 4096;
+const LEN: u64 = 1 << 20;
+
+/// Leaves a pair with a shrink that was not cleaned up.
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((role, path)) = role() else { return };
+    let ground = media().into_iter().find(|ground| ground.medium.to_string() == role);
+    let recorder = Recorder::new();
+    let options = ground.expect("a medium").options();
+    let file = options.open_recorded(&recorder, &path).expect("open");
+    recorder.fail_next(call::SET_LEN, 1, libc::EIO);
+    file.set_len(PAGE).expect("the cut itself has succeeded");
+    crash();
+}
+
+/// A medium and a folder, and `true` if its file system keeps marks.
+struct Traced {
+    ground: Ground,
+    scratch: Scratch,
+    recorder: Recorder,
+    keeps_marks: bool,
+}
+
+impl Traced {
+    fn on_each_medium() -> Vec<Traced> {
+        media().into_iter().map(Traced::new).collect()
+    }
+
+    fn new(ground: Ground) -> Traced {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let probe = std::fs::File::create(scratch.file("probe")).expect("create");
+        let marked = recorder.platform().set_xattr(&probe.into(), "user.atomic_mmap_probe", b"1");
+        let keeps_marks = marked.expect("set an attribute, or not");
+        recorder.take();
+        Traced { ground, scratch, recorder, keeps_marks }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.scratch.file("state.dat")
+    }
+
+    fn open(&self, wish: OnMismatch) -> AtomicMappedFile {
+        let options = self.ground.options().create(true).len(LEN).on_mismatch(wish);
+        options.open_recorded(&self.recorder, self.path()).expect("open")
+    }
+
+    /// Returns the steps since the last call.
+    fn steps(&self) -> Vec<String> {
+        self.recorder.take().into_iter().filter_map(step).collect()
+    }
+
+    /// Compares the steps with a table. The first character of a step limits it:
+    ///
+    /// - `!`: not in RAM.
+    /// - `+`: only on persistent memory.
+    /// - `=`: only in page cache.
+    /// - `-`: not in page cache.
+    /// - `*`: only with marks.
+    #[track_caller]
+    fn assert_steps(&self, table: &[&str], what: &str) {
+        let medium = self.ground.medium;
+        let expected: Vec<&str> = table
+            .iter()
+            .filter_map(|step| match step.as_bytes()[0] {
+                b'!' => (medium != Medium::Ram).then_some(&step[1..]),
+                b'+' => (medium == Medium::Dax).then_some(&step[1..]),
+                b'=' => (medium == Medium::PageCache).then_some(&step[1..]),
+                b'-' => (medium != Medium::PageCache).then_some(&step[1..]),
+                b'*' if !self.keeps_marks => None,
+                b'*' if medium == Medium::Ram && step.contains("sync") => None,
+                b'*' => Some(&step[1..]),
+                _ => Some(step),
+            })
+            .collect();
+        assert_eq!(self.steps(), expected, "{what} on {medium}");
+    }
+}
+
+/// Returns the name of a step, or `None` if its order does not matter.
+fn step(event: Event) -> Option<String> {
+    let lanes = layout::LANES..layout::LANES + (layout::LANE_COUNT * layout::LANE) as u64;
+    let text = match event.what {
+        What::Drain => "drain".to_owned(),
+        What::Sync { file, all: true } => format!("sync {file:?}"),
+        What::Sync { file, all: false } => format!("sync data of {file:?}"),
+        What::SyncDir { .. } => "sync folder".into(),
+        What::SetLen { file, .. } => format!("length of {file:?}"),
+        What::Write { offset: 0, bytes, .. } if bytes.len() > 512 => "write head".into(),
+        What::WriteDurably { file: FileId::Reflection, .. } => "floor, durably".into(),
+        What::Write { file: FileId::Reflection, offset, .. } => {
+            let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
+            format!("superblock {}", copy.expect("a copy"))
+        }
+        What::WriteDurably { offset, .. } if offset < 2 * PAGE => "journal header".into(),
+        What::WriteDurably { .. } => "record".into(),
+        What::Rename { .. } => "rename".into(),
+        What::Remove { .. } => "remove".into(),
+        What::Os("set_xattr") => "mark".into(),
+        What::Os("remove_xattr") => "unmark".into(),
+        What::Os("unlock") => "unlock".into(),
+        What::Store { file: FileId::Reflection, offset: layout::LENGTH_WORD, .. } => {
+            "length word".into()
+        }
+        What::Store { file: FileId::Reflection, offset: layout::HIGH_WATER_WORD, .. } => {
+            "high-water word".into()
+        }
+        What::Store { file: FileId::Reflection, offset, value: 0, .. }
+            if lanes.contains(&offset) =>
+        {
+            "wipe".into()
+        }
+        What::Store { .. } => "word".into(),
+        What::Copy { file: FileId::Home, .. } => "home slots".into(),
+        What::Copy { offset, .. } if layout::FLOORS.contains(&offset) => "floor".into(),
+        What::Copy { .. } => "bytes of the reflection file".into(),
+        What::Punch { .. } => "punch".into(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+const MAKING: [&str; 15] = [
+    "length of Reflection",
+    "write head",
+    "sync Reflection",
+    "rename",
+    "sync Home",
+    "sync folder",
+    "sync folder",
+    // The journal, and the superblock that names it.
+    "=write head",
+    "=journal header",
+    "=sync Journal",
+    "=sync folder",
+    "*mark",
+    "*sync Home",
+    // Until here no part of the pair is valid.
+    "superblock 0",
+    "!sync data of Reflection",
+];
+
+#[test]
+fn a_pair_is_whole_and_named_before_it_is_marked_and_marked_before_it_is_in_use() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        let table: Vec<&str> = ["length of Home"].into_iter().chain(MAKING).collect();
+        traced.assert_steps(&table, "making");
+        drop(file);
+    }
+}
+
+/// Writes bytes that a close deploys. They are durable, and no record covers a word that a close
+/// would write back.
+fn write_something(traced: &Traced, file: &AtomicMappedFile) {
+    file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+    traced.steps();
+}
+
+#[test]
+fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_session() {
+    for traced in Traced::on_each_medium() {
+        // Each superblock overwrites the older copy. At first the valid copy is copy 0.
+        for _ in 0..3 {
+            let file = traced.open(OnMismatch::Refuse);
+            write_something(&traced, &file);
+            file.close(CloseMode::Fast).expect("close");
+            let table = [
+                "drain",
+                // A durable point: the data of both files, the record, the floor that names it, and
+                // then the durable words.
+                "=sync data of Home",
+                "=sync data of Reflection",
+                "=journal header",
+                "=record",
+                "=floor, durably",
+                "=word",
+                "=word",
+                "!sync Home",
+                "!sync Reflection",
+                "superblock 1",
+                "!sync Reflection",
+                "unlock",
+                "unlock",
+            ];
+            traced.assert_steps(&table, "a fast close");
+            let file = traced.open(OnMismatch::Refuse);
+            // The valid superblock is durable before the other copy is overwritten.
+            let table = [
+                "!sync data of Reflection",
+                "=journal header",
+                "superblock 0",
+                "!sync data of Reflection",
+            ];
+            traced.assert_steps(&table, "opening again");
+            file.close(CloseMode::Fast).expect("close");
+            traced.steps();
+        }
+    }
+}
+
+#[test]
+fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        write_something(&traced, &file);
+        file.close(CloseMode::Spatial).expect("close");
+        let table = [
+            "drain",
+            "=sync data of Home",
+            "=sync data of Reflection",
+            // The first record of a session: from here on it may overwrite older records.
+            "=journal header",
+            "=record",
+            "=floor, durably",
+            "=word",
+            "=word",
+            "home slots",
+            "home slots",
+            "drain",
+            // The region word has both pages in the reflection file.
+            "word",
+            "drain",
+            "!sync Home",
+            "superblock 1",
+            "!sync Reflection",
+            "unmark",
+            "!sync Home",
+            // The journal is removed first.
+            "=remove",
+            "remove",
+            "!sync folder",
+            "unlock",
+            "unlock",
+        ];
+        traced.assert_steps(&table, "a spatial close");
+    }
+}
+
+#[test]
+fn what_is_discarded_says_so_and_loses_its_mark_first() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        file.close(CloseMode::Fast).expect("close");
+        std::fs::write(traced.path(), [1; LEN as usize]).expect("change the home file");
+        traced.steps();
+        let file = traced.open(OnMismatch::Discard);
+        let discarding =
+            ["superblock 0", "sync Reflection", "unmark", "sync Home", "=remove", "remove"];
+        let table: Vec<&str> = discarding.into_iter().chain(MAKING).collect();
+        traced.assert_steps(&table, "discarding");
+        drop(file);
+    }
+}
+
+#[test]
+fn a_growth_raises_the_mark_then_lengthens_the_files_and_then_counts() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        traced.steps();
+        file.set_len(2 * LEN).expect("grow");
+        let table = [
+            "high-water word",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            "+sync Home",
+            "+sync Reflection",
+            "length word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "growing");
+    }
+}
+
+#[test]
+fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zero() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+        traced.steps();
+        file.set_len(5 * PAGE).expect("shrink");
+        let table = [
+            "length word",
+            "drain",
+            // The truncated bytes belong to the last durable point, so a point without them comes
+            // first.
+            "=journal header",
+            "=record",
+            "=floor, durably",
+            "=word",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            // The region word. The pages in the reflection file ended with that file.
+            "word",
+            "drain",
+            "+sync Home",
+            "+sync Reflection",
+            "high-water word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "shrinking");
+    }
+}
+
+/// The floor names a durable record. So it follows that record. It precedes the durable words of
+/// the first point, and the syncs after which older records may be removed.
+#[test]
+fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_it() {
+    for traced in Traced::on_each_medium() {
+        if traced.ground.medium != Medium::PageCache {
+            continue;
+        }
+        let file = traced.open(OnMismatch::Refuse);
+        let write_and_sync = |byte: u8| {
+            file.write_at(&[byte; 64], 4 * PAGE).expect("write");
+            traced.steps();
+            file.sync().expect("sync");
+        };
+        write_and_sync(1);
+        traced.assert_steps(
+            &["journal header", "record", "floor, durably", "word"],
+            "the first point of a session",
+        );
+        write_and_sync(2);
+        traced.assert_steps(&["record", "word"], "the second one");
+        for byte in 3..5 {
+            // The point after a truncation syncs both files.
+            file.set_len(file.len() - PAGE).expect("shrink");
+            write_and_sync(byte);
+            let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
+            traced.assert_steps(&table, "a point that syncs both files");
+        }
+    }
+}
+
+fn leave_a_shrink_half_done(ground: &Ground, path: &Path) {
+    let file = ground.options().create(true).len(LEN).open(path).expect("open");
+    file.write_at(&[1; 2 * PAGE as usize], 4 * PAGE).expect("write");
+    file.close(CloseMode::Fast).expect("close");
+    run_child(CHILD, &ground.medium.to_string(), path);
+}
+
+#[test]
+fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
+    for traced in Traced::on_each_medium() {
+        leave_a_shrink_half_done(&traced.ground, &traced.path());
+        let file = traced.open(OnMismatch::Refuse);
+        assert_eq!(file.len(), PAGE);
+        let table = [
+            // Recovery, which finds no records.
+            "drain",
+            // The state after the crash becomes a durable point, and the session of the dead
+            // process is closed.
+            "=sync Home",
+            "=sync Reflection",
+            "=superblock 1",
+            "!sync data of Reflection",
+            // The header of the dead process is durable before the other block is overwritten.
+            "=journal header",
+            // Before the superblock: the new session recognises its journal by this header.
+            "=journal header",
+            // From here on the old durable words are not valid, and new ones are written.
+            "=sync Home",
+            "=sync Reflection",
+            "=superblock 0",
+            "-superblock 1",
+            "!sync data of Reflection",
+            "length of Home",
+            "length of Reflection",
+            // The durable words of the two pages.
+            "=bytes of the reflection file",
+            "=bytes of the reflection file",
+            "word",
+            "drain",
+            "+sync Home",
+            "+sync Reflection",
+            "high-water word",
+            "drain",
+        ];
+        traced.assert_steps(&table, "opening");
+    }
+}
