@@ -131,8 +131,8 @@ impl AtomicMappedFile {
     /// # Errors
     /// Those of [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the
     /// file's end.
-    pub fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<()> {
-        crate::api::transaction::write_many(self, parts)
+    pub fn write_many(&self, segments: &[(u64, &[u8])]) -> Result<()> {
+        crate::api::transaction::write_many(self, segments)
     }
 
     /// Fills `buf` with the bytes at byte `offset`. All of them belong to one state of the file.

@@ -7,7 +7,7 @@
 
 use crate::api::file::AtomicMappedFile;
 use crate::api::write_set::Writes;
-use crate::engine::plan::Part;
+use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
 use crate::lock::Backoff;
 use crate::mutant::planted;
@@ -133,9 +133,9 @@ impl<'a> Transaction<'a> {
         if self.is_void {
             return Err(Error::Conflict { path: self.file.engine().path() });
         }
-        let parts: SmallVec<[Part<'_>; 8]> =
-            self.writes.iter().map(|(offset, data)| Part { offset, data }).collect();
-        self.file.engine().commit_transaction(&parts, &self.marks, self.closure)
+        let segments: SmallVec<[Segment<'_>; 8]> =
+            self.writes.iter().map(|(offset, data)| Segment { offset, data }).collect();
+        self.file.engine().commit_transaction(&segments, &self.marks, self.closure)
     }
 
     /// Discards the transaction and all its writes.
@@ -194,23 +194,23 @@ pub(crate) fn transact<R, E: From<Error>>(
     }
 }
 
-/// Writes all `parts` in one atomic operation. Where parts overlap, the later one wins.
-pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Result<()> {
+/// Writes all `segments` in one atomic operation. Where parts overlap, the later one wins.
+pub(crate) fn write_many(file: &AtomicMappedFile, segments: &[(u64, &[u8])]) -> Result<()> {
     let engine = file.engine();
     engine.check_usable()?;
-    let mut sorted: SmallVec<[Part<'_>; 8]> = SmallVec::new();
-    for &(offset, data) in parts {
+    let mut sorted: SmallVec<[Segment<'_>; 8]> = SmallVec::new();
+    for &(offset, data) in segments {
         engine.check_range(offset, data.len() as u64)?;
         if !data.is_empty() {
-            sorted.push(Part { offset, data });
+            sorted.push(Segment { offset, data });
         }
     }
-    if !sorted.is_sorted_by_key(|part| part.offset) {
-        sorted.sort_unstable_by_key(|part| part.offset);
+    if !sorted.is_sorted_by_key(|segment| segment.offset) {
+        sorted.sort_unstable_by_key(|segment| segment.offset);
     }
     // Parts that touch within a page are merged, so that the page may be written whole. Parts that
     // touch at a page boundary stay apart, since merging them gains nothing.
-    let stand_apart = |a: &Part<'_>, b: &Part<'_>| {
+    let stand_apart = |a: &Segment<'_>, b: &Segment<'_>| {
         let end = a.range().end;
         end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
     };
@@ -219,9 +219,9 @@ pub(crate) fn write_many(file: &AtomicMappedFile, parts: &[(u64, &[u8])]) -> Res
     }
     let mut tx = Transaction::new(file);
     if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {
-        sorted.iter().try_for_each(|part| tx.write_at(part.data, part.offset))?;
+        sorted.iter().try_for_each(|segment| tx.write_at(segment.data, segment.offset))?;
     } else {
-        parts.iter().try_for_each(|&(offset, data)| tx.write_at(data, offset))?;
+        segments.iter().try_for_each(|&(offset, data)| tx.write_at(data, offset))?;
     }
     tx.commit()
 }

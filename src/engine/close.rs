@@ -93,7 +93,7 @@ impl Engine {
     /// left.
     fn write_back_all(&self) {
         let lane = self.lane();
-        for page in self.lanes.all().flat_map(|lane| lane.all_live()) {
+        for page in self.lanes.all().flat_map(|lane| lane.all_active()) {
             unless!(CloseSettlesNothing, self.flush_word(page));
         }
         // Orders the words before the end of the session, which voids the records.

@@ -16,20 +16,20 @@ use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-pub(super) fn is_whole_slices(part: &Part<'_>) -> bool {
-    part.offset.is_multiple_of(SLICE as u64) && part.data.len().is_multiple_of(SLICE)
+pub(super) fn is_whole_slices(segment: &Segment<'_>) -> bool {
+    segment.offset.is_multiple_of(SLICE as u64) && segment.data.len().is_multiple_of(SLICE)
 }
 
 /// A segment of an operation: bytes that it writes at one offset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct Segment<'a> {
     /// Offset in the home file.
     pub offset: u64,
     /// The bytes.
     pub data: &'a [u8],
 }
 
-impl Part<'_> {
+impl Segment<'_> {
     pub fn range(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + self.data.len() as u64
     }
@@ -83,14 +83,14 @@ impl<'e> RegionPlan<'e> {
     /// Returns `true` if the whole pages may move by the region word although other writers share
     /// it. This applies only if the operation has no other plan: the region word is then its only
     /// word. Otherwise the slice words serve as well.
-    pub fn may_move_by_shared_word(&self) -> bool {
+    pub fn may_update_by_shared_word(&self) -> bool {
         self.whole == self.touched && self.has_several_whole() && !self.is_exclusive()
     }
 
     /// Returns `true` if the whole pages move by the region word under the region's lock, so that
     /// no other writer shares it.
     #[inline]
-    pub fn may_move_by_region(&self) -> bool {
+    pub fn may_update_by_region(&self) -> bool {
         self.has_several_whole() && self.is_exclusive()
     }
 
@@ -102,7 +102,7 @@ impl<'e> RegionPlan<'e> {
 
     /// Returns the largest number of words that may move. All touched pages are written.
     pub fn words(&self) -> usize {
-        if self.may_move_by_region() {
+        if self.may_update_by_region() {
             1 + (self.touched & !self.whole).count_ones() as usize
         } else {
             self.touched.count_ones() as usize
@@ -142,14 +142,14 @@ pub(super) fn lock_whole_region(region: &RegionState) -> LockGuard<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))
 }
 
-/// Adds to `plans`, which is empty, the plans of an operation that writes `parts`. The parts are
-/// sorted and do not overlap. `region` returns a region's state.
+/// Adds to `plans`, which is empty, the plans of an operation that writes `segments`. The segments
+/// are sorted and do not overlap. `region` returns a region's state.
 // Not returned by value. The plans were just stored in small pieces, and a move would load them in
 // larger ones. Those loads wait until the stores have left the processor, behind the previous
 // operation's drain.
 pub(super) fn plan_writes<'e, E>(
     plans: &mut Plans<'e>,
-    parts: &[Part<'_>],
+    segments: &[Segment<'_>],
     region: impl Fn(RegionIndex) -> std::result::Result<&'e RegionState, E>,
 ) -> std::result::Result<(), E> {
     let mut touch = |index: RegionIndex, touched: u64, whole: u64| {
@@ -162,16 +162,16 @@ pub(super) fn plan_writes<'e, E>(
         }
         Ok(())
     };
-    for part in parts {
+    for segment in segments {
         // The most frequent kind of part in a transaction.
-        if let Some(span) = span::in_page(part.offset, part.data.len()) {
+        if let Some(span) = span::in_page(segment.offset, segment.data.len()) {
             let page = 1 << span.page.in_region();
             touch(span.page.region(), page, if span.len() == PAGE { page } else { 0 })?;
             continue;
         }
-        for span in span::regions(part.range()) {
-            let start = part.offset.max(span.region.start());
-            let end = part.range().end.min(RegionIndex(span.region.0 + 1).start());
+        for span in span::regions(segment.range()) {
+            let start = segment.offset.max(span.region.start());
+            let end = segment.range().end.min(RegionIndex(span.region.0 + 1).start());
             let touched = Slices::range(span.pages.start, span.pages.end).0;
             touch(span.region, touched, whole_pages(start, end))?;
         }
@@ -207,19 +207,19 @@ pub(super) struct WordUpdate {
 /// `has_shared_word`, which says that the operation has taken the word. Each other page flips by
 /// its slice word.
 // Not returned by value, for the reason given at `plan_writes`.
-pub(super) fn word_moves(
+pub(super) fn word_updates(
     moves: &mut WordUpdates,
     plans: &[RegionPlan<'_>],
-    parts: &[Part<'_>],
+    segments: &[Segment<'_>],
     has_shared_word: bool,
 ) {
     for plan in plans {
-        if has_shared_word || plan.may_move_by_region() {
+        if has_shared_word || plan.may_update_by_region() {
             let old = plan.state.region_word();
             moves.push(WordUpdate { word: WordId::Region(plan.index), mask: plan.whole, old });
         } else {
             // The slice words serve as well, and no other page shares those.
-            moves.extend(bits(plan.whole).map(|page| slice_move(plan, page, Slices::ALL)));
+            moves.extend(bits(plan.whole).map(|page| slice_update(plan, page, Slices::ALL)));
         }
     }
     // Partly covered pages, in the order of the parts; several parts may share a page.
@@ -238,19 +238,19 @@ pub(super) fn word_moves(
             Some(last) if last.word == WordId::Slice(span.page) => {
                 last.mask |= if planted!(SecondPartNotMoved) { 0 } else { span.slices().0 };
             }
-            _ => moves.push(slice_move(p, place, span.slices())),
+            _ => moves.push(slice_update(p, place, span.slices())),
         }
     };
-    for part in parts {
-        match span::in_page(part.offset, part.data.len()) {
+    for segment in segments {
+        match span::in_page(segment.offset, segment.data.len()) {
             Some(span) => move_slices(span),
             // All pages between the ends are whole.
-            None => span::ends(part.range()).for_each(&mut move_slices),
+            None => span::ends(segment.range()).for_each(&mut move_slices),
         }
     }
 }
 
-fn slice_move(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordUpdate {
+fn slice_update(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordUpdate {
     WordUpdate {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,
@@ -279,18 +279,18 @@ mod tests {
     use super::*;
     use crate::units::REGION;
 
-    fn plan_of(parts: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordUpdate])) {
+    fn plan_of(segments: &[(u64, usize)], check: impl Fn(&[RegionPlan<'_>], &[WordUpdate])) {
         let regions: Vec<RegionState> =
             (0..4).map(|_| RegionState::new(0, &[0; PAGES_PER_REGION], None)).collect();
         let data = vec![0; 4 * REGION];
-        let parts: Vec<Part<'_>> =
-            parts.iter().map(|&(offset, len)| Part { offset, data: &data[..len] }).collect();
+        let segments: Vec<Segment<'_>> =
+            segments.iter().map(|&(offset, len)| Segment { offset, data: &data[..len] }).collect();
         let mut plans = Plans::new();
-        plan_writes(&mut plans, &parts, |r| Ok::<_, ()>(&regions[r.0 as usize]))
+        plan_writes(&mut plans, &segments, |r| Ok::<_, ()>(&regions[r.0 as usize]))
             .expect("infallible");
-        let has_word = plans.len() == 1 && plans[0].may_move_by_shared_word();
+        let has_word = plans.len() == 1 && plans[0].may_update_by_shared_word();
         let mut moves = WordUpdates::new();
-        word_moves(&mut moves, &plans, &parts, has_word);
+        word_updates(&mut moves, &plans, &segments, has_word);
         check(&plans, &moves);
     }
 

@@ -31,7 +31,7 @@ use crate::mutant::planted;
 use crate::units::{LaneIndex, PAGE, PageIndex};
 
 const VOUCHES: u64 = 1 << KIND;
-const VOID: u64 = 2 << KIND;
+const INVALIDATED: u64 = 2 << KIND;
 const KIND: u32 = 16;
 const KIND_MASK: u64 = 0xFF << KIND;
 const SEQUENCE: u32 = 24;
@@ -101,7 +101,7 @@ pub enum DecodedFlip {
     Torn,
     /// An invalidated record. It covers nothing any more, and no older record of the lane about
     /// this page does.
-    Void(Sequence, PageIndex),
+    Invalidated(Sequence, PageIndex),
     /// A record. The caller has to check that its slots match the checksum.
     Valid(FlipRecord),
 }
@@ -114,8 +114,8 @@ pub fn header(seed: RingSeed, sequence: Sequence) -> u64 {
 }
 
 /// Returns the header of the invalidated record with this number.
-pub fn voided(seed: RingSeed, sequence: Sequence) -> u64 {
-    number(seed, sequence) | VOID
+pub fn invalidated(seed: RingSeed, sequence: Sequence) -> u64 {
+    number(seed, sequence) | INVALIDATED
 }
 
 /// Returns a header without its kind.
@@ -185,8 +185,8 @@ impl FlipRecord {
                 sides,
                 sum: word(32) as u32,
             }),
-            VOID if planted!(VoidIsTorn) => DecodedFlip::Torn,
-            VOID => DecodedFlip::Void(sequence, page),
+            INVALIDATED if planted!(VoidIsTorn) => DecodedFlip::Torn,
+            INVALIDATED => DecodedFlip::Invalidated(sequence, page),
             _ => DecodedFlip::Torn,
         }
     }
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn a_void_entry_still_says_what_it_was_about() {
         let mut bytes = vouch().encode(seed());
-        bytes[..8].copy_from_slice(&voided(seed(), vouch().sequence).to_le_bytes());
+        bytes[..8].copy_from_slice(&invalidated(seed(), vouch().sequence).to_le_bytes());
         let found = FlipRecord::decode(seed(), 2, &bytes);
-        assert_eq!(found, DecodedFlip::Void(vouch().sequence, vouch().page));
+        assert_eq!(found, DecodedFlip::Invalidated(vouch().sequence, vouch().page));
     }
 
     /// The header of the previous session stays in its place, invalidated. Together with the
@@ -258,7 +258,8 @@ mod tests {
     fn the_header_of_another_session_voids_nothing() {
         for session in [2, 4, 3 + (1 << 15)] {
             let before = Seed::new(b"0123456789abcdef", session).ring(LaneIndex(5));
-            for header in [header(before, vouch().sequence), voided(before, vouch().sequence)] {
+            for header in [header(before, vouch().sequence), invalidated(before, vouch().sequence)]
+            {
                 let mut bytes = vouch().encode(seed());
                 bytes[..8].copy_from_slice(&header.to_le_bytes());
                 assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Torn);

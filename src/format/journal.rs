@@ -108,7 +108,7 @@ impl Header {
     }
 
     /// Returns `true` if the journal holds all records that this session of the pair has written.
-    pub fn vouches_for(&self, uuid: &[u8; 16], session: u64) -> bool {
+    pub fn covers(&self, uuid: &[u8; 16], session: u64) -> bool {
         self.uuid == *uuid && (self.from..=self.to).contains(&session)
     }
 }
@@ -367,9 +367,9 @@ mod tests {
             (Header { uuid: [7; 16], from: 3, to: 4 }, Header { uuid: [7; 16], from: 4, to: 4 });
         let mut journal = [newer.encode(), older.encode()].concat();
         assert_eq!(Header::newest(&journal), Some((newer, 0)));
-        assert!(newer.vouches_for(&[7; 16], 4) && !newer.vouches_for(&[7; 16], 3));
-        assert!(older.vouches_for(&[7; 16], 3) && !older.vouches_for(&[7; 16], 5));
-        assert!(!newer.vouches_for(&[8; 16], 4));
+        assert!(newer.covers(&[7; 16], 4) && !newer.covers(&[7; 16], 3));
+        assert!(older.covers(&[7; 16], 3) && !older.covers(&[7; 16], 5));
+        assert!(!newer.covers(&[8; 16], 4));
         for at in 0..64 {
             journal[at] ^= 1;
             assert_eq!(Header::newest(&journal), Some((older, 1)), "byte {at}");

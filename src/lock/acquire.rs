@@ -10,7 +10,7 @@
 
 use super::backoff::Backoff;
 use super::guard::{ExclusiveGuard, LockGuard, LockGuards};
-use super::word::{HELD, INTENT, LockWord, STILL};
+use super::word::{INTENT, LOCKED, LockWord, STABLE};
 use crate::mutant::{planted, unless};
 use crate::primitive::{Ordering, fence};
 
@@ -24,10 +24,10 @@ pub fn lock_page<'a>(region: &LockWord, page: &'a LockWord) -> LockGuard<'a> {
 }
 
 /// Locks a page if it is free, for a lock holder that will change nothing under it. The word
-/// carries `STILL` from the first moment on, as by [`LockGuard::mark_stable`]. So the lock never
+/// carries `STABLE` from the first moment on, as by [`LockGuard::mark_stable`]. So the lock never
 /// invalidates what a transaction has read.
 pub fn try_lock_page_stable<'a>(region: &LockWord, page: &'a LockWord) -> Option<LockGuard<'a>> {
-    try_lock_page_as(region, page, HELD | STILL)
+    try_lock_page_as(region, page, LOCKED | STABLE)
 }
 
 /// Locks a page exclusively if it is free, so that readers wait from the first moment on. For a
@@ -40,7 +40,7 @@ pub fn try_lock_page_exclusive<'a>(
     region: &LockWord,
     page: &'a LockWord,
 ) -> Option<ExclusiveGuard<'a>> {
-    try_announced_page_closed(region, page).or_else(|| try_page_closed_again(region, page))
+    try_announced_page_closed(region, page).or_else(|| try_page_exclusive_slow(region, page))
 }
 
 /// Locks a page exclusively by plain stores, if it is free. `_alone` proves that the thread is
@@ -52,10 +52,10 @@ pub fn lock_page_biased<'a>(
     _alone: &'a impl Sized,
 ) -> Option<ExclusiveGuard<'a>> {
     let seen = page.0.load(Ordering::Relaxed);
-    if seen & HELD != 0 {
+    if seen & LOCKED != 0 {
         return None;
     }
-    let taken = if planted!(TakenOpen) { HELD } else { ExclusiveGuard::TAKEN };
+    let taken = if planted!(TakenOpen) { LOCKED } else { ExclusiveGuard::TAKEN };
     // No other thread looks at the word now. A later one has waited for the end of this biased
     // section first; that end is a release.
     page.0.store(seen | taken, Ordering::Relaxed);
@@ -67,7 +67,7 @@ fn try_announced_page_closed<'a>(
     region: &LockWord,
     page: &'a LockWord,
 ) -> Option<ExclusiveGuard<'a>> {
-    let taken = if planted!(TakenOpen) { HELD } else { ExclusiveGuard::TAKEN };
+    let taken = if planted!(TakenOpen) { LOCKED } else { ExclusiveGuard::TAKEN };
     if !try_hold_as(page, taken) {
         return None;
     }
@@ -82,13 +82,16 @@ fn try_announced_page_closed<'a>(
 /// Sets the intention and tries again, if the region is free.
 #[cold]
 #[inline(never)]
-fn try_page_closed_again<'a>(region: &LockWord, page: &'a LockWord) -> Option<ExclusiveGuard<'a>> {
+fn try_page_exclusive_slow<'a>(
+    region: &LockWord,
+    page: &'a LockWord,
+) -> Option<ExclusiveGuard<'a>> {
     if announce(region) { try_announced_page_closed(region, page) } else { None }
 }
 
 #[inline(always)]
 fn try_lock_page<'a>(region: &LockWord, page: &'a LockWord) -> Option<LockGuard<'a>> {
-    try_lock_page_as(region, page, HELD)
+    try_lock_page_as(region, page, LOCKED)
 }
 
 #[inline(always)]
@@ -184,7 +187,7 @@ fn hold_while_announced(region: &LockWord, page: &LockWord) -> bool {
 #[inline]
 fn announce(region: &LockWord) -> bool {
     let seen = region.0.load(Ordering::Acquire);
-    seen & HELD == 0
+    seen & LOCKED == 0
         && (seen & INTENT != 0
             || region
                 .0
@@ -199,7 +202,7 @@ fn announce(region: &LockWord) -> bool {
 /// our page lock. The intention must still be set, or the next locker of the region would not look.
 #[inline]
 fn is_announced(region: &LockWord) -> bool {
-    region.0.load(Ordering::SeqCst) & (HELD | INTENT) == INTENT
+    region.0.load(Ordering::SeqCst) & (LOCKED | INTENT) == INTENT
 }
 
 /// Locks a region, and waits for the page locks below it.
@@ -214,7 +217,7 @@ pub fn lock_region<'a, 'p>(
     };
     if had_intent {
         for page in pages {
-            if page.is_held() && !planted!(PagesNotAwaited) {
+            if page.is_locked() && !planted!(PagesNotAwaited) {
                 wait_until_free(page);
             }
         }
@@ -228,8 +231,8 @@ pub fn lock_region<'a, 'p>(
 #[inline]
 fn try_hold_region(region: &LockWord) -> Option<bool> {
     let seen = region.0.load(Ordering::Relaxed);
-    let held = (seen | HELD) & !INTENT;
-    let is_ours = seen & HELD == 0
+    let held = (seen | LOCKED) & !INTENT;
+    let is_ours = seen & LOCKED == 0
         && region.0.compare_exchange(seen, held, Ordering::SeqCst, Ordering::Relaxed).is_ok();
     is_ours.then_some(seen & INTENT != 0)
 }
@@ -248,19 +251,19 @@ fn wait_for_region(region: &LockWord) -> bool {
 #[cold]
 fn wait_until_free(page: &LockWord) {
     let mut backoff = Backoff::new();
-    while page.is_held() {
+    while page.is_locked() {
         backoff.wait();
     }
 }
 
 #[inline]
 fn try_hold(page: &LockWord) -> bool {
-    try_hold_as(page, HELD)
+    try_hold_as(page, LOCKED)
 }
 
 #[inline]
 fn try_hold_as(page: &LockWord, held: u64) -> bool {
     let seen = page.0.load(Ordering::Relaxed);
-    (seen & HELD == 0 || planted!(PageHeldTwice))
+    (seen & LOCKED == 0 || planted!(PageHeldTwice))
         && page.0.compare_exchange(seen, seen | held, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

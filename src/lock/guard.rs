@@ -6,7 +6,7 @@
 //!
 //! May import: `word`, `primitive`, `thread_cache` and the planted bugs.
 
-use super::word::{CLOSED, HELD, LockWord, STEP, STILL, VERSION};
+use super::word::{CLOSED, LOCKED, LockWord, STABLE, STEP, VERSION};
 use crate::mutant::planted;
 use crate::primitive::Ordering;
 use crate::thread_cache;
@@ -24,7 +24,7 @@ impl LockGuard<'_> {
     /// writers have to wait, and what a transaction has read stays valid.
     pub fn mark_stable(&self) {
         // Only the lock holder stores to a locked word.
-        self.0.0.store(self.0.0.load(Ordering::Relaxed) | STILL, Ordering::Release);
+        self.0.0.store(self.0.0.load(Ordering::Relaxed) | STABLE, Ordering::Release);
     }
 
     /// Makes readers wait until the guard is dropped. The drop then gives the word a new version.
@@ -55,7 +55,7 @@ impl Drop for LockGuard<'_> {
 pub struct ExclusiveGuard<'a>(pub(super) &'a LockWord);
 
 impl ExclusiveGuard<'_> {
-    pub(super) const TAKEN: u64 = HELD | CLOSED;
+    pub(super) const TAKEN: u64 = LOCKED | CLOSED;
 
     /// Unlocks the word without a new version, since nothing was changed: optimistic reads stay
     /// valid.

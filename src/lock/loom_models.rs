@@ -50,7 +50,7 @@ impl Region {
 
     /// Makes one attempt of an optimistic read of one page.
     fn read(&self, page: usize) -> Option<[u64; 2]> {
-        let look = Look::begin(&self.word, &self.pages[page])?;
+        let look = Stamp::begin(&self.word, &self.pages[page])?;
         let read = self.get(page);
         fence(Ordering::Acquire);
         look.is_still(&self.word, &self.pages[page]).then_some(read)

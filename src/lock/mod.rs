@@ -41,4 +41,4 @@ pub use acquire::{
 pub use backoff::Backoff;
 pub use fences::{fence_own_writes, make_exclusive_and_fence};
 pub use guard::{ExclusiveGuard, LockGuard, LockGuards};
-pub use word::{LockWord, Look, Version};
+pub use word::{LockWord, Stamp, Version};

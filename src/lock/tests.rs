@@ -77,7 +77,7 @@ fn who_locks_a_region_waits_for_the_pages_holders() {
     std::thread::scope(|s| {
         let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
         // The other thread has locked the region and waits for the page.
-        while !r.word.is_held() {
+        while !r.word.is_locked() {
             std::thread::yield_now();
         }
         assert!(!region.is_finished());
@@ -91,18 +91,18 @@ fn who_locks_a_region_waits_for_the_pages_holders() {
 fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
     let r = region();
     let second = lock_page(&r.word, &r.pages[1]);
-    let is_held = |word: &LockWord| word.is_held();
+    let is_locked = |word: &LockWord| word.is_locked();
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut held = LockGuards::new();
             lock_pages(&r.word, r.pages[..3].iter(), &mut held);
             assert_eq!(held.len(), 3);
         });
-        while !is_held(&r.pages[0]) {
+        while !is_locked(&r.pages[0]) {
             std::thread::yield_now();
         }
         let region = s.spawn(|| drop(lock_region(&r.word, r.pages.iter())));
-        while !is_held(&r.word) {
+        while !is_locked(&r.word) {
             std::thread::yield_now();
         }
         drop(second);

@@ -11,7 +11,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::thread_cache;
 
 /// A thread has locked this word in order to write.
-pub(super) const HELD: u64 = 1;
+pub(super) const LOCKED: u64 = 1;
 
 /// Exclusive: readers wait, because the lock holder is changing what the word protects.
 pub(super) const CLOSED: u64 = 2;
@@ -21,9 +21,9 @@ pub(super) const CLOSED: u64 = 2;
 pub(super) const INTENT: u64 = 4;
 
 /// The lock holder will not change what the word protects.
-pub(super) const STILL: u64 = 8;
+pub(super) const STABLE: u64 = 8;
 
-pub(super) const VERSION: u64 = !(HELD | CLOSED | INTENT | STILL);
+pub(super) const VERSION: u64 = !(LOCKED | CLOSED | INTENT | STABLE);
 
 pub(super) const STEP: u64 = 16;
 
@@ -76,22 +76,22 @@ impl LockWord {
     }
 
     /// Returns `true` if a thread holds this word, to write under it or to keep writers away.
-    pub fn is_held(&self) -> bool {
-        self.0.load(Ordering::SeqCst) & HELD != 0
+    pub fn is_locked(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & LOCKED != 0
     }
 
     /// Returns `true` if a thread holds this word and will change nothing under it, as a durable
     /// point does.
     #[inline]
     pub fn is_stable(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (HELD | STILL) == HELD | STILL
+        self.0.load(Ordering::Relaxed) & (LOCKED | STABLE) == LOCKED | STABLE
     }
 
     /// Returns `true` if a thread may be writing under this word. The caller has executed a
     /// sequentially consistent fence before this call, as
     /// [`make_exclusive_and_fence`](super::make_exclusive_and_fence) does.
     pub fn is_written_after_fence(&self) -> bool {
-        self.0.load(Ordering::Acquire) & (HELD | STILL) == HELD
+        self.0.load(Ordering::Acquire) & (LOCKED | STABLE) == LOCKED
     }
 
     /// Makes readers wait. The lock holder calls this before it changes what readers see.
@@ -115,24 +115,24 @@ impl LockWord {
         }
         let step = if word & CLOSED != 0 && !planted!(NoNewVersion) { STEP } else { 0 };
         // A plain store, see the module comment. Release: the changes come before it.
-        self.0.store((word & !(HELD | CLOSED | STILL)) + step, Ordering::Release);
+        self.0.store((word & !(LOCKED | CLOSED | STABLE)) + step, Ordering::Release);
     }
 }
 
 /// The lock words of a page and of its region, as a reader of the page found them when it began.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Stamp {
     region: u64,
     page: u64,
 }
 
-impl Look {
+impl Stamp {
     /// Returns both words for an optimistic read, or `None` while one of them is closed:
     /// [`LockWord::begin`] of both.
     #[inline]
-    pub fn begin(region: &LockWord, page: &LockWord) -> Option<Look> {
+    pub fn begin(region: &LockWord, page: &LockWord) -> Option<Stamp> {
         let (region, page) = (region.0.load(Ordering::Acquire), page.0.load(Ordering::Acquire));
-        ((region | page) & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Look { region, page })
+        ((region | page) & CLOSED == 0 || planted!(ClosedIsOpen)).then_some(Stamp { region, page })
     }
 
     /// Returns `true` if both words are open and still at their versions: [`LockWord::is_still`] of

@@ -451,7 +451,7 @@ mutants! {
         OpenNotMarked "open-not-marked": "the home file is not marked",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
-    "recovery/look.rs" {
+    "recovery/probe.rs" {
         BootIdAloneBelieved "boot-id-alone-believed": "what a page cache held that is gone is believed",
         BackAfterDeath "back-after-death": "what was not synced is taken back when the process dies",
         LongPointTaken "long-point-taken": "a durable point is believed that no file could hold",

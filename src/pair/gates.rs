@@ -55,12 +55,12 @@ impl Drop for ClosedGate<'_> {
 
 /// The marks of one lane: for each gate, whether the lane's thread has entered it.
 #[derive(Debug)]
-pub struct Marks([AtomicBool; GATES]);
+pub struct GateMarks([AtomicBool; GATES]);
 
-impl Marks {
+impl GateMarks {
     /// Makes marks for a thread that has entered no gate.
     pub fn new() -> Self {
-        Marks(std::array::from_fn(|_| AtomicBool::new(false)))
+        GateMarks(std::array::from_fn(|_| AtomicBool::new(false)))
     }
 }
 
@@ -69,7 +69,7 @@ impl Marks {
 pub struct Gates([AtomicBool; GATES]);
 
 impl Gates {
-    /// Makes the gates, all of them open. `Alone` starts closed on systems without asymmetric
+    /// Makes the gates, all of them open. `Biased` starts closed on systems without asymmetric
     /// fences, where it is never used.
     pub fn new() -> Self {
         Gates(std::array::from_fn(|n| {
@@ -79,8 +79,8 @@ impl Gates {
 
     /// Enters the gate, and waits while it is closed. Two plain stores, see `platform::barrier`.
     #[inline]
-    pub fn enter<'a>(&self, gate: Gate, marks: &'a Marks) -> GateGuard<'a> {
-        let (inside, shut) = (&marks.0[gate as usize], &self.0[gate as usize]);
+    pub fn enter<'a>(&self, gate: Gate, marks: &'a GateMarks) -> GateGuard<'a> {
+        let (inside, closed) = (&marks.0[gate as usize], &self.0[gate as usize]);
         let mut backoff = Backoff::new();
         loop {
             debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
@@ -88,11 +88,11 @@ impl Gates {
             // Orders the mark before the check. A thread that closes the gate and then finds no
             // mark knows that this thread will see the closed gate.
             barrier::light();
-            if !shut.load(Ordering::Acquire) {
+            if !closed.load(Ordering::Acquire) {
                 return GateGuard(inside);
             }
             inside.store(false, Ordering::Release);
-            while shut.load(Ordering::Acquire) {
+            while closed.load(Ordering::Acquire) {
                 backoff.wait();
             }
         }
@@ -100,14 +100,14 @@ impl Gates {
 
     /// Enters a biased section, if the bias is not revoked. Two plain stores, as in `enter`.
     #[inline(always)]
-    pub fn enter_biased<'a>(&self, marks: &'a Marks) -> Option<GateGuard<'a>> {
-        let (inside, shut) = (&marks.0[Gate::Biased as usize], &self.0[Gate::Biased as usize]);
+    pub fn enter_biased<'a>(&self, marks: &'a GateMarks) -> Option<GateGuard<'a>> {
+        let (inside, closed) = (&marks.0[Gate::Biased as usize], &self.0[Gate::Biased as usize]);
         debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
         unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
         // As in `enter`. The gate is open only where the usual fence is the light one.
         barrier::usual();
         let inside = GateGuard(inside);
-        (!shut.load(Ordering::Acquire)).then_some(inside)
+        (!closed.load(Ordering::Acquire)).then_some(inside)
     }
 
     /// Closes the gate and waits until no thread is inside, by the marks of all lanes. One thread
@@ -116,15 +116,19 @@ impl Gates {
     ///
     /// `marks` is iterated only once all threads see the closed gate. So if a lane is made after
     /// that, its thread finds the gate closed.
-    pub fn shut<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) -> ClosedGate<'_> {
-        let shut = ClosedGate(&self.0[gate as usize]);
-        self.shut_for_good(gate, marks);
-        shut
+    pub fn close<'m>(
+        &self,
+        gate: Gate,
+        marks: impl Iterator<Item = &'m GateMarks>,
+    ) -> ClosedGate<'_> {
+        let closed = ClosedGate(&self.0[gate as usize]);
+        self.close_for_good(gate, marks);
+        closed
     }
 
-    /// Closes the gate for good, and waits until no thread is inside. Unlike with `shut`, no guard
+    /// Closes the gate for good, and waits until no thread is inside. Unlike with `close`, no guard
     /// opens it again, not even after a panic. Several threads may call this at the same time.
-    pub fn shut_for_good<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m Marks>) {
+    pub fn close_for_good<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m GateMarks>) {
         self.0[gate as usize].store(true, Ordering::Relaxed);
         // Orders the flag before the loads of the lanes' marks.
         barrier::heavy();

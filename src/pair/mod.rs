@@ -210,12 +210,12 @@ impl Pair {
     /// Fails if no operation may begin.
     #[inline]
     pub fn check_usable(&self) -> Result<()> {
-        if self.is_usable() { Ok(()) } else { self.check_usable_again() }
+        if self.is_usable() { Ok(()) } else { self.check_usable_cold() }
     }
 
     // A cold function: an error is large to move, and there is seldom one.
     #[cold]
-    fn check_usable_again(&self) -> Result<()> {
+    fn check_usable_cold(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked { path: self.path() });
         }
@@ -236,7 +236,7 @@ impl Pair {
         let end = offset.checked_add(len);
         match end {
             Some(end) if end <= self.len() => Ok(offset..end),
-            _ => self.check_range_again(offset, len, end),
+            _ => self.check_range_cold(offset, len, end),
         }
     }
 
@@ -252,7 +252,7 @@ impl Pair {
     /// An [`Error::OutOfRange`] tells the caller the file's length. So the length is loaded again
     /// here, ordered after this thread's own writes.
     #[cold]
-    fn check_range_again(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
+    fn check_range_cold(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
         let file_len = self.len_now();
         match end {
             Some(end) if end <= file_len => Ok(offset..end),
@@ -297,7 +297,7 @@ impl Pair {
     #[inline(always)]
     pub(crate) fn cached_lane(&self) -> Option<&Lane> {
         // Acquire: a thread that finds the file poisoned also finds the cause.
-        self.lanes.at_hand(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
+        self.lanes.cached_lane(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
     /// Returns the lane as `cached_lane` does, but only if the thread has published something.
@@ -305,7 +305,7 @@ impl Pair {
     pub(crate) fn cached_lane_dirty(&self) -> Option<&Lane> {
         // Acquire: as in `cached_lane`.
         let tag = || Tag::from_bits(self.tag.load(Ordering::Acquire)).having_published();
-        self.lanes.at_hand(tag)
+        self.lanes.cached_lane(tag)
     }
 
     /// Returns the lane as `cached_lane` does, for a writer. The thread may have published
@@ -313,7 +313,7 @@ impl Pair {
     #[inline(always)]
     pub(crate) fn cached_lane_for_write(&self) -> Option<&Lane> {
         // Acquire: as in `cached_lane`.
-        self.lanes.at_hand_to_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
+        self.lanes.cached_lane_for_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
     /// Waits until this thread's earlier flushed stores are durable. The engine drains nowhere

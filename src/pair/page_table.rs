@@ -52,7 +52,7 @@ impl Superchunk {
 
     /// Returns the pages of chunk `n` that are known to be allocated. Creates the set if there is
     /// none.
-    pub fn touch_pieces(&self, n: usize) -> &Pieces {
+    pub fn load_pieces(&self, n: usize) -> &Pieces {
         self.pieces[n].get_or_init(|| Box::new(Pieces::new()))
     }
 }
@@ -81,17 +81,17 @@ impl State {
     pub fn superchunk(&self, n: usize) -> &Superchunk {
         match self.superchunks[n].get() {
             Some(superchunk) => superchunk,
-            None => self.touch_superchunk(n),
+            None => self.load_superchunk(n),
         }
     }
 
     /// Returns superchunk `n`, if its state exists.
-    pub fn touched_superchunk(&self, n: usize) -> Option<&Superchunk> {
+    pub fn superchunk_if_loaded(&self, n: usize) -> Option<&Superchunk> {
         self.superchunks.get(n)?.get()
     }
 
     #[cold]
-    fn touch_superchunk(&self, n: usize) -> &Superchunk {
+    fn load_superchunk(&self, n: usize) -> &Superchunk {
         self.superchunks[n].get_or_init(|| {
             Box::new(Superchunk {
                 chunks: many(|| AtomicU8::new(0)),

@@ -267,7 +267,7 @@ impl RegionState {
         // Not in models: a model of these bits alone has no lock holders, and a scheduler counts
         // each load as a step.
         if cfg!(any(debug_assertions, feature = "mutants")) && !cfg!(any(loom, shuttle)) {
-            let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_held();
+            let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_locked();
             assert!(is_ours, "who flips bits of the region's word has it, or the region");
         }
         self.assert_left_home(mask);
@@ -330,7 +330,7 @@ impl RegionState {
     pub fn uniform_side_locked(&self, pages: Range<usize>) -> Option<Side> {
         let side = self.valid_side(pages.clone());
         if pages.len() == PAGES_PER_REGION && !self.is_uniform() {
-            debug_assert!(self.lock.is_held(), "no page is held alone");
+            debug_assert!(self.lock.is_locked(), "no page is held alone");
             let known = match (side, self.region_word()) {
                 (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
                 (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,
@@ -472,7 +472,7 @@ impl RegionState {
     /// Returns `true` if page `n` has no pin and no deployed stamp, so that the lock holder may
     /// store to it directly. May return `false` for a stale pin.
     #[inline(always)]
-    pub fn is_nobodys(&self, n: usize) -> bool {
+    pub fn has_no_observers(&self, n: usize) -> bool {
         let pinned = if planted!(PinNotSeen) { 0 } else { self.pinned_pages() };
         let known = if planted!(KnownNotSeen) { 0 } else { self.stamped_pages() };
         (pinned | known) >> n & 1 == 0
@@ -511,10 +511,10 @@ impl RegionState {
     /// Pins the home slots of page `n` without taking a lock. Returns `false`, with nothing pinned,
     /// if the page's lock or the region's is held. `deploy::pin` says why that is enough.
     #[inline]
-    pub fn pin_unless_held(&self, n: usize) -> bool {
+    pub fn pin_unless_locked(&self, n: usize) -> bool {
         unless!(PinNotCounted, self.pin(n));
-        let is_held = self.lock.is_held() || self.pages[n].lock.is_held();
-        if is_held && !planted!(PinHeldPage) {
+        let is_locked = self.lock.is_locked() || self.pages[n].lock.is_locked();
+        if is_locked && !planted!(PinHeldPage) {
             unless!(PinNotGivenBack, self.unpin(n));
             return false;
         }

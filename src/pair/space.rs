@@ -161,7 +161,7 @@ impl Pair {
     /// Returns the allocated pages of the chunk, if it was allocated in pieces.
     pub(crate) fn pieces_of(&self, chunk: ChunkIndex) -> Option<&Pieces> {
         self.state
-            .touched_superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
+            .superchunk_if_loaded(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
             .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
     }
 
@@ -231,7 +231,7 @@ impl Pair {
             return Ok(());
         }
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
-        let pieces = superchunk.touch_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
+        let pieces = superchunk.load_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
         let needed = pages_in(chunk, &needed);
         if pieces.has(side, needed.clone()) {
             // Another thread was faster.

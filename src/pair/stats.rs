@@ -33,7 +33,7 @@ counters! {
     /// Times that a read found its pages changed meanwhile and began again.
     read_retries = ReadRetries,
     /// Writes that were committed by flipping one word that a log record covers: one drain.
-    vouched_writes = Vouched,
+    vouched_writes = FlippedSlices,
     /// Writes that were committed by flipping one word alone: two drains.
     flip_writes = Flip,
     /// Writes and transactions that were committed by an undo record of several words: three

@@ -3,7 +3,7 @@
 //! Idempotent, since the records in the lanes stay as they are. May import `lanes`, `engine` and
 //! below.
 
-use super::lanes::{Actions, Vouched};
+use super::lanes::{Actions, FlippedSlices};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
@@ -113,7 +113,7 @@ impl Files<'_> {
     /// The word is written by a system call. The words lie far apart, and to map the page of each
     /// one takes several times as long. A crash may leave only some bytes of the new word. The
     /// word's other bits stay as they are, so a second recovery repairs it.
-    fn move_slices(&self, vouched: &Vouched) -> Result<bool> {
+    fn move_slices(&self, vouched: &FlippedSlices) -> Result<bool> {
         let vouch = &vouched.vouch;
         let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
         let verifies =

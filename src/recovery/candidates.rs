@@ -13,11 +13,11 @@
 //!
 //! The mark holds the index of a name of the third form. A pair is known by its uuid, which the
 //! mark on the home file repeats. [`Opening::claim`] returns what a whole superblock proves about
-//! this home file. May import `look`'s findings, `format`, and `platform`.
+//! this home file. May import `probe`'s findings, `format`, and `platform`.
 
 use super::Opening;
-use super::look::Look;
 use super::pair::Found;
+use super::probe::Probe;
 use super::trust::Named;
 use crate::engine::superblock::{Companions, identity_of, moment};
 use crate::error::Result;
@@ -225,7 +225,7 @@ impl Opening<'_> {
     /// Searches for companions of a file that has bytes, but neither a mark nor a companion in its
     /// place. The companions may have been restored under another number, without attributes. Or
     /// the file took the place of a home file that still has its companion here.
-    pub(super) fn search(&self, file: &File, home: &FileStat, look: &mut Look) -> Result<()> {
+    pub(super) fn search(&self, file: &File, home: &FileStat, look: &mut Probe) -> Result<()> {
         let listed = match self.platform.list_dir(&self.dir, MOST_LISTED) {
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
             other => other.map_err(self.io("list", self.dir.path()))?,
@@ -233,7 +233,7 @@ impl Opening<'_> {
         let companions = listed.iter().filter(|name| is_companion(name)).take(MOST_LOOKED_AT);
         let known = self.candidates(home, None)?;
         let discarded = self.discarded(file)?;
-        let mut restored: Vec<(usize, Look)> = Vec::new();
+        let mut restored: Vec<(usize, Probe)> = Vec::new();
         for name in companions.filter(|name| known.iter().all(|known| known.name() != *name)) {
             let name = Name::new(&self.dir, name.clone());
             let Named::Trusted(there, stat) = self.open_trusted_if_open_to_us(&name, home)? else {
@@ -250,7 +250,7 @@ impl Opening<'_> {
                 }
                 claim @ Claim::Restored => {
                     let rank = self.rank(&superblock);
-                    let mut one = Look::nothing(look.mark, name.clone());
+                    let mut one = Probe::nothing(look.mark, name.clone());
                     self.look_at((name, there, stat, superblock), claim, (file, home), &mut one)?;
                     if one.is_ours {
                         restored.push((rank, one));

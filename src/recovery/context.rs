@@ -1,10 +1,10 @@
 //! The context of one opening: the options, the names, where the files lie, and the steps that are
 //! undone if opening fails.
 //!
-//! Invariant: a step is undone while the lock of the home file is held. May import `look`, `trust`,
-//! `medium`, `lanes`, `reservation`, `engine` and below.
+//! Invariant: a step is undone while the lock of the home file is held. May import `probe`,
+//! `trust`, `medium`, `lanes`, `reservation`, `engine` and below.
 
-use super::look::Look;
+use super::probe::Probe;
 use super::{HUGE_PAGE, lanes, medium, reservation};
 use crate::config::options::Options;
 use crate::config::{Durability, Medium};
@@ -163,7 +163,7 @@ impl<'a> Opening<'a> {
     /// Returns the names of the companions that exist, or of those that opening will make.
     pub(super) fn companions_of(
         &self,
-        found: &Look,
+        found: &Probe,
         home: &FileStat,
         is_fresh: bool,
     ) -> Result<Companions> {
@@ -272,7 +272,7 @@ impl<'a> Opening<'a> {
 
     /// Returns what the lanes of a pair say that needs recovery. Returns `None` if no writer can
     /// have written that.
-    pub(super) fn entries(&self, found: &Look) -> Result<Option<Vec<lanes::Findings>>> {
+    pub(super) fn entries(&self, found: &Probe) -> Result<Option<Vec<lanes::Findings>>> {
         let Some((superblock, file)) = found.superblock.as_ref().zip(found.file.as_ref()) else {
             return Ok(None);
         };

@@ -1,7 +1,7 @@
 //! The journal of a pair that is being opened: to which pair it belongs, what it says, and how it
 //! is opened or made.
 //!
-//! Invariant: a journal of another pair is refused before anything is written. May import `look`,
+//! Invariant: a journal of another pair is refused before anything is written. May import `probe`,
 //! `trust`, `engine` and below.
 
 use super::replay_journal::Pair;
@@ -94,7 +94,7 @@ impl Opening<'_> {
             .read_at(&file, FileId::Journal, &mut bytes, 0)
             .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
         let header = Header::newest(&bytes).map(|(header, _)| header);
-        let vouches = header.is_some_and(|h| h.vouches_for(&superblock.uuid, superblock.session));
+        let vouches = header.is_some_and(|h| h.covers(&superblock.uuid, superblock.session));
         if !vouches && !planted!(AnyJournalTaken) {
             return Ok(Read::OfAnother);
         }

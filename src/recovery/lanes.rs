@@ -53,7 +53,7 @@ pub(crate) struct Findings {
 
 /// A flip record that recovery has to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Vouched {
+pub(crate) struct FlippedSlices {
     pub vouch: FlipRecord,
     /// `true` for the lane's newest record, which may have arrived without the slices. Any other
     /// record was acknowledged before the next one was written, and its slots may have been
@@ -67,7 +67,7 @@ pub(crate) struct Actions {
     /// Step 1.
     pub take_back: Vec<OldBits>,
     /// Step 2, in this order.
-    pub vouched: Vec<Vouched>,
+    pub vouched: Vec<FlippedSlices>,
     /// Step 3.
     pub store_logged: Vec<SpilledPage>,
     /// Step 4. Occurs only on page cache, where step 2 has nothing to do.
@@ -265,18 +265,18 @@ pub(crate) fn decide(found: Findings) -> Actions {
 /// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
 /// word that was durable before the lane's newest record was begun. Leaves out records that a newer
 /// invalidated record of the lane voids, because it names the same page.
-fn in_order(ring: &[DecodedFlip]) -> Vec<Vouched> {
+fn in_order(ring: &[DecodedFlip]) -> Vec<FlippedSlices> {
     let is_before = |one: Sequence, other: Sequence| {
         one.is_before(other) ^ (planted!(RecoverNewerFirst) && one != other)
     };
     let numbers = ring.iter().filter_map(|found| match found {
         DecodedFlip::Empty | DecodedFlip::Torn => None,
-        DecodedFlip::Void(sequence, _) => Some(*sequence),
+        DecodedFlip::Invalidated(sequence, _) => Some(*sequence),
         DecodedFlip::Valid(vouch) => Some(vouch.sequence),
     });
     let newest = numbers.reduce(|one, other| if is_before(one, other) { other } else { one });
     let voids = |vouch: &FlipRecord, found: &DecodedFlip| {
-        matches!(found, DecodedFlip::Void(gone, page)
+        matches!(found, DecodedFlip::Invalidated(gone, page)
             if (*page == vouch.page || planted!(RecoverVoidsLane))
                 && is_before(vouch.sequence, *gone)
                 && !planted!(RecoverVoidIgnored))
@@ -286,7 +286,7 @@ fn in_order(ring: &[DecodedFlip]) -> Vec<Vouched> {
         Some(newest) => newest.needed_from(),
         None => return Vec::new(),
     };
-    let mut ordered: Vec<Vouched> = Vec::new();
+    let mut ordered: Vec<FlippedSlices> = Vec::new();
     for found in ring {
         let DecodedFlip::Valid(vouch) = found else { continue };
         if is_before(vouch.sequence, needed_from) {
@@ -303,7 +303,7 @@ fn in_order(ring: &[DecodedFlip]) -> Vec<Vouched> {
             .rposition(|earlier| !is_before(vouch.sequence, earlier.vouch.sequence))
             .map_or(0, |n| n + 1);
         let is_newest = newest == Some(vouch.sequence);
-        ordered.insert(at, Vouched { vouch: *vouch, is_newest });
+        ordered.insert(at, FlippedSlices { vouch: *vouch, is_newest });
     }
     ordered
 }
@@ -328,8 +328,8 @@ mod tests {
             [
                 DecodedFlip::Empty,
                 DecodedFlip::Torn,
-                DecodedFlip::Void(number, PageIndex(1)),
-                DecodedFlip::Void(number, PageIndex(2)),
+                DecodedFlip::Invalidated(number, PageIndex(1)),
+                DecodedFlip::Invalidated(number, PageIndex(2)),
                 DecodedFlip::Valid(vouch(sequence, 1)),
                 DecodedFlip::Valid(vouch(sequence, 2)),
             ]
@@ -357,7 +357,7 @@ mod tests {
                             .iter()
                             .filter_map(|found| match found {
                                 DecodedFlip::Valid(vouch) => Some(vouch.sequence),
-                                DecodedFlip::Void(gone, _) => Some(*gone),
+                                DecodedFlip::Invalidated(gone, _) => Some(*gone),
                                 DecodedFlip::Empty | DecodedFlip::Torn => None,
                             })
                             .max_by_key(|n| age(*n));
@@ -373,15 +373,15 @@ mod tests {
                             })
                             .filter(|vouch| {
                                 !ring.iter().any(|found| {
-                                    matches!(found, DecodedFlip::Void(gone, page)
+                                    matches!(found, DecodedFlip::Invalidated(gone, page)
                                     if *page == vouch.page && age(*gone) > age(vouch.sequence))
                                 })
                             })
                             .collect();
                         expected.sort_by_key(|vouch| age(vouch.sequence));
-                        let expected: Vec<Vouched> = expected
+                        let expected: Vec<FlippedSlices> = expected
                             .into_iter()
-                            .map(|vouch| Vouched {
+                            .map(|vouch| FlippedSlices {
                                 vouch,
                                 is_newest: newest == Some(vouch.sequence),
                             })

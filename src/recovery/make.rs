@@ -2,8 +2,8 @@
 //! recovery.
 
 use super::candidates::is_denied;
-use super::look::Look;
 use super::pair::{Found, Mark};
+use super::probe::Probe;
 use super::trust::Named;
 use super::{Opening, UNFINISHED};
 use crate::config::Medium;
@@ -281,7 +281,7 @@ impl Opening<'_> {
     /// Removes what the caller discards. First the reflection file says that nothing in it counts,
     /// then the mark goes, and then both companions. So a crash in between leaves nothing that is
     /// refused.
-    pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
+    pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Probe) -> Result<()> {
         self.discard_step_by_step(home, stat, found).inspect_err(|_| {
             if let Some(file) = &found.file {
                 // Explicitly: a process that another thread is starting may have inherited the
@@ -291,7 +291,7 @@ impl Opening<'_> {
         })
     }
 
-    fn discard_step_by_step(&self, home: &File, stat: &FileStat, found: &Look) -> Result<()> {
+    fn discard_step_by_step(&self, home: &File, stat: &FileStat, found: &Probe) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)
         {
@@ -364,7 +364,7 @@ impl Opening<'_> {
 
     /// Removes the reflection file that was looked at, which the caller has locked, and its
     /// journal.
-    fn remove_companions(&self, found: &Look, home: &FileStat, uuid: &[u8; 16]) -> Result<()> {
+    fn remove_companions(&self, found: &Probe, home: &FileStat, uuid: &[u8; 16]) -> Result<()> {
         let Some(file) = &found.file else { return Ok(()) };
         // The journal goes first, since opening finds it by the reflection file.
         self.remove_journal(&found.companions.journal, home, uuid)?;

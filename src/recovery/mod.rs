@@ -5,7 +5,7 @@
 //! | `candidates` | the names of companions, and to which home file they belong (writes nothing) |
 //! | `context` | the context of one opening, and the steps that are undone if it fails |
 //! | `trust` | the checks that a companion must pass before it is used (writes nothing) |
-//! | `look` | the search for the pair and its state (writes nothing) |
+//! | `probe` | the search for the pair and its state (writes nothing) |
 //! | `pair` | the decision whether the two files go together (a pure table) |
 //! | `make` | how opening makes a pair, begins a session, and discards a pair |
 //! | `reservation` | the default size of a file's reservation of addresses |
@@ -29,10 +29,10 @@ mod candidates;
 mod context;
 mod journal;
 mod lanes;
-mod look;
 mod make;
 mod medium;
 mod pair;
+mod probe;
 mod replay_journal;
 mod reservation;
 mod trust;
@@ -51,8 +51,8 @@ use crate::pair::Opened;
 use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
 use context::{HomeFile, Opening, Rollback, Step};
-use look::{Lengths, Look};
 use pair::{Decision, Found};
+use probe::{Lengths, Probe};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl<'a> Located<'a> {
     fn judge(self) -> Result<Judged<'a>> {
         let Located { home, stat, opening, .. } = &self;
         let options = opening.options;
-        let decide = |look: &Look| pair::decide(look.mark, look.found, options.on_mismatch);
+        let decide = |look: &Probe| pair::decide(look.mark, look.found, options.on_mismatch);
         let mut look = opening.look(&home.file, stat)?;
         let mut decision = decide(&look);
         let mut entries = None;
@@ -152,7 +152,7 @@ impl<'a> Located<'a> {
 
 /// What is there was judged, and can be opened.
 struct Judged<'a> {
-    look: Look,
+    look: Probe,
     decision: Decision,
     /// `true` if opening makes a new pair.
     is_fresh: bool,

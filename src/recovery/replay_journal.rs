@@ -13,10 +13,10 @@
 //! durable. Until then a second replay stores the same bytes and words again. The rules are in
 //! `docs/model/durable_points.py`.
 //!
-//! May import `look`, `journal`, `engine` and below.
+//! May import `probe`, `journal`, `engine` and below.
 
 use super::journal::Found;
-use super::look::Lengths;
+use super::probe::Lengths;
 use crate::bitmap::Validity;
 use crate::config::Medium;
 use crate::error::{Error, Result};

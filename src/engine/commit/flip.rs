@@ -15,7 +15,7 @@ impl Engine {
         // Orders the data before the word that makes its slots valid. Also orders before it the
         // invalidation of active records that name those slots.
         unless!(FlipNoDrainBeforeWord, self.drain(lane));
-        self.store_moved_words(lane, std::slice::from_ref(change));
+        self.store_updates(lane, std::slice::from_ref(change));
         // The commit point: the word is durable before a reader sees the new state and before the
         // caller hears of it.
         unless!(FlipNoDrainAfterWord, self.drain(lane));

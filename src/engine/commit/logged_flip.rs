@@ -17,7 +17,7 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
+use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::flip_record::{FlipRecord, RingSeed};
 use crate::format::layout::{self, VOUCH};
@@ -59,12 +59,12 @@ impl Engine {
     pub(in crate::engine) fn can_log_flip(
         &self,
         lane: &InUse<'_>,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         slices: Slices,
     ) -> bool {
-        let is_small = match parts {
-            [part] if is_whole_slices(part) => part.data.len() <= LOGGED_AT_MOST,
-            [part] => part.data.len() <= COMPLETED_AT_MOST,
+        let is_small = match segments {
+            [segment] if is_whole_slices(segment) => segment.data.len() <= LOGGED_AT_MOST,
+            [segment] => segment.data.len() <= COMPLETED_AT_MOST,
             _ => slices.count() <= SLICES,
         };
         // Where drains cost nothing, a log record saves nothing.
@@ -154,7 +154,7 @@ impl Engine {
         //   from now on.
         unless!(VouchNotDrained, self.drain(lane));
         if flushes {
-            lane.set_settled(sequence);
+            lane.set_written_back(sequence);
         }
         // Only now: until the drain, recovery may still find the record that was in this place
         // before.
@@ -167,7 +167,7 @@ impl Engine {
         unless!(VouchedWordNotStored, self.store_logged_word(target, change));
         unless!(VouchNotPublished, publish(target.region, change));
         drop(held);
-        lane.stats.bump(Counter::Vouched, 1);
+        lane.stats.bump(Counter::FlippedSlices, 1);
     }
 
     /// Stores the word through the cache, so that the page's next lock holder can flush it. A store
@@ -206,20 +206,20 @@ impl Engine {
         }
     }
 
-    /// Commits `parts`, which lie in one page, by a logged flip.
+    /// Commits `segments`, which lie in one page, by a logged flip.
     #[inline(never)]
-    pub(in crate::engine) fn commit_parts_logged(
+    pub(in crate::engine) fn commit_segments_logged(
         &self,
         lane: &InUse<'_>,
         target: &Target<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
     ) -> Result<()> {
         let mut room = [0; SLICES * SLICE];
-        let whole = match parts {
-            [part] if is_whole_slices(part) => part.data,
-            _ => self.complete(target, parts, &mut room)?,
+        let whole = match segments {
+            [segment] if is_whole_slices(segment) => segment.data,
+            _ => self.complete(target, segments, &mut room)?,
         };
         let valid = target.region.validity(target.page.in_region());
         let draft = self.draft(lane, target, valid, whole);

@@ -60,7 +60,7 @@ pub(in crate::engine) fn must_spill(moves: &[WordUpdate]) -> bool {
 }
 
 /// Returns the pages of which the moves make slices valid, with those slices.
-pub(in crate::engine) fn moved_pages(
+pub(in crate::engine) fn updated_pages(
     moves: &[WordUpdate],
 ) -> impl Iterator<Item = (PageIndex, Slices)> + Clone {
     moves.iter().flat_map(|change| {
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    pub(in crate::engine) fn store_moved_words(&self, lane: &Lane, moves: &[WordUpdate]) {
+    pub(in crate::engine) fn store_updates(&self, lane: &Lane, moves: &[WordUpdate]) {
         for change in moves {
             let at = match change.word {
                 WordId::Slice(page) => layout::slice_word(page),

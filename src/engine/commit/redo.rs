@@ -24,7 +24,7 @@
 
 use crate::bitmap::span::{self, PageSpan};
 use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::plan::{Part, RegionPlan, WordUpdate};
+use crate::engine::plan::{RegionPlan, Segment, WordUpdate};
 use crate::engine::{Engine, commit};
 use crate::error::Result;
 use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, SpilledPage, Undo, UndoBody};
@@ -98,13 +98,13 @@ impl Engine {
     pub(in crate::engine) fn commit_pinned(
         &self,
         lane: &InUse<'_>,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         held: LockGuards<'_>,
     ) -> Result<()> {
         let mut pages: Vec<SpilledPage> = Vec::new();
         let mut last_page: Option<(PageIndex, Slices, Box<[u8; PAGE]>)> = None;
-        for part in parts {
-            for span in span::pages(part.range()) {
+        for segment in segments {
+            for span in span::pages(segment.range()) {
                 if last_page.as_ref().is_none_or(|(page, ..)| *page != span.page) {
                     pages.extend(last_page.take().map(spilled));
                     let mut bytes = Box::new([0; PAGE]);
@@ -115,8 +115,8 @@ impl Engine {
                     last_page = Some((span.page, Slices::NONE, bytes));
                 }
                 if let Some((_, slices, bytes)) = &mut last_page {
-                    let at = (span.offset() - part.offset) as usize;
-                    bytes[span.start..span.end].copy_from_slice(&part.data[at..at + span.len()]);
+                    let at = (span.offset() - segment.offset) as usize;
+                    bytes[span.start..span.end].copy_from_slice(&segment.data[at..at + span.len()]);
                     *slices = slices.or(span.slices());
                 }
             }
@@ -154,7 +154,7 @@ impl Engine {
     ) -> bool {
         let any_pin = plans.iter().any(|plan| plan.state.pinned_pages() & plan.touched != 0);
         any_pin
-            && commit::moved_pages(moves).any(|(page, slices)| {
+            && commit::updated_pages(moves).any(|(page, slices)| {
                 self.state.touched(page.region()).is_some_and(|region| {
                     let n = page.in_region();
                     region.is_pinned(n) && !region.validity(n).in_reflection(slices).is_empty()
@@ -164,9 +164,9 @@ impl Engine {
 
     /// Returns `true` if slices of the parts have no free slot because they have changed since the
     /// last durable point.
-    pub(in crate::engine) fn must_store_in_place(&self, parts: &[Part<'_>]) -> bool {
+    pub(in crate::engine) fn must_store_in_place(&self, segments: &[Segment<'_>]) -> bool {
         self.keeps_points
-            && parts.iter().flat_map(|part| span::pages(part.range())).any(|span| {
+            && segments.iter().flat_map(|segment| span::pages(segment.range())).any(|span| {
                 self.state.touched(span.page.region()).is_some_and(|region| {
                     let changed = region.changed_slices(span.page.in_region());
                     span.slices().without(changed) != span.slices()
@@ -178,13 +178,13 @@ impl Engine {
     pub(in crate::engine) fn commit_in_place(
         &self,
         lane: &InUse<'_>,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         held: &[LockGuard<'_>],
     ) -> Result<()> {
         // A durable point may have failed while this writer waited for its pages. Its full record
         // may be on the disk all the same, and covers the slots that are stored to here.
         unless!(InPlaceAfterFailure, self.check_usable()?);
-        let (pages, flips) = self.assemble_pages(parts)?;
+        let (pages, flips) = self.assemble_pages(segments)?;
         let mut body = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut body));
         let extents = self.reserve_in_place(lane, &pages, body.len())?;
@@ -230,12 +230,12 @@ impl Engine {
     }
 
     /// Returns the pages of a redo record, and the bytes of each page's slices that flip.
-    fn assemble_pages(&self, parts: &[Part<'_>]) -> Result<(Vec<InPlacePage>, Vec<Vec<u8>>)> {
+    fn assemble_pages(&self, segments: &[Segment<'_>]) -> Result<(Vec<InPlacePage>, Vec<Vec<u8>>)> {
         let mut pages: Vec<InPlacePage> = Vec::new();
         let mut flips: Vec<Vec<u8>> = Vec::new();
         let mut last: Option<PageBuffer> = None;
-        for part in parts {
-            for span in span::pages(part.range()) {
+        for segment in segments {
+            for span in span::pages(segment.range()) {
                 if last.as_ref().is_none_or(|page| page.span.page != span.page) {
                     if let Some(done) = last.take() {
                         self.divide(done, &mut pages, &mut flips);
@@ -243,8 +243,8 @@ impl Engine {
                     last = Some(self.assemble(&span)?);
                 }
                 if let Some(page) = &mut last {
-                    let at = (span.offset() - part.offset) as usize;
-                    page.put(&span, &part.data[at..at + span.len()], self)?;
+                    let at = (span.offset() - segment.offset) as usize;
+                    page.put(&span, &segment.data[at..at + span.len()], self)?;
                 }
             }
         }
@@ -397,7 +397,7 @@ impl Engine {
         // Orders slices and words before the end of the record: once it has ended, recovery does
         // not store them again.
         unless!(LoggedNoDrainBeforeEnd, self.drain(lane));
-        unless!(LoggedNotEnded, self.end_undo_entry(lane));
+        unless!(LoggedNotEnded, self.end_undo_record(lane));
         // Orders the end before the locks open: a later operation may store to these slots, and a
         // replay of this record would then undo it.
         unless!(LoggedNoDrainAfterEnd, self.drain(lane));

@@ -50,19 +50,19 @@ impl Engine {
         // word. From here on a crash takes all words back.
         unless!(UndoNoDrainBeforeWords, self.drain(lane));
         if planted!(UndoEndsBeforeWords) {
-            self.end_undo_entry(lane);
+            self.end_undo_record(lane);
         }
-        self.store_moved_words(lane, moves);
+        self.store_updates(lane, moves);
         // Orders all words before the end of the record: once it has ended, no word is taken back.
         unless!(UndoNoDrainBeforeEnd, self.drain(lane));
-        unless!(UndoNotEnded, self.end_undo_entry(lane));
+        unless!(UndoNotEnded, self.end_undo_record(lane));
         // The commit point: the end is durable before a reader sees the new state and before the
         // caller hears of it.
         unless!(UndoNoDrainAfterEnd, self.drain(lane));
         lane.stats.bump(Counter::Undo, 1);
     }
 
-    pub(super) fn end_undo_entry(&self, lane: &InUse<'_>) {
+    pub(super) fn end_undo_record(&self, lane: &InUse<'_>) {
         self.reflection.store_word_through(layout::undo_entry(lane.index()), 0);
         lane.stats.bump(Counter::BytesWritten, SLICE as u64);
     }

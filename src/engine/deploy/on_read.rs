@@ -60,7 +60,7 @@ impl Engine {
             let n = span.page.in_region();
             let may_come = region.validity(n) != Validity(0)
                 && !region.is_pinned(n)
-                && self.known_of(span.page) & known::HOME_HAS_HOLES == 0;
+                && self.alloc_flags_of(span.page) & known::HOME_HAS_HOLES == 0;
             if !may_come || region.count_read(n) < ENOUGH {
                 continue;
             }
@@ -94,7 +94,7 @@ impl Engine {
         page.start() < self.len() && is_loadable()
     }
 
-    pub(in crate::engine) fn known_of(&self, page: PageIndex) -> u8 {
+    pub(in crate::engine) fn alloc_flags_of(&self, page: PageIndex) -> u8 {
         self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire)
     }
 

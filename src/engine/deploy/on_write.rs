@@ -17,7 +17,7 @@ use crate::bitmap::{Validity, bits};
 use crate::engine::Engine;
 use crate::engine::deploy::policy::LONG;
 use crate::engine::deploy::region::{Pins, Source};
-use crate::engine::plan::{Part, Plans, RegionPlan};
+use crate::engine::plan::{Plans, RegionPlan, Segment};
 use crate::lock::LockGuard;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
@@ -115,14 +115,14 @@ impl Engine {
         }
     }
 
-    /// Deploys the pages in `scattered`. The caller has just committed and published `parts`, and
-    /// its words are still closed.
+    /// Deploys the pages in `scattered`. The caller has just committed and published `segments`,
+    /// and its words are still closed.
     #[cold]
     pub(in crate::engine) fn defragment(
         &self,
         lane: &Lane,
         scattered: &[RegionPlan<'_>],
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         held: &[LockGuard<'_>],
     ) {
         debug_assert!(
@@ -135,7 +135,7 @@ impl Engine {
         for plan in scattered {
             // The write is committed, so a failed deployment is not its failure.
             let _next_time_otherwise =
-                self.deploy_held(lane, plan, held, Pins::Respect, Source::Written(parts));
+                self.deploy_locked(lane, plan, held, Pins::Respect, Source::Written(segments));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
         for plan in &plans {
             // Makes all held locks exclusive for each region. That is more than needed, and
             // harmless.
-            match self.deploy_held(&lane, plan, &held, Pins::Respect, Source::Reflection) {
+            match self.deploy_locked(&lane, plan, &held, Pins::Respect, Source::Reflection) {
                 // For slice words that are not yet known to be allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,
@@ -122,13 +122,13 @@ impl Engine {
         let place = page.in_region();
         // Check before pinning: a lock holder that finds the pin would take a slower way for
         // nothing.
-        let is_held = region.lock.is_held() || region.pages[place].lock.is_held();
-        let is_free = !is_held || planted!(PinHeldPage);
+        let is_locked = region.lock.is_locked() || region.pages[place].lock.is_locked();
+        let is_free = !is_locked || planted!(PinHeldPage);
         let is_at_home = region.validity(place) == Validity(0);
         // A shrink would fail if it saw this pin past the new end, even for a moment.
         let is_inside = last < self.len();
         let is_worth_it = is_free && is_at_home && is_inside;
-        if !is_worth_it || !region.can_pin(place) || !region.pin_unless_held(place) {
+        if !is_worth_it || !region.can_pin(place) || !region.pin_unless_locked(place) {
             return false;
         }
         // Check the length after `cutting`. A shrink keeps `cutting` set while it may still look

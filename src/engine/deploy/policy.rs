@@ -83,7 +83,7 @@ pub(in crate::engine) fn containing_block(region: &RegionState, n: usize) -> Ran
 pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) -> bool {
     let locks_region = pages.len() >= PAGES_FOR_REGION_LOCK as usize;
     let locked = if locks_region { &region.pages } else { &region.pages[pages.clone()] };
-    region.lock.is_held() || locked.iter().any(|page| page.lock.is_held())
+    region.lock.is_locked() || locked.iter().any(|page| page.lock.is_locked())
 }
 
 impl Engine {

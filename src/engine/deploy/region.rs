@@ -11,7 +11,7 @@
 use crate::bitmap::{Side, Slices, Validity, span};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{self, Part, RegionPlan, WordUpdate};
+use crate::engine::plan::{self, RegionPlan, Segment, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
@@ -50,7 +50,7 @@ pub(in crate::engine) enum Source<'a> {
     Reflection,
     /// These segments, which have just overwritten the pages as a whole and are published: see
     /// `deploy::on_write`.
-    Written(&'a [Part<'a>]),
+    Written(&'a [Segment<'a>]),
 }
 
 impl Engine {
@@ -83,14 +83,14 @@ impl Engine {
             let _inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
-            deployed += self.deploy_held(&lane, &plan, &held, pins, Source::Reflection)?;
+            deployed += self.deploy_locked(&lane, &plan, &held, pins, Source::Reflection)?;
         }
         Ok(deployed)
     }
 
     /// Deploys the pages of the plan, with two drains for all of them. `held` includes their locks.
     /// Returns the number of pages that were deployed.
-    pub(super) fn deploy_held(
+    pub(super) fn deploy_locked(
         &self,
         lane: &Lane,
         plan: &RegionPlan<'_>,
@@ -150,7 +150,7 @@ impl Engine {
         // Orders the home slots, and the invalidation of active records that name them, before the
         // words that make them valid.
         unless!(DeployNoDrainBeforeWords, self.drain(lane));
-        self.store_moved_words(lane, &moves);
+        self.store_updates(lane, &moves);
         // Orders the words before the next writer's stores to the reflection slots. If a word were
         // lost, those slots would be valid again.
         unless!(DeployNoDrainAfterWords, self.drain(lane));
@@ -168,8 +168,8 @@ impl Engine {
     /// Copies slices of a page to the home file, from `source`. The caller has allocated their home
     /// slots.
     fn copy_home(&self, lane: &Lane, page: PageIndex, slices: Slices, source: Source<'_>) {
-        if let Source::Written(parts) = source {
-            self.copy_segments_home(lane, page, parts);
+        if let Source::Written(segments) = source {
+            self.copy_segments_home(lane, page, segments);
             return;
         }
         for run in slices.runs() {
@@ -180,19 +180,19 @@ impl Engine {
         }
     }
 
-    /// Copies a page to its home slots in one piece; one of `parts` covers it from end to end. Home
-    /// slots that are valid already get the bytes that they hold.
+    /// Copies a page to its home slots in one piece; one of `segments` covers it from end to end.
+    /// Home slots that are valid already get the bytes that they hold.
     pub(in crate::engine) fn copy_segments_home(
         &self,
         lane: &Lane,
         page: PageIndex,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
     ) {
         let start = page.start();
-        // The parts are sorted and do not overlap.
-        let part = &parts[parts.partition_point(|part| part.range().end <= start)];
-        let at = (start - part.offset) as usize;
-        self.store(lane, &self.home, start, &part.data[at..at + PAGE]);
+        // The segments are sorted and do not overlap.
+        let segment = &segments[segments.partition_point(|segment| segment.range().end <= start)];
+        let at = (start - segment.offset) as usize;
+        self.store(lane, &self.home, start, &segment.data[at..at + PAGE]);
     }
 }
 

@@ -134,7 +134,7 @@ impl Engine {
     pub(super) fn take_cut<'e>(&'e self) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
-        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.shut(Gate::Cut));
+        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.close(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
             unfinished: PoisonOnUnwind { engine: self, is_over: false },
@@ -261,7 +261,7 @@ impl Engine {
     fn publish_point(&self, durable: &Durable, cut: &Cut<'_>) {
         for page in &cut.pages {
             debug_assert!(
-                page.region.pages[page.page.in_region()].lock.is_held(),
+                page.region.pages[page.page.in_region()].lock.is_locked(),
                 "nobody writes to a page of the cut before its durable word says so"
             );
             unless!(

@@ -11,7 +11,7 @@
 use crate::bitmap::bits;
 use crate::config::Medium;
 use crate::engine::Engine;
-use crate::engine::plan::{PAGES_FOR_REGION_LOCK, Part, RegionPlan};
+use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
 use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
@@ -20,17 +20,17 @@ use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 /// Parts of one operation that are prefetched. More requests than the processor can have in flight
 /// still help: with 64 scattered parts a write takes 10 % less time than with 16. But a line that
 /// comes too early may be evicted before its use.
-pub(in crate::engine) const ASKED_PARTS: usize = 64;
+pub(in crate::engine) const PREFETCHED_SEGMENTS: usize = 64;
 
 /// Pages of which the states share a line.
 const PAGES_OF_A_LINE: usize = 4;
 
 /// Regions of one operation of which the states are prefetched: one for each prefetched part, if
 /// the parts are scattered.
-const ASKED_REGIONS: usize = 64;
+const PREFETCHED_REGIONS: usize = 64;
 
 /// Regions of one part, after the first, of which the locks are prefetched before there is a plan.
-const LOCKS_ASKED_EARLY: u64 = 4;
+const LOCKS_PREFETCHED_EARLY: u64 = 4;
 
 /// Pages of which the translations share a line of the page table. The translations of later pages
 /// are found while the earlier pages are copied.
@@ -49,11 +49,11 @@ pub(in crate::engine) fn beside(offset: u64) -> u64 {
     PageIndex::of(offset).start() + line as u64
 }
 
-/// A read of at least `ASK_AHEAD` bytes requests readahead, in calls of `ASK_AGAIN` bytes. One
-/// request costs as much as copying 15 KiB.
-const ASK_AHEAD: usize = 256 << 10;
+/// A read of at least `READ_AHEAD` bytes requests readahead, in calls of `READ_AHEAD_STEP` bytes.
+/// One request costs as much as copying 15 KiB.
+const READ_AHEAD: usize = 256 << 10;
 
-const ASK_AGAIN: u64 = 2 << 20;
+const READ_AHEAD_STEP: u64 = 2 << 20;
 
 impl Engine {
     /// Prefetches what a write of `len` bytes at `offset` needs first: locks, page states and
@@ -90,10 +90,10 @@ impl Engine {
     /// Prefetches the locks of the next regions after the one of a part's first page, if the part
     /// extends into them.
     #[inline]
-    pub(in crate::engine) fn prefetch_more_regions(&self, part: &Part<'_>) {
+    pub(in crate::engine) fn prefetch_more_regions(&self, segment: &Segment<'_>) {
         let (first, last) =
-            (RegionIndex::of(part.offset).0, RegionIndex::of(part.range().end - 1).0);
-        for n in first + 1..=last.min(first + LOCKS_ASKED_EARLY) {
+            (RegionIndex::of(segment.offset).0, RegionIndex::of(segment.range().end - 1).0);
+        for n in first + 1..=last.min(first + LOCKS_PREFETCHED_EARLY) {
             let Some(region) = self.state.touched(RegionIndex(n)) else { break };
             self.platform.prefetch_own(&region.lock);
         }
@@ -106,26 +106,26 @@ impl Engine {
         self.reflection.prefetch_store(layout::reflection(offset));
     }
 
-    /// Prefetches what the commit of `parts` needs for the first page of each. A single part needs
-    /// no call: its first page was [prefetched](Self::prefetch_pages) before.
+    /// Prefetches what the commit of `segments` needs for the first page of each. A single part
+    /// needs no call: its first page was [prefetched](Self::prefetch_pages) before.
     #[inline]
-    pub(in crate::engine) fn prefetch_first_pages(&self, lane: &Lane, parts: &[Part<'_>]) {
-        for part in parts.iter().take(ASKED_PARTS) {
-            let page = PageIndex::of(part.offset);
+    pub(in crate::engine) fn prefetch_first_pages(&self, lane: &Lane, segments: &[Segment<'_>]) {
+        for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
+            let page = PageIndex::of(segment.offset);
             if !lane.recent.has(page) {
-                self.prefetch_first_page(page, part);
+                self.prefetch_first_page(page, segment);
             }
         }
     }
 
-    /// Prefetches the partly covered slices at the ends of `parts`. Their addresses depend on other
-    /// prefetched lines, so these requests come last: they would delay the others.
+    /// Prefetches the partly covered slices at the ends of `segments`. Their addresses depend on
+    /// other prefetched lines, so these requests come last: they would delay the others.
     #[inline]
-    pub(in crate::engine) fn prefetch_ends(&self, parts: &[Part<'_>]) {
-        for part in parts.iter().take(ASKED_PARTS) {
-            let end = part.range().end;
-            if !part.offset.is_multiple_of(SLICE as u64) {
-                self.prefetch_slice(part.offset);
+    pub(in crate::engine) fn prefetch_ends(&self, segments: &[Segment<'_>]) {
+        for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
+            let end = segment.range().end;
+            if !segment.offset.is_multiple_of(SLICE as u64) {
+                self.prefetch_slice(segment.offset);
             }
             if !end.is_multiple_of(SLICE as u64) {
                 self.prefetch_slice(end - 1);
@@ -136,14 +136,14 @@ impl Engine {
     /// Prefetches the locks, and the translations of the first addresses on both sides, since the
     /// free one is not known yet.
     #[inline]
-    fn prefetch_first_page(&self, page: PageIndex, part: &Part<'_>) {
+    fn prefetch_first_page(&self, page: PageIndex, segment: &Segment<'_>) {
         let Some(region) = self.state.touched(page.region()) else { return };
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
-        self.prefetch_slots(match part.data.len() {
+        self.prefetch_slots(match segment.data.len() {
             // Another line of the page, which is not written.
-            0..=HALF => part.offset ^ HALF as u64,
-            _ => beside(part.offset),
+            0..=HALF => segment.offset ^ HALF as u64,
+            _ => beside(segment.offset),
         });
     }
 
@@ -179,7 +179,7 @@ impl Engine {
     /// Prefetches the page states of an operation. Each lock waits for all stores before it, so
     /// locking without these requests would wait for one miss after another.
     pub(in crate::engine) fn prefetch_states(&self, plans: &[RegionPlan<'_>]) {
-        for (nth, plan) in plans.iter().take(ASKED_REGIONS).enumerate() {
+        for (nth, plan) in plans.iter().take(PREFETCHED_REGIONS).enumerate() {
             self.platform.prefetch_own(&plan.state.lock);
             if plan.is_exclusive() && (nth > 0 || plan.state.is_uniform()) {
                 // The states are prefetched during the copies before. Or they are not read at all,
@@ -195,31 +195,31 @@ impl Engine {
         }
     }
 
-    /// Prefetches the lines that the commit of `part` will touch: the state of its first page, and
-    /// both slots there. The free slot is not known yet. These lines are far apart, so no other
+    /// Prefetches the lines that the commit of `segment` will touch: the state of its first page,
+    /// and both slots there. The free slot is not known yet. These lines are far apart, so no other
     /// access brings them into the cache. Without the prefetches the misses would follow one after
     /// the other.
     #[inline]
-    pub(in crate::engine) fn prefetch_lines(&self, lane: &Lane, part: &Part<'_>) {
-        let page = PageIndex::of(part.offset);
+    pub(in crate::engine) fn prefetch_lines(&self, lane: &Lane, segment: &Segment<'_>) {
+        let page = PageIndex::of(segment.offset);
         if lane.recent.has(page) {
             return;
         }
-        let len = part.data.len();
+        let len = segment.data.len();
         let streams =
             self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
-        let end = part.range().end;
-        if !end.is_multiple_of(SLICE as u64) && end - part.offset > SLICE as u64 {
+        let end = segment.range().end;
+        if !end.is_multiple_of(SLICE as u64) && end - segment.offset > SLICE as u64 {
             self.prefetch_slots(end - 1);
         }
         // A line that is about to be streamed to must not be in the cache: the store would wait for
         // its eviction. Only the address translation is wanted then. Another line of the page gives
         // that. So does the neighbouring page: its page table entry lies in the same line. But a
         // partly covered slice is loaded, and a miss takes longer than that wait.
-        if !streams || !part.offset.is_multiple_of(SLICE as u64) {
-            self.prefetch_slots(part.offset);
+        if !streams || !segment.offset.is_multiple_of(SLICE as u64) {
+            self.prefetch_slots(segment.offset);
         } else if len <= PAGE / 2 {
-            self.prefetch_slots(part.offset ^ (PAGE / 2) as u64);
+            self.prefetch_slots(segment.offset ^ (PAGE / 2) as u64);
         } else if len <= PAGE {
             self.prefetch_slots(page.start() ^ PAGE as u64);
         }
@@ -246,7 +246,7 @@ impl Engine {
     /// (`Platform::expect_random`).
     #[inline]
     pub(in crate::engine) fn ask_ahead(&self, offset: u64, len: usize) {
-        if len >= ASK_AHEAD && self.medium == Medium::PageCache {
+        if len >= READ_AHEAD && self.medium == Medium::PageCache {
             self.will_need(offset, len as u64);
         }
     }
@@ -254,8 +254,8 @@ impl Engine {
     #[cold]
     fn will_need(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
-        for at in (offset..end).step_by(ASK_AGAIN as usize) {
-            self.home.will_need(at, (end - at).min(ASK_AGAIN));
+        for at in (offset..end).step_by(READ_AHEAD_STEP as usize) {
+            self.home.will_need(at, (end - at).min(READ_AHEAD_STEP));
         }
     }
 

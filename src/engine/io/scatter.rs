@@ -10,7 +10,7 @@
 use crate::bitmap::span::{self, is_whole_pages};
 use crate::bitmap::{Side, Validity};
 use crate::engine::Engine;
-use crate::engine::plan::Part;
+use crate::engine::plan::Segment;
 use crate::error::Result;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
@@ -45,7 +45,7 @@ fn joins(run_side: Side, run: &Range<u64>, side: Side, piece: &Range<u64>) -> bo
 impl Engine {
     /// Copies the segments to their free slots. Completes slices that are partly covered from their
     /// valid slots. The next drain makes the bytes durable.
-    pub(in crate::engine) fn scatter(&self, lane: &Lane, parts: &[Part<'_>]) -> Result<()> {
+    pub(in crate::engine) fn scatter(&self, lane: &Lane, segments: &[Segment<'_>]) -> Result<()> {
         // While one run is on its way to the medium, the next pages are inspected. Without flushes
         // each copy is synchronous, so runs have no limit there: that makes the copies few.
         let at_once = match self.platform.persistence() {
@@ -53,26 +53,26 @@ impl Engine {
             Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
         };
         let mut completed = None;
-        for part in parts {
+        for segment in segments {
             // Copied first, so that the medium is busy while the slices at the ends are loaded.
-            self.scatter_covered(lane, part, at_once)?;
-            self.merge_ends(lane, part, &mut completed)?;
+            self.scatter_covered(lane, segment, at_once)?;
+            self.merge_ends(lane, segment, &mut completed)?;
         }
         Ok(())
     }
 
     /// Copies the slices that the segment covers entirely to their free slots.
-    fn scatter_covered(&self, lane: &Lane, part: &Part<'_>, at_once: u64) -> Result<()> {
-        let (slice, end) = (SLICE as u64, part.range().end);
-        let slices = part.offset.next_multiple_of(slice)..end - end % slice;
+    fn scatter_covered(&self, lane: &Lane, segment: &Segment<'_>, at_once: u64) -> Result<()> {
+        let (slice, end) = (SLICE as u64, segment.range().end);
+        let slices = segment.offset.next_multiple_of(slice)..end - end % slice;
         if slices.is_empty() {
             return Ok(());
         }
         let len = (slices.end - slices.start) as usize;
         if let Some(span) = span::in_page(slices.start, len) {
             let valid = self.region(span.page.region())?.validity(span.page.in_region());
-            let from = (slices.start - part.offset) as usize;
-            self.copy_lines(lane, slices.start, valid.targets(), &part.data[from..from + len]);
+            let from = (slices.start - segment.offset) as usize;
+            self.copy_lines(lane, slices.start, valid.targets(), &segment.data[from..from + len]);
             return Ok(());
         }
         let mut run: Option<(Side, Range<u64>)> = None;
@@ -84,8 +84,8 @@ impl Engine {
             if is_whole_pages(&bytes)
                 && let Some(valid) = region.uniform_side_locked(span.pages.clone())
             {
-                self.add_to_run(lane, part, &mut run, valid.other(), bytes);
-                self.copy_if_long(lane, part, &mut run, at_once);
+                self.add_to_run(lane, segment, &mut run, valid.other(), bytes);
+                self.copy_if_long(lane, segment, &mut run, at_once);
                 continue;
             }
             let mut start = bytes.start;
@@ -96,34 +96,39 @@ impl Engine {
                 let len = (end - start) as usize;
                 match free.side_of(start, len) {
                     Some(side) if len >= PIECE => {
-                        self.add_to_run(lane, part, &mut run, side, start..end);
-                        self.copy_if_long(lane, part, &mut run, at_once);
+                        self.add_to_run(lane, segment, &mut run, side, start..end);
+                        self.copy_if_long(lane, segment, &mut run, at_once);
                     }
                     _ => {
-                        let from = (start - part.offset) as usize;
-                        self.copy_lines(lane, start, free, &part.data[from..from + len]);
+                        let from = (start - segment.offset) as usize;
+                        self.copy_lines(lane, start, free, &segment.data[from..from + len]);
                     }
                 }
                 start = end;
             }
         }
-        self.copy_run(lane, part, run);
+        self.copy_run(lane, segment, run);
         Ok(())
     }
 
     /// Copies the slices at the ends of the segment that it covers in part, and completes them.
-    fn merge_ends(&self, lane: &Lane, part: &Part<'_>, completed: &mut Option<u64>) -> Result<()> {
-        let Range { start, end } = part.range();
+    fn merge_ends(
+        &self,
+        lane: &Lane,
+        segment: &Segment<'_>,
+        completed: &mut Option<u64>,
+    ) -> Result<()> {
+        let Range { start, end } = segment.range();
         let (into, past) = (start % SLICE as u64, end % SLICE as u64);
         if start == end || into | past == 0 {
             return Ok(());
         }
         let (first, last) = (start - into, end - past);
         if into > 0 || first == last {
-            self.merge_slice(lane, part, first, completed)?;
+            self.merge_slice(lane, segment, first, completed)?;
         }
         if past > 0 && first != last {
-            self.merge_slice(lane, part, last, completed)?;
+            self.merge_slice(lane, segment, last, completed)?;
         }
         Ok(())
     }
@@ -133,12 +138,12 @@ impl Engine {
     fn copy_if_long(
         &self,
         lane: &Lane,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
         run: &mut Option<(Side, Range<u64>)>,
         at_once: u64,
     ) {
         if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
-            self.copy_run(lane, part, run.take());
+            self.copy_run(lane, segment, run.take());
         }
     }
 
@@ -147,23 +152,23 @@ impl Engine {
     fn add_to_run(
         &self,
         lane: &Lane,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
         pending: &mut Option<(Side, Range<u64>)>,
         side: Side,
         piece: Range<u64>,
     ) {
         match pending {
             Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
-            _ => self.copy_run(lane, part, pending.replace((side, piece))),
+            _ => self.copy_run(lane, segment, pending.replace((side, piece))),
         }
     }
 
     /// Copies a run of whole slices.
-    fn copy_run(&self, lane: &Lane, part: &Part<'_>, run: Option<(Side, Range<u64>)>) {
+    fn copy_run(&self, lane: &Lane, segment: &Segment<'_>, run: Option<(Side, Range<u64>)>) {
         let Some((side, run)) = run else { return };
-        let from = (run.start - part.offset) as usize..(run.end - part.offset) as usize;
+        let from = (run.start - segment.offset) as usize..(run.end - segment.offset) as usize;
         let (file, at) = self.slot(side, run.start);
-        self.store(lane, file, at, &part.data[from]);
+        self.store(lane, file, at, &segment.data[from]);
     }
 
     /// Copies the slice at `offset`, which the segment covers in part. The other bytes come from
@@ -171,7 +176,7 @@ impl Engine {
     fn merge_slice(
         &self,
         lane: &Lane,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
         offset: u64,
         completed: &mut Option<u64>,
     ) -> Result<()> {
@@ -184,10 +189,10 @@ impl Engine {
         let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
         let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
         self.load_slot(base, &mut slice, offset)?;
-        let start = part.offset.max(offset);
-        let end = part.range().end.min(offset + SLICE as u64);
+        let start = segment.offset.max(offset);
+        let end = segment.range().end.min(offset + SLICE as u64);
         slice[(start - offset) as usize..(end - offset) as usize].copy_from_slice(
-            &part.data[(start - part.offset) as usize..(end - part.offset) as usize],
+            &segment.data[(start - segment.offset) as usize..(end - segment.offset) as usize],
         );
         let (file, at) = self.slot(side, offset);
         self.store(lane, file, at, &slice);

@@ -159,7 +159,7 @@ fn operation_against_cut(passes_the_gate: bool) {
         }
     });
     {
-        let _shut = keeper.lanes.shut(Gate::Cut);
+        let _shut = keeper.lanes.close(Gate::Cut);
         let [first, second] = [0, 1].map(|n: usize| steps[n].load(Ordering::Relaxed));
         assert_eq!(first, second, "the cut goes through an operation");
     }

@@ -50,7 +50,7 @@ fn watch_against_writer(looks_at_the_holder: bool, looks_at_the_count: bool) {
         let (seen, first) = read(0)?;
         let count = watched.count();
         region.set_watched(0);
-        let is_free = !region.lock.is_held() && !region.pages[0].lock.is_held();
+        let is_free = !region.lock.is_locked() && !region.pages[0].lock.is_locked();
         let is_watched = (is_free || !looks_at_the_holder) && region.is_watched(0);
         if !is_watched || !is_still(0, seen) {
             return None;
@@ -189,7 +189,7 @@ fn view_against_writer(kind: View, at_once: bool) {
     });
     let page = &region.pages[0];
     if kind == View::PinsUnlessHeld {
-        if !region.pin_unless_held(0) {
+        if !region.pin_unless_locked(0) {
             return writer.join().unwrap();
         }
     } else {

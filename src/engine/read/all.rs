@@ -25,7 +25,7 @@ impl Engine {
         // The length stays, and no hole is punched meanwhile.
         let _no_resizing = self.resizing.read();
         let len = self.len();
-        self.touch_regions_with_bytes(0..len)?;
+        self.load_regions_with_bytes(0..len)?;
         loop {
             let touched = || self.state.loaded_regions().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// Loads every region that may hold a byte other than zero.
-    fn touch_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
+    fn load_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
         self.load_nonzero_regions(range.clone())?;
         let lane = self.lane();
         let mut at = range.start;

@@ -100,8 +100,8 @@ impl Engine {
         let lane = self.lane_fenced();
         // Perhaps the page is merely not deployed, or the thread's last operation was on another
         // file.
-        if !are_tried && let Some(at_hand) = self.cached_lane() {
-            if self.read_page::<true>(at_hand, to, offset) {
+        if !are_tried && let Some(cached_lane) = self.cached_lane() {
+            if self.read_page::<true>(cached_lane, to, offset) {
                 return Ok(());
             }
             are_tried = are_several;

@@ -15,7 +15,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::deploy::policy::is_counted;
 use crate::format::layout;
-use crate::lock::Look;
+use crate::lock::Stamp;
 use crate::mutant::planted;
 use crate::pair::hints::samples_stamp;
 use crate::pair::log::guard::TryGuard;
@@ -30,7 +30,7 @@ struct PageRead<'e> {
     pinned: TryGuard<'e>,
     region: &'e RegionState,
     page: &'e PageState,
-    look: Look,
+    look: Stamp,
     /// The valid slot of each slice.
     validity: Validity,
 }
@@ -178,7 +178,7 @@ impl Engine {
         let region = self.state.touched(page.region())?;
         let place = page.in_region();
         let page = &region.pages[place];
-        let look = Look::begin(&region.lock, &page.lock)?;
+        let look = Stamp::begin(&region.lock, &page.lock)?;
         // Checked after the versions are loaded. An earlier check may have seen the length before a
         // shrink. The versions may then include a write by a thread that has seen the shrink.
         let file_len = if planted!(InPageLengthFirst) { first_len } else { self.len() };

@@ -176,7 +176,8 @@ impl Engine {
             // the lock and then checks the bits. So either it sees the bits, or its lock is seen
             // here.
             let page = &region.pages[place].lock;
-            let is_free = !region.lock.is_held() && !page.is_held() || planted!(HeldPageWatched);
+            let is_free =
+                !region.lock.is_locked() && !page.is_locked() || planted!(HeldPageWatched);
             // A lock holder that has released the page by now may have cleared the bits.
             are_all &= is_free && region.is_watched(place) && mark.holds(region);
         }

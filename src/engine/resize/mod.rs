@@ -146,8 +146,8 @@ impl Engine {
         // Writes on both sides of the new end are done before any thread sees the new length or,
         // after a crash, finds it. A write in one piece holds the boundary region's lock. A write
         // in several pieces is inside the gate, where it may wait for that lock.
-        let boundary = self.touch_boundary(lane, new)?;
-        let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.shut(Gate::Length));
+        let boundary = self.load_boundary(lane, new)?;
+        let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.close(Gate::Length));
         let held = (!planted!(ShrinkBoundaryNotLocked)).then(|| plan::lock_whole_region(boundary));
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point, before any thread sees the new length. A writer that checked the old
@@ -200,7 +200,7 @@ impl Engine {
     /// Loads the region that `len` cuts in two. It is the only region past the end that an
     /// operation may still load. Its cached words must not be read from disk while the words past
     /// the end are zeroed.
-    fn touch_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {
+    fn load_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {
         let _pinned = lane.pin();
         self.region(RegionIndex::of(len.min(self.max_len.saturating_sub(1))))
     }
@@ -211,7 +211,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             durable.on_truncate();
         }
-        self.touch_boundary(lane, len)?;
+        self.load_boundary(lane, len)?;
         // After this, every thread that checked its range against an older length has loaded its
         // regions. A thread that checks its range later loads no region past the end.
         unless!(CutNoWaitForTouches, self.wait_for_read_sections());

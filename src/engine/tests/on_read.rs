@@ -140,9 +140,9 @@ fn what_was_only_ever_written_by_regions_comes_home() {
         file.write_at(&[1; LEN as usize], 0).expect("a write");
     }
     file.write_at(&[7; 64 << 10], 0).expect("a write");
-    assert_eq!(file.engine().known_of(PageIndex(0)) & known::SLICE_WORDS, 0);
+    assert_eq!(file.engine().alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS, 0);
     assert_eq!(after_reads(&file, MANY, 3 * 4096), BLOCK as u64);
-    assert_eq!(file.engine().known_of(PageIndex(0)) & known::SLICE_WORDS, 0, "nor now");
+    assert_eq!(file.engine().alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS, 0, "nor now");
 }
 
 // Other systems do not report holes of the home file.

@@ -110,9 +110,9 @@ fn a_write_puts_only_those_together_that_are_in_pieces() {
     let file = file(folder.path(), DeployPolicy::Lazy);
     let mut expected = vec![0; LEN as usize];
     let page = |n: u64| n * PAGE as u64;
-    let mut write = |parts: &[(u64, usize)], n: u8| {
+    let mut write = |segments: &[(u64, usize)], n: u8| {
         let mut tx = file.begin();
-        for &(at, len) in parts {
+        for &(at, len) in segments {
             let bytes: Vec<u8> = (0..len).map(|at| n ^ (at / 64) as u8).collect();
             tx.write_at(&bytes, at).expect("a write");
             expected[at as usize..at as usize + len].copy_from_slice(&bytes);
@@ -135,13 +135,13 @@ fn a_write_puts_only_those_together_that_are_in_pieces() {
         // The write is too long for its pages to be checked.
         (&[130, 140], &[(page(128), 17 * PAGE)], 0),
     ];
-    for (n, (scattered, parts, deployed)) in (1..).zip(cases) {
+    for (n, (scattered, segments, deployed)) in (1..).zip(cases) {
         for &place in scattered {
             let slices: Vec<_> = (0..6).map(|n| (page(place) + n * 256, 64)).collect();
             write(&slices, 100 + n);
             let mut bytes = [0; 2 * PAGE];
             file.read_at(&mut bytes, page(place) - 64).expect("a read");
         }
-        assert_eq!(write(parts, n), deployed, "{n}");
+        assert_eq!(write(segments, n), deployed, "{n}");
     }
 }

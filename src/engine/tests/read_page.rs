@@ -91,8 +91,8 @@ fn a_fragmented_page_is_read_at_once() {
     let slices: Vec<_> = (2..64).step_by(2).map(|slice| slice * 64).collect();
     slices.iter().for_each(|&at| expected[at as usize..][..64].fill(7));
     // All in one operation, so that none becomes a direct store.
-    let parts: Vec<(u64, &[u8])> = slices.iter().map(|at| (4096 + at, &[7; 64][..])).collect();
-    file.write_many(&parts).expect("a write");
+    let segments: Vec<(u64, &[u8])> = slices.iter().map(|at| (4096 + at, &[7; 64][..])).collect();
+    file.write_many(&segments).expect("a write");
     file.load::<u8>(0).expect("a read");
     assert!(in_page(&mut read, 4096) && read == expected, "in 64 pieces");
     for (start, len) in [(1, 4095), (0, 4095), (65, 200), (63, 2), (100, 20), (128, 640), (70, 58)]

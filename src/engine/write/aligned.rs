@@ -35,8 +35,8 @@ impl Engine {
     // Not inlined: a large stack frame means many stores, which wait behind those of the previous
     // operation.
     #[inline(never)]
-    pub(super) fn write_whole_pages(&self, data: &[u8], offset: u64) -> Result<()> {
-        if self.try_whole_pages(data, offset) {
+    pub(super) fn write_aligned(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.try_aligned(data, offset) {
             return Ok(());
         }
         self.write_slow(data, offset)
@@ -45,7 +45,7 @@ impl Engine {
     /// Writes `data` if it is one or more whole pages of one region, in their usual state.
     /// Otherwise returns `false`, with nothing stored.
     #[inline(always)]
-    fn try_whole_pages(&self, data: &[u8], offset: u64) -> bool {
+    fn try_aligned(&self, data: &[u8], offset: u64) -> bool {
         let page = PageIndex::of(offset);
         let (first, count) = (page.in_region(), data.len() / PAGE);
         let is_whole = offset.is_multiple_of(PAGE as u64)

@@ -4,7 +4,7 @@
 //! them.
 
 use crate::engine::Engine;
-use crate::engine::plan::Part;
+use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
 use crate::lock::{LockGuard, make_exclusive_and_fence};
 use crate::mutant::{planted, unless};
@@ -22,10 +22,10 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn check_parts(&self, parts: &[Part<'_>]) -> Result<()> {
-        // The parts are sorted: the last one has the highest end.
-        parts.last().map_or(Ok(()), |part| {
-            self.check_range(part.offset, part.data.len() as u64).map(|_| ())
+    pub(super) fn check_segments(&self, segments: &[Segment<'_>]) -> Result<()> {
+        // The segments are sorted: the last one has the highest end.
+        segments.last().map_or(Ok(()), |segment| {
+            self.check_range(segment.offset, segment.data.len() as u64).map(|_| ())
         })
     }
 

@@ -25,7 +25,7 @@
 
 use crate::bitmap::Side;
 use crate::engine::Engine;
-use crate::engine::plan::Part;
+use crate::engine::plan::Segment;
 use crate::engine::write::small::Small;
 use crate::lock::{ExclusiveGuard, lock_page_biased, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
@@ -75,20 +75,20 @@ pub(in crate::engine) fn valid_side(region: &RegionState, offset: u64) -> Side {
 }
 
 impl Engine {
-    /// Returns the side that a direct store of `part` writes to. `None` if `part` does not fit one,
-    /// or if its valid slot is not allocated. The caller holds the page lock and has checked that
-    /// no view pins the page.
+    /// Returns the side that a direct store of `segment` writes to. `None` if `segment` does not
+    /// fit one, or if its valid slot is not allocated. The caller holds the page lock and has
+    /// checked that no view pins the page.
     #[inline]
     pub(super) fn direct_side(
         &self,
         region: &RegionState,
         page: PageIndex,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
     ) -> Option<Side> {
-        if !self.direct.takes(part.offset, part.data.len()) {
+        if !self.direct.takes(segment.offset, segment.data.len()) {
             return None;
         }
-        let side = valid_side(region, part.offset);
+        let side = valid_side(region, segment.offset);
         self.backs(region, page, side).then_some(side)
     }
 
@@ -176,18 +176,21 @@ impl Engine {
             None => try_lock_page_exclusive(&region.lock, &state.lock),
         };
         let Some(held) = held else { return false };
-        debug_assert!(alone.is_none() || !region.lock.is_held(), "who is alone holds nothing else");
+        debug_assert!(
+            alone.is_none() || !region.lock.is_locked(),
+            "who is alone holds nothing else"
+        );
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // Where only the process can crash, no record outlives the locks of its operation.
         debug_assert_eq!(region.lanes(place), 0);
         let side = valid_side(region, offset);
         let is_as_expected = side == expected
             && ends_at <= self.len()
-            && region.is_nobodys(place)
+            && region.has_no_observers(place)
             && self.backs(region, page, expected)
             && !planted!(StoreToFreeSlot);
         if !is_as_expected {
-            return self.try_direct_locked(lane, region, held, side, &Part { offset, data });
+            return self.try_direct_locked(lane, region, held, side, &Segment { offset, data });
         }
         // Orders the lock word's mark before the store: a reader that has copied some of the new
         // bytes finds the mark.
@@ -212,10 +215,10 @@ impl Engine {
         region: &RegionState,
         held: ExclusiveGuard<'_>,
         side: Side,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
     ) -> bool {
-        let (page, len) = (PageIndex::of(part.offset), part.data.len() as u64);
-        let is_within = part.offset + len <= self.len() || planted!(LengthNotCheckedAgain);
+        let (page, len) = (PageIndex::of(segment.offset), segment.data.len() as u64);
+        let is_within = segment.offset + len <= self.len() || planted!(LengthNotCheckedAgain);
         let is_pinned = region.is_pinned(page.in_region()) && !planted!(StoreOverView);
         if !is_within || is_pinned || !self.backs(region, page, side) {
             held.give_back_unchanged();
@@ -225,7 +228,7 @@ impl Engine {
         // Orders two things before the store, as in `try_on_side`: the lock word's mark, and the
         // cleared deployed stamp.
         fence(Ordering::Release);
-        self.store_direct(lane, side, part);
+        self.store_direct(lane, side, segment);
         lane.stats.bump(Counter::BytesAsked, len);
         // As in `try_on_side`: the bytes are written already.
         drop(held);
@@ -235,11 +238,11 @@ impl Engine {
     /// Stores a part that [fits](DirectStore::takes) a direct store. The caller holds the page
     /// closed, and no view pins it. The part's slice is valid on `side` and allocated there.
     #[inline(never)]
-    pub(super) fn store_direct(&self, lane: &Lane, side: Side, part: &Part<'_>) {
+    pub(super) fn store_direct(&self, lane: &Lane, side: Side, segment: &Segment<'_>) {
         let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
         lane.recent.note_stored(side);
-        let (file, at) = self.slot(side, part.offset);
-        self.store_to(file, at, part.data);
+        let (file, at) = self.slot(side, segment.offset);
+        self.store_to(file, at, segment.data);
         lane.stats.bump(Counter::DirectStore, 1);
     }
 

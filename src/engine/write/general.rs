@@ -13,8 +13,8 @@ use crate::bitmap::{Slices, span};
 use crate::config::{DeployPolicy, Durability};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::io::prefetch::ASKED_PARTS;
-use crate::engine::plan::{self, Part};
+use crate::engine::io::prefetch::PREFETCHED_SEGMENTS;
+use crate::engine::plan::{self, Segment};
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::gates::Gate;
@@ -28,24 +28,25 @@ impl Engine {
     /// Writes `data` at `offset` by the general way, whatever the range and the state of its pages.
     #[inline(never)]
     pub(super) fn write_slow(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.commit(&[Part { offset, data }], &ReadSet::default(), None)
+        self.commit(&[Segment { offset, data }], &ReadSet::default(), None)
     }
 
-    /// Commits `parts` as [`write::general`](Self::commit) does, and counts them as a transaction.
+    /// Commits `segments` as [`write::general`](Self::commit) does, and counts them as a
+    /// transaction.
     pub fn commit_transaction(
         &self,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         marks: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
-        if let [part] = parts
-            && !is_in_page(part.offset, part.data.len())
+        if let [segment] = segments
+            && !is_in_page(segment.offset, segment.data.len())
         {
-            self.prefetch_pages(part.data.len(), part.offset);
+            self.prefetch_pages(segment.data.len(), segment.offset);
         }
         // Do not pass the result through. Moving it loads wider words than were just stored, and
         // waits until those stores have left the processor, behind the last drain.
-        if let Err(error) = self.commit(parts, marks, closure) {
+        if let Err(error) = self.commit(segments, marks, closure) {
             if error.is_conflict() {
                 self.lane().stats.bump(Counter::Conflicts, 1);
             }
@@ -55,20 +56,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all parts in one operation, unless an entry of `marks` has changed. The parts are
+    /// Writes all parts in one operation, unless an entry of `marks` has changed. The segments are
     /// sorted and do not overlap. `closure` is the transaction closure that commits, if any.
     pub fn commit(
         &self,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         marks: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         self.check_usable()?;
-        debug_assert!(parts.is_sorted_by(|a, b| a.range().end <= b.offset));
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        debug_assert!(segments.is_sorted_by(|a, b| a.range().end <= b.offset));
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
             return self.check_reads_alone(marks);
         };
-        let asked = parts.iter().map(|part| part.data.len() as u64).sum::<u64>();
+        let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
         self.check_range(last.offset, last.data.len() as u64)?;
         if asked == 0 {
             return self.check_reads_alone(marks);
@@ -76,7 +77,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.check_not_overdue(durable)?;
         }
-        match self.commit_once(parts, marks) {
+        match self.commit_once(segments, marks) {
             // The operation rewrites slices that have changed since the last durable point, so it
             // would need the log. After a new durable point it does not. With `AllOrNothing` the
             // caller decides when a durable point is made.
@@ -84,12 +85,12 @@ impl Engine {
                 if self.keeps_points && self.durability != Durability::AllOrNothing =>
             {
                 self.sync()?;
-                self.commit_once(parts, marks)?;
+                self.commit_once(segments, marks)?;
             }
             other => other?,
         }
         if thread_cache::is_watched() {
-            self.note_own_changes(parts, closure);
+            self.note_own_changes(segments, closure);
         }
         self.lane().stats.bump(Counter::BytesAsked, asked);
         if let Some(durable) = &self.durable
@@ -107,7 +108,7 @@ impl Engine {
 
     /// Records what this thread has changed, for the transaction closures that it is inside.
     #[cold]
-    fn note_own_changes(&self, parts: &[Part<'_>], closure: Option<usize>) {
+    fn note_own_changes(&self, segments: &[Segment<'_>], closure: Option<usize>) {
         if planted!(OwnChangesNotNoted) {
             return;
         }
@@ -119,8 +120,8 @@ impl Engine {
             let mask = if by_region { !0 } else { mask };
             own_changes::note_pages(self.number(), closure, region, mask);
         };
-        for part in parts.iter().filter(|part| !part.data.is_empty()) {
-            for span in span::regions(part.range()) {
+        for segment in segments.iter().filter(|segment| !segment.data.is_empty()) {
+            for span in span::regions(segment.range()) {
                 let mask = Slices::range(span.pages.start, span.pages.end).0;
                 match &mut last {
                     Some((region, pages)) if *region == span.region => *pages |= mask,
@@ -134,8 +135,8 @@ impl Engine {
     }
 
     #[inline]
-    fn commit_once(&self, parts: &[Part<'_>], marks: &ReadSet) -> Result<()> {
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
+    fn commit_once(&self, segments: &[Segment<'_>], marks: &ReadSet) -> Result<()> {
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = PageIndex::of(first.offset);
         let last_page = PageIndex::of(last.range().end - 1);
         let in_page = page == last_page;
@@ -146,19 +147,19 @@ impl Engine {
             let lane = self.lane();
             // Several parts may lie on both sides of a new end without touching it, so a shrink
             // must wait.
-            let no_shorter = (!in_page && parts.len() > 1 && !planted!(PartsWhileResizing))
+            let no_shorter = (!in_page && segments.len() > 1 && !planted!(PartsWhileResizing))
                 .then(|| self.lanes.enter(Gate::Length, &lane));
             if in_page {
-                for part in parts.iter().take(ASKED_PARTS) {
-                    self.prefetch_lines(&lane, part);
+                for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
+                    self.prefetch_lines(&lane, segment);
                 }
             } else {
-                match parts {
+                match segments {
                     // The first page was prefetched before.
-                    [part] => self.prefetch_more_regions(part),
-                    _ => self.prefetch_first_pages(&lane, parts),
+                    [segment] => self.prefetch_more_regions(segment),
+                    _ => self.prefetch_first_pages(&lane, segments),
                 }
-                self.prefetch_ends(parts);
+                self.prefetch_ends(segments);
             }
             let inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
@@ -169,8 +170,8 @@ impl Engine {
                 continue;
             }
             return match in_page {
-                true => self.commit_in_page(&lane, page, parts, marks),
-                false => self.commit_over_pages(&lane, parts, marks),
+                true => self.commit_in_page(&lane, page, segments, marks),
+                false => self.commit_over_pages(&lane, segments, marks),
             };
         }
     }

@@ -46,6 +46,6 @@ impl Engine {
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         self.prefetch_pages(data.len(), offset);
-        self.write_whole_pages(data, offset)
+        self.write_aligned(data, offset)
     }
 }

@@ -12,7 +12,7 @@
 use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
+use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{LockGuards, lock_page};
@@ -28,14 +28,14 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         page: PageIndex,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         marks: &ReadSet,
     ) -> Result<()> {
         let region = match self.state.touched(page.region()) {
             Some(region) => region,
             None => {
                 let _pinned = lane.pin();
-                self.check_parts(parts)?;
+                self.check_segments(segments)?;
                 self.region(page.region())?
             }
         };
@@ -43,24 +43,24 @@ impl Engine {
         let state = &region.pages[place];
         let held = lock_page(&region.lock, &state.lock);
         self.clear_stamp(page.region(), region, 1 << place);
-        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
+        unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         if !marks.is_empty() {
             self.check_read_set(marks, std::slice::from_ref(&held), |other| other == page)?;
         }
 
         let valid = region.validity(place);
-        let slices = slices_of(page, parts);
+        let slices = slices_of(page, segments);
         let changed = region.changed_slices(place);
         if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
-            return self.commit_in_place(lane, parts, std::slice::from_ref(&held));
+            return self.commit_in_place(lane, segments, std::slice::from_ref(&held));
         }
         let pinned = region.is_pinned(place);
         if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
-            return self.commit_pinned(lane, parts, LockGuards::from_iter([held]));
+            return self.commit_pinned(lane, segments, LockGuards::from_iter([held]));
         }
-        if let [part] = parts
+        if let [segment] = segments
             && !pinned
-            && let Some(side) = self.direct_side(region, page, part)
+            && let Some(side) = self.direct_side(region, page, segment)
         {
             // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
             // the new version.
@@ -70,17 +70,18 @@ impl Engine {
                 0,
                 "no entry outlives the locks of its operation"
             );
-            self.store_direct(lane, side, part);
+            self.store_direct(lane, side, segment);
             return Ok(());
         }
         let target = Target { page, region, slices };
         let change =
             WordUpdate { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
-        if self.can_log_flip(lane, parts, slices) && !self.conflicts_with_other_lane(lane, &target)
+        if self.can_log_flip(lane, segments, slices)
+            && !self.conflicts_with_other_lane(lane, &target)
         {
             unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-            return self.commit_parts_logged(lane, &target, &change, held, parts);
+            return self.commit_segments_logged(lane, &target, &change, held, segments);
         }
         self.note_changed(page);
         if region.lanes(place) != 0 && !planted!(FlipNoClear) {
@@ -89,12 +90,12 @@ impl Engine {
         if planted!(FlipWordBeforeData) {
             self.commit_flip(lane, &change);
         }
-        match parts {
-            [part] if is_whole_slices(part) => {
-                self.copy_lines(lane, part.offset, valid.targets(), part.data);
+        match segments {
+            [segment] if is_whole_slices(segment) => {
+                self.copy_lines(lane, segment.offset, valid.targets(), segment.data);
             }
             _ => self
-                .scatter(lane, parts)
+                .scatter(lane, segments)
                 .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?,
         }
         unless!(FlipWordBeforeData, self.commit_flip(lane, &change));
@@ -105,9 +106,9 @@ impl Engine {
 }
 
 /// Returns the slices of a page that these segments of it touch.
-fn slices_of(page: PageIndex, parts: &[Part<'_>]) -> Slices {
-    parts.iter().fold(Slices::NONE, |all, part| {
-        let start = (part.offset - page.start()) as usize;
-        all.or(Slices::of_bytes(start, start + part.data.len()))
+fn slices_of(page: PageIndex, segments: &[Segment<'_>]) -> Slices {
+    segments.iter().fold(Slices::NONE, |all, segment| {
+        let start = (segment.offset - page.start()) as usize;
+        all.or(Slices::of_bytes(start, start + segment.data.len()))
     })
 }

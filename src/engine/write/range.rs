@@ -8,7 +8,7 @@
 use crate::bitmap;
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
-use crate::engine::plan::{self, Part, Plans, RegionPlan, WordUpdate, WordUpdates};
+use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
@@ -25,25 +25,25 @@ impl Engine {
     pub(super) fn commit_over_pages(
         &self,
         lane: &InUse<'_>,
-        parts: &[Part<'_>],
+        segments: &[Segment<'_>],
         marks: &ReadSet,
     ) -> Result<()> {
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
-            self.check_parts(parts)?;
-            plan::plan_writes(&mut plans, parts, |index| self.region(index))?;
+            self.check_segments(segments)?;
+            plan::plan_writes(&mut plans, segments, |index| self.region(index))?;
         }
         self.prefetch_states(&plans);
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
-        unless!(LengthNotCheckedAgain, self.check_parts(parts)?);
+        unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(marks, &held, |page| is_locked(&plans, page))?;
-        if self.must_store_in_place(parts) && !planted!(PagesFlipDurableSlots) {
-            return self.commit_in_place(lane, parts, &held);
+        if self.must_store_in_place(segments) && !planted!(PagesFlipDurableSlots) {
+            return self.commit_in_place(lane, segments, &held);
         }
         let shared_word = match &plans[..] {
-            [plan] if plan.may_move_by_shared_word() => self.take_word(plan, || {
+            [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
                 self.ensure_slice_word(plan.index.page(0))?;
                 self.ensure_lane(lane, lane.index())
             }),
@@ -54,21 +54,21 @@ impl Engine {
         let can_copy = self.is_ready(lane, &plans, has_shared_word);
         let mut extents = None;
         if !can_copy {
-            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+            plan::word_updates(&mut moves, &plans, segments, has_shared_word);
             if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
                 // A redo record changes no bit of the region word.
                 drop(shared_word);
-                return self.commit_pinned(lane, parts, held);
+                return self.commit_pinned(lane, segments, held);
             }
             extents = self.make_ready(lane, &plans, &moves)?;
         }
         let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
         // Stores.
-        self.scatter(lane, parts)
+        self.scatter(lane, segments)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
         if can_copy {
             // Compute the moves this late, because the medium is now busy with the copied bytes.
-            plan::word_moves(&mut moves, &plans, parts, has_shared_word);
+            plan::word_updates(&mut moves, &plans, segments, has_shared_word);
         }
         // A page that was fragmented before the flip is fragmented after it: each slice goes to its
         // other slot.
@@ -76,7 +76,8 @@ impl Engine {
         self.pick_fragmented(&plans, &mut scattered);
         if planted!(TogetherBeforeCommit) {
             for plan in &scattered {
-                plan.pages().for_each(|n| self.copy_segments_home(lane, plan.index.page(n), parts));
+                plan.pages()
+                    .for_each(|n| self.copy_segments_home(lane, plan.index.page(n), segments));
             }
         }
         match &moves[..] {
@@ -97,7 +98,7 @@ impl Engine {
         drop(shared_word);
         if !scattered.is_empty() {
             // The operation is done; the deployment only helps later readers.
-            self.defragment(lane, &scattered, parts, &held);
+            self.defragment(lane, &scattered, segments, &held);
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ impl Engine {
         let is_ready = |plan: &RegionPlan<'_>| {
             let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
             let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
-            let by_region = has_shared_word || plan.may_move_by_region();
+            let by_region = has_shared_word || plan.may_update_by_region();
             let has_slice_words = !by_region || plan.whole != plan.touched;
             let is_allocated = self.all_is_allocated(plan.index, has_slice_words)
                 && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
@@ -139,7 +140,7 @@ impl Engine {
         if needed > layout::LOG_AREA_LEN {
             return Err(self.too_large(needed));
         }
-        self.ensure_moved(lane, moves)?;
+        self.ensure_words(lane, moves)?;
         let extents = commit::must_spill(moves).then(|| self.log_area.take(needed));
         if moves.len() > 1 {
             self.ensure_lane(lane, lane.index())?;
@@ -150,11 +151,11 @@ impl Engine {
             self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         }
         if self.keeps_points {
-            commit::moved_pages(moves).for_each(|(page, _)| self.note_changed(page));
+            commit::updated_pages(moves).for_each(|(page, _)| self.note_changed(page));
         }
         // The first stores.
         if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
-            let targets = commit::moved_pages(moves).filter_map(|(page, slices)| {
+            let targets = commit::updated_pages(moves).filter_map(|(page, slices)| {
                 let region = self.state.touched(page.region())?;
                 Some(Target { page, region, slices })
             });
@@ -171,7 +172,7 @@ impl Engine {
 
     /// Allocates the words that move and the slots that they make valid.
     #[inline(always)]
-    fn ensure_moved(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
+    fn ensure_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
         let is_there = |change: &WordUpdate| match change.word {
             WordId::Slice(page) => self.all_is_allocated(page.region(), true),
             WordId::Region(region) => {
@@ -179,11 +180,11 @@ impl Engine {
                     && self.region_words_are_allocated(region.superchunk())
             }
         };
-        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_moved(lane, moves) }
+        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_words(lane, moves) }
     }
 
     #[inline(never)]
-    fn allocate_moved(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
+    fn allocate_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
         // Where durable points are kept, each page also needs its durable word, which is allocated
         // with the slice words.
         let word = self.keeps_points;
@@ -191,7 +192,7 @@ impl Engine {
             if self.all_is_allocated(change.word.region(), word) {
                 continue;
             }
-            for (page, slices) in commit::moved_pages(std::slice::from_ref(change)) {
+            for (page, slices) in commit::updated_pages(std::slice::from_ref(change)) {
                 let region = self.region(page.region())?;
                 let valid = region.validity(page.in_region());
                 self.ensure_free_slots(lane, page, slices, valid, word)?;

@@ -17,7 +17,7 @@ use crate::config::DeployPolicy;
 use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord, LOGGED_AT_MOST, SLICES};
 use crate::engine::commit::publish;
-use crate::engine::plan::{Part, WordUpdate, is_whole_slices};
+use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{LockGuard, lock_page};
@@ -32,7 +32,7 @@ use crate::units::{PAGE, PageIndex, SLICE};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Small {
     /// A logged flip: one drain.
-    Vouched,
+    FlippedSlices,
     /// A flip, or a direct store if the write fits one. Drains cost nothing, since only the process
     /// can crash.
     Flip,
@@ -45,7 +45,7 @@ impl Small {
         match platform.persistence() {
             _ if keeps_points || policy == DeployPolicy::Eager => Small::General,
             Persistence::Process => Small::Flip,
-            Persistence::Flush | Persistence::Caches => Small::Vouched,
+            Persistence::Flush | Persistence::Caches => Small::FlippedSlices,
         }
     }
 
@@ -54,7 +54,7 @@ impl Small {
     #[inline(always)]
     pub fn longest(self) -> usize {
         match self {
-            Small::Vouched => LOGGED_AT_MOST,
+            Small::FlippedSlices => LOGGED_AT_MOST,
             Small::Flip | Small::General => PAGE - 1,
         }
     }
@@ -80,8 +80,8 @@ impl Engine {
         if self.small == Small::General {
             return self.write_slow(data, offset);
         }
-        let is_logged = self.small == Small::Vouched;
-        match (is_logged, is_whole_slices(&Part { offset, data })) {
+        let is_logged = self.small == Small::FlippedSlices;
+        match (is_logged, is_whole_slices(&Segment { offset, data })) {
             (true, true) => self.write_small_of::<true, true>(data, offset),
             (true, false) => self.write_small_of::<true, false>(data, offset),
             (false, true) => self.write_small_of::<false, true>(data, offset),
@@ -162,8 +162,8 @@ impl Engine {
         let word = WordId::Slice(page);
         let change = WordUpdate { word, mask: target.slices.0, old: state.slice_word() };
         if !IS_WHOLE {
-            let part = Part { offset, data };
-            return self.flip_completed::<IS_LOGGED>(&lane, &target, &change, held, &part);
+            let segment = Segment { offset, data };
+            return self.flip_completed::<IS_LOGGED>(&lane, &target, &change, held, &segment);
         }
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
         match &draft {
@@ -199,20 +199,20 @@ impl Engine {
         target: &Target<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
-        part: &Part<'_>,
+        segment: &Segment<'_>,
     ) -> bool {
-        let parts = std::slice::from_ref(part);
+        let segments = std::slice::from_ref(segment);
         if IS_LOGGED {
-            if self.commit_parts_logged(lane, target, change, held, parts).is_err() {
+            if self.commit_segments_logged(lane, target, change, held, segments).is_err() {
                 return false;
             }
         } else {
             // Drains cost nothing here, so there is no record.
             let mut room = [0; SLICES * SLICE];
-            let Ok(bytes) = self.complete(target, parts, &mut room) else { return false };
+            let Ok(bytes) = self.complete(target, segments, &mut room) else { return false };
             self.flip_whole(lane, target, change, held, bytes);
         }
-        lane.stats.bump(Counter::BytesAsked, part.data.len() as u64);
+        lane.stats.bump(Counter::BytesAsked, segment.data.len() as u64);
         true
     }
 }

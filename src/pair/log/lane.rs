@@ -8,7 +8,7 @@ use crate::format::entry::Sequence;
 #[cfg(not(loom))]
 use crate::format::layout::RING;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::Marks;
+use crate::pair::gates::GateMarks;
 use crate::pair::hints::Hints;
 use crate::pair::log::guard::{Pinned, TryGuard};
 use crate::pair::stats::{Block, Counter};
@@ -26,7 +26,7 @@ const RING: usize = 2;
 
 /// An active flip record, as read by a thread that holds the lock of the page it names.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveEntry {
+pub struct ActiveRecord {
     /// The lane that has the record in its ring.
     pub lane: LaneIndex,
     /// The record's number in that lane.
@@ -34,7 +34,7 @@ pub struct LiveEntry {
     /// The slices that the flip moved.
     pub slices: u64,
     /// `true` if the word that the record covers is durable without the record.
-    pub is_settled: bool,
+    pub is_written_back: bool,
 }
 
 /// DRAM's copy of one flip record. The page is kept in `Lane::pages`.
@@ -58,11 +58,11 @@ pub struct Lane {
     pub(super) pinned: AtomicU64,
     flip_sequence: AtomicU64,
     /// Number of the first flip record that may still be needed: its word may not be durable.
-    unsettled_from: AtomicU64,
+    pending_from: AtomicU64,
     undo_sequence: AtomicU64,
     pub(super) taken: AtomicBool,
     allocated: AtomicBool,
-    pub(super) inside: Marks,
+    pub(super) inside: GateMarks,
     /// Predictors for the lane's threads, from their recent operations.
     pub recent: Hints,
     /// Counters for the lane's operations.
@@ -88,11 +88,11 @@ impl Lane {
             pages: std::array::from_fn(|_| AtomicU64::new(0)),
             records: std::array::from_fn(|_| Record::default()),
             flip_sequence: AtomicU64::new(Sequence::FIRST.bits()),
-            unsettled_from: AtomicU64::new(Sequence::FIRST.bits()),
+            pending_from: AtomicU64::new(Sequence::FIRST.bits()),
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             pinned: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
-            inside: Marks::new(),
+            inside: GateMarks::new(),
             recent: Hints::new(),
             stats: Block::new(),
         }
@@ -181,17 +181,21 @@ impl Lane {
 
     /// Returns the active flip records that name `page`. The caller holds the page's lock. So no
     /// new record can name the page meanwhile, and a record that stops naming it was invalidated.
-    pub fn live(&self, lane: LaneIndex, page: PageIndex) -> impl Iterator<Item = LiveEntry> + '_ {
+    pub fn live(
+        &self,
+        lane: LaneIndex,
+        page: PageIndex,
+    ) -> impl Iterator<Item = ActiveRecord> + '_ {
         self.pages.iter().zip(&self.records).filter_map(move |(named, record)| {
             if named.load(Ordering::Acquire) != page.0 + 1 {
                 return None;
             }
             let sequence = Sequence::from_bits(record.sequence.load(Ordering::Relaxed));
-            let entry = LiveEntry {
+            let entry = ActiveRecord {
                 lane,
                 sequence,
                 slices: record.slices.load(Ordering::Relaxed),
-                is_settled: self.is_settled(sequence),
+                is_written_back: self.is_written_back(sequence),
             };
             fence(Ordering::Acquire);
             (named.load(Ordering::Relaxed) == page.0 + 1).then_some(entry)
@@ -209,17 +213,17 @@ impl Lane {
         );
     }
 
-    fn is_settled(&self, sequence: Sequence) -> bool {
-        // Acquire: pairs with `set_settled`, so the drain before that store has happened.
-        let from = self.unsettled_from.load(Ordering::Acquire);
+    fn is_written_back(&self, sequence: Sequence) -> bool {
+        // Acquire: pairs with `set_written_back`, so the drain before that store has happened.
+        let from = self.pending_from.load(Ordering::Acquire);
         sequence.is_before(Sequence::from_bits(from))
     }
 
     /// Returns the pages with words that may not be durable, from the owner's flip records before
     /// `end`. Invalidated records are left out: the thread that invalidated one made its word
     /// durable, or the page is gone.
-    pub fn unsettled(&self, end: Sequence) -> impl Iterator<Item = PageIndex> + '_ {
-        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
+    pub fn pending_words(&self, end: Sequence) -> impl Iterator<Item = PageIndex> + '_ {
+        let from = Sequence::from_bits(self.pending_from.load(Ordering::Relaxed));
         let in_ring = std::iter::successors(Some(from), |sequence| Some(sequence.next()));
         in_ring.take_while(move |sequence| sequence.is_before(end)).filter_map(|sequence| {
             let named = self.pages[place(sequence)].load(Ordering::Acquire);
@@ -230,14 +234,14 @@ impl Lane {
     /// Records that the words of all flip records before `end` were flushed and drained. Only the
     /// owner calls this.
     #[inline]
-    pub fn set_settled(&self, end: Sequence) {
-        self.unsettled_from.store(end.bits(), Ordering::Release);
+    pub fn set_written_back(&self, end: Sequence) {
+        self.pending_from.store(end.bits(), Ordering::Release);
     }
 
     /// Returns `true` if the words that recovery takes for durable are durable. `next` is the
     /// number of the owner's next flip record, from which recovery derives them.
     pub fn keeps_batches(&self, next: Sequence) -> bool {
-        let from = Sequence::from_bits(self.unsettled_from.load(Ordering::Relaxed));
+        let from = Sequence::from_bits(self.pending_from.load(Ordering::Relaxed));
         !from.is_before(next.needed_from())
     }
 
@@ -271,7 +275,7 @@ impl Lane {
 
     /// Returns the pages that the active flip records of the ring name. No operation may be
     /// running.
-    pub fn all_live(&self) -> impl Iterator<Item = PageIndex> + '_ {
+    pub fn all_active(&self) -> impl Iterator<Item = PageIndex> + '_ {
         self.pages
             .iter()
             .filter_map(|page| Some(PageIndex(page.load(Ordering::Acquire).checked_sub(1)?)))
@@ -317,16 +321,16 @@ mod tests {
         assert!(live(8).is_none());
         let entry = live(7).expect("just noted");
         assert_eq!((entry.sequence, entry.slices), (first, 0b11));
-        assert!(!entry.is_settled);
-        assert_eq!(lane.unsettled(lane.upcoming()).collect::<Vec<_>>(), [PageIndex(7)]);
-        lane.set_settled(lane.upcoming());
-        assert_eq!(lane.unsettled(lane.upcoming()).count(), 0);
-        assert!(live(7).expect("still there").is_settled);
+        assert!(!entry.is_written_back);
+        assert_eq!(lane.pending_words(lane.upcoming()).collect::<Vec<_>>(), [PageIndex(7)]);
+        lane.set_written_back(lane.upcoming());
+        assert_eq!(lane.pending_words(lane.upcoming()).count(), 0);
+        assert!(live(7).expect("still there").is_written_back);
         let second = lane.next_flip_record();
         lane.note(second, PageIndex(7), 1);
         assert_eq!(lane.live(LaneIndex(0), PageIndex(7)).count(), 2);
         lane.forget(second, PageIndex(7));
         assert_eq!(live(7).expect("the first").sequence, first);
-        assert_eq!(lane.unsettled(lane.upcoming()).count(), 0, "it is void");
+        assert_eq!(lane.pending_words(lane.upcoming()).count(), 0, "it is void");
     }
 }

@@ -15,7 +15,7 @@
 //!   is the only one that works on the file.
 //! - `Record` and `pages` say what the flip record in a ring place says, until a newer flip record
 //!   over it has been drained.
-//! - The words of all flip records before `unsettled_from` are durable, and `unsettled_from` is
+//! - The words of all flip records before `pending_from` are durable, and `pending_from` is
 //!   never more than a batch behind. So a ring place is used again only when nothing needs its old
 //!   flip record any more.
 //!
@@ -28,7 +28,7 @@ use crate::format::layout::LANE_COUNT;
 use crate::format::layout::PRIVATE_LANES;
 use crate::lock::Backoff;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::{ClosedGate, Gate, GateGuard, Gates, Marks};
+use crate::pair::gates::{ClosedGate, Gate, GateGuard, GateMarks, Gates};
 use crate::pair::log::lane::{Lane, Queue};
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::barrier;
@@ -218,17 +218,17 @@ impl Lanes {
     #[cold]
     pub fn share(&self) {
         // Several threads may do this at the same time.
-        self.gates.shut_for_good(Gate::Biased, self.marks());
+        self.gates.close_for_good(Gate::Biased, self.marks());
         // Release: pairs with the acquire load in `note_taken`.
         self.are_shared.store(true, Ordering::Release);
     }
 
-    /// Closes the gate and waits until no thread is inside: [`Gates::shut`].
-    pub fn shut(&self, gate: Gate) -> ClosedGate<'_> {
-        self.gates.shut(gate, self.marks())
+    /// Closes the gate and waits until no thread is inside: [`Gates::close`].
+    pub fn close(&self, gate: Gate) -> ClosedGate<'_> {
+        self.gates.close(gate, self.marks())
     }
 
-    fn marks(&self) -> impl Iterator<Item = &Marks> {
+    fn marks(&self) -> impl Iterator<Item = &GateMarks> {
         self.all().map(|lane| &lane.inside)
     }
 
@@ -295,15 +295,15 @@ impl Lanes {
     /// Returns the calling thread's private lane, if the value that the thread remembers equals
     /// `tag`. A private lane needs no giving back.
     #[inline(always)]
-    pub fn at_hand(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
+    pub fn cached_lane(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
         let index = thread_cache::lane_by_tag(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }
 
     /// Returns the calling thread's private lane, if the thread's remembered file is the one of
-    /// `tag`. Unlike `at_hand`, this also succeeds after the thread has published something.
+    /// `tag`. Unlike `cached_lane`, this also succeeds after the thread has published something.
     #[inline(always)]
-    pub fn at_hand_to_write(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
+    pub fn cached_lane_for_write(&self, tag: impl FnOnce() -> Tag) -> Option<&Lane> {
         let index = thread_cache::lane_by_file_of(tag)?;
         self.lanes[usize::from(index.0)].get().map(|lane| &**lane)
     }

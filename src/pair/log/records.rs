@@ -29,7 +29,7 @@ use crate::format::entry::Sequence;
 use crate::format::{flip_record, layout};
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
-use crate::pair::log::lane::{Lane, LiveEntry};
+use crate::pair::log::lane::{ActiveRecord, Lane};
 use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -56,7 +56,7 @@ impl Target<'_> {
         self.region.lanes(self.page.in_region())
     }
 
-    fn is_named_by(&self, entry: &LiveEntry) -> bool {
+    fn is_named_by(&self, entry: &ActiveRecord) -> bool {
         entry.slices & self.slices.0 != 0
     }
 }
@@ -64,7 +64,7 @@ impl Target<'_> {
 impl Pair {
     /// Returns the active flip records that name `page`. Clears the page's bits of lanes that have
     /// none any more.
-    fn live_entries(&self, page: PageIndex, region: &RegionState) -> Vec<LiveEntry> {
+    fn active_records(&self, page: PageIndex, region: &RegionState) -> Vec<ActiveRecord> {
         let mut lanes = region.lanes(page.in_region());
         let mut live = Vec::new();
         for n in crate::bitmap::bits(lanes) {
@@ -83,7 +83,7 @@ impl Pair {
     /// says that one may. Clears stale bits.
     #[cold]
     pub(crate) fn is_named(&self, region: &RegionState, page: PageIndex) -> bool {
-        !self.live_entries(page, region).is_empty()
+        !self.active_records(page, region).is_empty()
     }
 
     /// Returns `true` if an active flip record of another lane names one of the target's slices.
@@ -96,7 +96,7 @@ impl Pair {
 
     #[cold]
     fn scan_other_lanes(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
-        let live = self.live_entries(target.page, target.region);
+        let live = self.active_records(target.page, target.region);
         live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
     }
 
@@ -110,8 +110,8 @@ impl Pair {
         let named = targets.filter(|target| target.lanes() != 0);
         let mut must_settle = false;
         for target in named.clone() {
-            let mut live = self.live_entries(target.page, target.region).into_iter();
-            if live.any(|entry| target.is_named_by(&entry) && !entry.is_settled) {
+            let mut live = self.active_records(target.page, target.region).into_iter();
+            if live.any(|entry| target.is_named_by(&entry) && !entry.is_written_back) {
                 unless!(SettleNoFlush, self.flush_word(target.page));
                 must_settle = true;
             }
@@ -124,7 +124,7 @@ impl Pair {
         }
         let mut has_cleared = false;
         for target in named {
-            for entry in self.live_entries(target.page, target.region) {
+            for entry in self.active_records(target.page, target.region) {
                 if target.is_named_by(&entry) {
                     unless!(NoClear, self.invalidate(target.page, &entry));
                     has_cleared = true;
@@ -150,11 +150,11 @@ impl Pair {
 
     /// Invalidates the record, unless its owner has stored a newer one over it meanwhile. Flushes
     /// the line in both cases, because the old header must be gone from the medium.
-    fn invalidate(&self, page: PageIndex, entry: &LiveEntry) {
+    fn invalidate(&self, page: PageIndex, entry: &ActiveRecord) {
         let at = layout::vouch(entry.lane, entry.sequence.place());
         let seed = self.ring_seeds[usize::from(entry.lane.0)];
         let void =
-            if planted!(ClearToZero) { 0 } else { flip_record::voided(seed, entry.sequence) };
+            if planted!(ClearToZero) { 0 } else { flip_record::invalidated(seed, entry.sequence) };
         self.reflection.replace_word_through(at, flip_record::header(seed, entry.sequence), void);
         self.lanes[entry.lane].forget(entry.sequence, page);
     }
@@ -174,7 +174,7 @@ impl Pair {
         let _pinned = (!planted!(FlushWordsUnpinned)).then(|| lane.pin());
         // After sequential writes, one line holds the words of many records.
         let mut last = None;
-        for page in lane.unsettled(end) {
+        for page in lane.pending_words(end) {
             let line = layout::slice_word(page) / SLICE as u64;
             if last.replace(line) != Some(line) {
                 self.flush_word(page);
@@ -187,7 +187,7 @@ impl Pair {
         let end = lane.upcoming();
         self.flush_pending_words(lane, end);
         self.drain(lane);
-        lane.set_settled(end);
+        lane.set_written_back(end);
         lane.stats.bump(Counter::Settles, 1);
     }
 }

@@ -58,7 +58,7 @@ pub struct Plan {
 /// One part of a [`Plan`].
 #[cfg(any(test, feature = "recorder"))]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct Segment {
     /// The bytes, counted from the start of the copy.
     pub range: Range<usize>,
     /// Stored past the cache: needs a drain only.
@@ -70,11 +70,11 @@ pub struct Part {
 #[cfg(any(test, feature = "recorder"))]
 impl Plan {
     /// Returns the parts that are not empty, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
-        let cached = |range| Part { range, streamed: false, flushed: self.flush_cached };
+    pub fn parts(&self) -> impl Iterator<Item = Segment> + use<> {
+        let cached = |range| Segment { range, streamed: false, flushed: self.flush_cached };
         [
             cached(0..self.streamed.start),
-            Part { range: self.streamed.clone(), streamed: true, flushed: false },
+            Segment { range: self.streamed.clone(), streamed: true, flushed: false },
             cached(self.streamed.end..self.len),
         ]
         .into_iter()

@@ -75,7 +75,7 @@ fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
             assert_eq!(said, None);
         }
         DecodedFlip::Torn => assert_eq!(said, None),
-        DecodedFlip::Void(sequence, page) => {
+        DecodedFlip::Invalidated(sequence, page) => {
             let said = said.map(|said| (said.number, said.page, said.is_void));
             assert_eq!(said, Some((sequence.bits(), page.0, true)));
         }
@@ -245,8 +245,8 @@ fn vouch(input: &mut Input<'_>) {
         "what is to become void"
     );
     let mut void = bytes;
-    void[..8].copy_from_slice(&flip_record::voided(of_lane, sequence).to_le_bytes());
-    assert_eq!(FlipRecord::decode(of_lane, place, &void), DecodedFlip::Void(sequence, page));
+    void[..8].copy_from_slice(&flip_record::invalidated(of_lane, sequence).to_le_bytes());
+    assert_eq!(FlipRecord::decode(of_lane, place, &void), DecodedFlip::Invalidated(sequence, page));
     for other in [
         Seed::new(&UUID, SESSION + 1).ring(LaneIndex(LANE as u16)),
         seed().ring(LaneIndex(LANE as u16 + 1)),

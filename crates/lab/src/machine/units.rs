@@ -79,7 +79,7 @@ fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mu
             match FlipRecord::decode(seed.ring(lane), place, &bytes) {
                 DecodedFlip::Empty => 1,
                 DecodedFlip::Torn => 2,
-                DecodedFlip::Void(sequence, page) => hash(&(3, sequence.bits(), page.0)),
+                DecodedFlip::Invalidated(sequence, page) => hash(&(3, sequence.bits(), page.0)),
                 DecodedFlip::Valid(v) => {
                     hash(&(4, v.sequence.bits(), v.page.0, v.slices, v.sides, v.sum))
                 }

@@ -24,7 +24,7 @@ pub(super) struct Lengths {
 }
 
 /// Everything that opening has found out about the pair.
-pub(super) struct Look {
+pub(super) struct Probe {
     pub mark: Mark,
     pub found: Found,
     /// The reflection file that the findings are about, and its journal.
@@ -54,7 +54,7 @@ struct Search<'a> {
     has_bytes: bool,
     /// `true` if the home file may have a pair that was in use.
     may_have_pair: bool,
-    look: Look,
+    look: Probe,
     /// A reflection file that may belong to the original of this file.
     snapshots: Option<(Name, File, FileStat, Superblock)>,
     /// The first file that may not be used, and why.
@@ -70,9 +70,9 @@ enum Restored {
     Bare,
 }
 
-impl Look {
+impl Probe {
     pub(super) fn nothing(mark: Mark, name: Name) -> Self {
-        Look {
+        Probe {
             mark,
             found: Found::Nothing,
             companions: Companions::new(name),
@@ -116,7 +116,7 @@ impl Opening<'_> {
     }
 
     /// Finds out everything about the pair. Writes nothing.
-    pub(super) fn look(&self, home: &File, stat: &FileStat) -> Result<Look> {
+    pub(super) fn look(&self, home: &File, stat: &FileStat) -> Result<Probe> {
         let marker = self
             .platform
             .get_xattr(home, marker::NAME)
@@ -132,7 +132,7 @@ impl Opening<'_> {
             Some(_) => Mark::OfThisFile,
         };
         let names = self.candidates(stat, marker.as_ref())?;
-        let mut look = Look::nothing(mark, names[0].clone());
+        let mut look = Probe::nothing(mark, names[0].clone());
         look.marked = marker.as_ref().map(|marker| marker.uuid);
         // A file without bytes and mark has nothing to lose. Where marks are kept, a file without
         // one has no pair that was in use, unless all of it was restored. What lies in the way is
@@ -281,13 +281,13 @@ impl Opening<'_> {
     }
 
     /// Examines a reflection file that belongs to this home file, and records the findings in
-    /// `look`.
+    /// `probe`.
     pub(super) fn look_at(
         &self,
         (name, file, there, superblock): (Name, File, FileStat, Superblock),
         claim: Claim,
         (home_file, home): (&File, &FileStat),
-        look: &mut Look,
+        look: &mut Probe,
     ) -> Result<()> {
         look.companions = Companions::new(name.clone());
         // On another volume it may be that of the original of a snapshot.
@@ -353,7 +353,7 @@ impl Opening<'_> {
         &self,
         found: Found,
         superblock: &Superblock,
-        look: &Look,
+        look: &Probe,
         (reflection, home_len): (&File, u64),
     ) -> Result<bool> {
         let Found::OfThisFile { home, state } = found else { return Ok(false) };
