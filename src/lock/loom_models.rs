@@ -217,7 +217,7 @@ fn count_by_page(r: &Region) {
     r.count(0);
 }
 
-/// Tries to lock the page exclusively, or locks it the usual way, as `one_store` does.
+/// Tries to lock the page exclusively, or locks it the usual way, as a direct store does.
 fn count_by_page_closed_at_once(r: &Region) {
     match try_lock_page_exclusive(&r.word, &r.pages[0]) {
         Some(_held) => r.count(0),

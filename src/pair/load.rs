@@ -1,6 +1,8 @@
 //! Loads the state of regions from the reflection file, on first use.
 //!
 //! Words are read through the file and not through the mapping, because they may lie in a hole.
+//!
+//! May import `pair::{region, page_table, log}`, `mmap`, `format`, `bitmap`, `units`.
 
 use crate::bitmap::span;
 use crate::error::{Error, Result};

@@ -7,7 +7,7 @@
 //! bytes, and the next run finds the page deployed.
 //!
 //! A thread outside of all closures pays nothing for this. The fast paths of a write require that
-//! the thread's tag equals the file's (`thread`). GateGuard a closure the tag differs, so all
+//! the thread's tag equals the file's (`thread_cache`). Inside a closure the tag differs, so all
 //! writes take the slow path (`write::general`), which notes them.
 //!
 //! May import `thread_cache`, `units`, `primitive`.

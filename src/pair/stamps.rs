@@ -28,8 +28,8 @@
 //! also set its stamp. That takes the page's lock, if it is free. A concurrent writer waits
 //! meanwhile; a transaction that has read the page does not notice.
 //!
-//! May import `state`, `deploy::on_read`, `lanes`, `plan`, `stats`, `lock`, `bitmap`, `units`, and
-//! words and fences of `platform`.
+//! May import `pair::{region, hints, log, stats}`, `lock`, `bitmap`, `units`, and words and fences
+//! of `platform`.
 
 use crate::bitmap::{Validity, bits, span};
 use crate::lock::try_lock_page_stable;
@@ -197,7 +197,7 @@ impl Pair {
         for span in span::regions(range) {
             let Some(region) = self.state.touched(span.region) else { continue };
             {
-                // GateGuard a read section and within the file, the allocation flags of the chunk
+                // Inside a read section and within the file, the allocation flags of the chunk
                 // hold.
                 let _pinned = lane.pin();
                 if span.region.start() < self.len() {

@@ -2,6 +2,8 @@
 //!
 //! Each lane has its own block of counters, so counting never makes two threads write one line. The
 //! sum over the blocks is exact once the counted operations have returned.
+//!
+//! May import nothing of the crate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -107,7 +107,7 @@ impl Files<'_> {
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
 
-    /// WordUpdates the slices to the sides that the record names. Returns `true` if it wrote the
+    /// Moves the slices to the sides that the record names. Returns `true` if it wrote the
     /// word. Changes no slot, so a second recovery decides the same, whatever it finds.
     ///
     /// The word is written by a system call. The words lie far apart, and to map the page of each

@@ -10,7 +10,7 @@
 //! | `pin` | the pins of views |
 //! | `punch` | gives reflection pages back to the file system |
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 pub mod on_read;
 pub mod on_write;

@@ -20,7 +20,7 @@
 //! nothing: they do not deploy into a hole of the home file. A failed deployment does not fail the
 //! read, which has its bytes already.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Validity, span};
 use crate::engine::Engine;

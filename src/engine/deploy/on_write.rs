@@ -11,7 +11,7 @@
 //! that recent reads found fragmented, whichever those were. This debt is kept in
 //! [`FragmentationDebt`]. As a rule the copies take no more time than those reads have lost.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Validity, bits};
 use crate::engine::Engine;

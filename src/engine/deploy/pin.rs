@@ -17,7 +17,7 @@
 //!   stays as it is if its words are found free, and then its slices are found deployed.
 //! - A truncation follows this order too: it sets `cutting` and then looks for pins.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Side, Validity, span};
 use crate::engine::Engine;

@@ -2,7 +2,7 @@
 //!
 //! All numbers of deployment on read are here. `deploy::on_read` explains the idea.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::Validity;
 use crate::config::DeployPolicy;

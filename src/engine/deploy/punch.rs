@@ -1,6 +1,6 @@
 //! Gives the reflection pages of deployed chunks back to the file system.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Side, Validity};
 use crate::engine::{Engine, plan};

@@ -6,7 +6,7 @@
 //! reflection file is deployed by that bit; any other page by its slice word. So the word was
 //! stored before, and needs no allocation.
 //!
-//! May import `write::general`, `durable`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Side, Slices, Validity, span};
 use crate::engine::Engine;

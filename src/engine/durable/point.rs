@@ -31,7 +31,7 @@ pub(super) struct Cut<'e> {
     /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
     /// one of the locks must not go on after a panic.
     pub(super) unfinished: PoisonOnUnwind<'e>,
-    /// The locks. LockGuard until the durable point is made or has failed.
+    /// The locks. Held until the durable point is made or has failed.
     held: LockGuards<'e>,
     len: u64,
 }

@@ -10,7 +10,7 @@
 //! wait. Under the lock it only validates that. If anything has changed or is unusual, nothing has
 //! been stored, and the write takes the general way.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap::{Side, Slices, bits};
@@ -79,7 +79,7 @@ impl Engine {
             several = LockGuards::new();
             let locks = region.pages[pages.clone()].iter().map(|page| &page.lock);
             lock_pages(&region.lock, locks, &mut several);
-            // LockGuard until the end of the operation: no other writer may store to the word
+            // Held until the end of the operation: no other writer may store to the word
             // before it is drained and its cached copy changed. A writer that does not get the word
             // takes the general way.
             let Some(word) = region.try_lock_word() else { return false };

@@ -1,6 +1,6 @@
 //! What every write validates: its ranges, and under its locks the read set of its transaction.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::engine::Engine;

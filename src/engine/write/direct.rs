@@ -20,7 +20,7 @@
 //!   then fit whole words in lines without active records, and nothing else; so they are not used
 //!   there.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap::Side;
@@ -127,7 +127,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn try_direct_slow(&self, data: &[u8], offset: u64) -> bool {
-        // GateGuard the closure of a transaction a write takes the general way, which records it.
+        // Inside the closure of a transaction a write takes the general way, which records it.
         let lane = if self.is_usable() { self.lane_to_write() } else { None };
         lane.is_some_and(|lane| self.try_direct_on(&lane, data, offset))
     }

@@ -6,7 +6,7 @@
 //! Until then only slots that are not valid have been stored to. That error path drains before the
 //! locks open, so that none of its stores reaches the medium late.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap::{Slices, span};

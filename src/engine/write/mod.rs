@@ -10,7 +10,7 @@
 //! | `range` | writes over several pages or ranges |
 //! | `checks` | what every write validates under its locks |
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 pub mod aligned;

@@ -2,7 +2,7 @@
 //!
 //! The order is that of `general`: lock, validate, allocate, store.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap;

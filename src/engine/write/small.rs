@@ -9,7 +9,7 @@
 //! The order is that of `write::page`: lock, validate, copy, and the steps of a flip. Direct stores
 //! have a shorter path of their own: `write::direct`.
 //!
-//! May import `deploy`, `durable`, `write::general`, `io`, `plan`, `pair`, and what lies below
+//! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap::Slices;

@@ -2,6 +2,8 @@
 //!
 //! A thread in a read section keeps truncations and hole punches away. `Lanes::synchronize`
 //! waits until every read section that is open has ended.
+//!
+//! May import `primitive`.
 
 use crate::mutant::planted;
 use crate::primitive::{AtomicU64, Ordering};

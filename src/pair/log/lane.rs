@@ -3,6 +3,9 @@
 //! Only the owner of a private lane stores to its fields. One exception: the thread that
 //! invalidates a flip record clears the page that DRAM keeps for it. `lanes` has the other
 //! invariants.
+//!
+//! May import `pair::{gates, hints, stats}`, `format`, `units`, `primitive`, and fences of
+//! `platform`.
 
 use crate::format::entry::Sequence;
 #[cfg(not(loom))]

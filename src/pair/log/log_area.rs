@@ -3,6 +3,8 @@
 //! Owns: which extents are lent. Invariant: a thread that holds extents waits for nothing else
 //! before it gives them back, so waiting for extents always ends. The extents of one loan are
 //! contiguous.
+//!
+//! May import `format`, `primitive`.
 
 use crate::format::layout::{LOG_AREA_LEN, LOG_EXTENT};
 use crate::primitive::{Condvar, Mutex};

@@ -23,6 +23,8 @@
 //!   It flips with two drains instead, since the records of two lanes have no order.
 //!
 //! All of this happens under the lock of the page that the records name.
+//!
+//! May import `pair::log::{lane, lanes}`, `pair::region`, `format`, `bitmap`, `units`.
 
 use crate::bitmap::{self, Slices};
 use crate::format::entry::Sequence;
