@@ -457,7 +457,7 @@ fn a_transaction_over_pages_takes_three_drains_and_in_one_page_one_or_two() {
 }
 
 #[test]
-fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same() {
+fn a_transaction_with_more_words_than_a_lane_holds_takes_three_drains() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let pages = 120;

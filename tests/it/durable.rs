@@ -745,7 +745,7 @@ fn a_failed_record_poisons_for_good_and_is_not_tried_again() {
 }
 
 #[test]
-fn who_has_read_what_is_stored_in_place_conflicts() {
+fn a_reader_of_bytes_that_are_stored_in_place_conflicts() {
     let Some(ground) = ground() else { return };
     let (_scratch, file) = new_file(&ground, Durability::BySync);
     file.write_at(&[1; 300], 1000).expect("write");
@@ -902,7 +902,7 @@ fn a_new_file_is_said_to_be_written_to_in_place_and_need_not_be() {
 /// Three threads call `sync`: one leads, then another one leads for the third. That point failed
 /// for lack of space, which poisons nothing. The third thread got `Ok`.
 #[test]
-fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
+fn a_thread_that_waits_for_a_failed_point_gets_an_error() {
     let Some(ground) = ground() else { return };
     let scratch = ground.scratch();
     let pages = 4_000;

@@ -221,7 +221,7 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
 /// the cached copies differed from the medium. A write after the next growth flipped bits of the
 /// cached copies. It was acknowledged and read back, but lost after reopening. Found by review.
 #[test]
-fn a_write_after_a_shrink_and_a_growth_survives_whoever_first_touched_the_cut_region_meanwhile() {
+fn a_write_after_a_shrink_and_a_growth_survives_a_concurrent_load_of_the_cut_region() {
     /// Long enough that the truncation takes a moment.
     const LONG: u64 = 4 << 20;
     let _watch = Watch::start();
@@ -434,7 +434,7 @@ fn a_transaction_that_only_reads_never_sees_a_commit_before_the_commit_that_prec
 /// Later writes past the old length went to holes in the home file, which is a SIGBUS on a full
 /// file system. Found by review.
 #[test]
-fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grows() {
+fn a_chunk_is_not_taken_for_allocated_because_of_a_read_while_the_file_grows() {
     /// Two pages that are not holes.
     const OLD: u64 = 2 * PAGE;
     /// A page far from them, in this chunk.
@@ -761,7 +761,7 @@ fn write_and_look(files: [&AtomicMappedFile; 2], places: [u64; 2]) -> (u64, u64)
 /// threads each wrote, and neither saw the other's write. No order of the operations allows this.
 /// It happened in every seventh round on `Dax`.
 #[test]
-fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
+fn store_buffering_between_two_threads_is_forbidden() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, file) = new_file(&ground, LEN);

@@ -89,7 +89,7 @@ impl Window {
 /// whole page moves the slice. It leaves out one byte, because no flip record covers that. The flip
 /// holds the lock while it invalidates the page's older flip record.
 #[test]
-fn what_was_computed_before_the_lock_is_looked_at_under_it() {
+fn a_plan_computed_before_the_lock_is_checked_under_it() {
     let window = Window::new(2_003);
     let machine = window.machine.clone();
     let first = window.thread(WRITER, move |file| {
@@ -132,7 +132,7 @@ fn words_of_pages_that_were_cut_off_are_not_flushed() {
 /// The thread is in a read section from its read of the lane to its flush, and a shrink waits for
 /// read sections.
 #[test]
-fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
+fn a_truncate_waits_for_a_flush_of_a_lanes_words() {
     let window = Window::new(2_000);
     let writer = window.writer(|| {});
     assert!(window.machine.stops.wait_for(WRITER));
@@ -147,7 +147,7 @@ fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
 /// The thread reads its lane after the shrink has waited once, and before the shrink has cleared
 /// the lane's records. The shrink waits again before it truncates.
 #[test]
-fn nothing_is_cut_off_under_who_looked_at_its_lane_before_the_entries_were_cleared() {
+fn a_truncate_waits_for_a_thread_that_has_read_its_lane_before_the_invalidation() {
     let window = Window::new(2_001);
     let (say, said) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel();

@@ -32,7 +32,7 @@ fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
 /// A write that needs no space does not fail with `NoSpace` because of a concurrent writer.
 #[test]
 #[cfg(feature = "recorder")]
-fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
+fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
     use crate::platform::{call, recorder::Recorder};
     let folder = tempfile::tempdir().expect("a folder");
     let recorder = Recorder::new();
@@ -66,7 +66,7 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
 /// Two writers write blocks of one region. One gets the region's word, and the other uses the
 /// slice words of its pages.
 #[test]
-fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
+fn a_writer_without_the_region_word_uses_slice_words() {
     const BLOCK: usize = 2 * PAGE;
     let (file, mut expected, folder) = region_after(&[(0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
@@ -127,7 +127,7 @@ fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
 }
 
 #[test]
-fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
+fn a_uniform_region_is_not_checked_until_a_slice_word_changes() {
     let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     assert!(region.is_uniform(), "who held all of it has looked");
@@ -156,7 +156,7 @@ fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
 /// All pages can be valid on one side by words that differ: some by their slice words, some by
 /// the region word.
 #[test]
-fn pages_on_one_side_are_not_alike_for_that() {
+fn pages_on_one_side_need_not_have_equal_slice_words() {
     let (file, expected, _folder) = region_after(&[(0, 1), (1, 63), (0, 64), (1, 63), (0, 64)]);
     assert!(is_whole(&file, &expected));
 }

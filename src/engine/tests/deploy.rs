@@ -34,7 +34,7 @@ fn slots_of_the_durable_point_are_not_given_back() {
 /// A page that its region bit has sent to the reflection file is deployed by that bit: no slice
 /// words are allocated for it.
 #[test]
-fn what_a_region_word_has_sent_away_comes_home_by_it() {
+fn a_region_word_deploys_the_pages_that_it_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(REGION as u64);
     let file = options.medium(Medium::Ram).open(folder.path().join("state.dat")).expect("a pair");
@@ -63,7 +63,7 @@ fn what_a_region_word_has_sent_away_comes_home_by_it() {
 /// Slices stay behind if their home slots belong to the durable point. So the page is not
 /// deployed by its region bit, which would move all slices.
 #[test]
-fn what_stays_behind_is_not_moved_by_a_region_bit() {
+fn a_region_bit_does_not_move_slices_that_stay_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(REGION as u64);
     let file =

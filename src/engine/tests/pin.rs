@@ -3,7 +3,7 @@
 use crate::{AtomicMappedFile, Medium};
 
 #[test]
-fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
+fn only_deployed_unlocked_pages_are_pinned_without_a_lock() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str, medium: Medium| {
         let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(medium);

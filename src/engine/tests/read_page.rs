@@ -35,7 +35,7 @@ fn short(file: &AtomicMappedFile, len: usize, offset: u64) -> bool {
 }
 
 #[test]
-fn what_is_as_usual_is_read_at_once_and_nothing_else() {
+fn the_fast_path_reads_deployed_pages_and_nothing_past_the_end() {
     let (_folder, file, data) = deployed();
     let engine = file.engine();
     let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
