@@ -119,7 +119,8 @@ fn torn_page_closed_at_once() {
     let writer = thread::spawn({
         let r = Arc::clone(&r);
         move || {
-            let held = try_lock_page_exclusive(&r.word, &r.pages[0]).expect("nobody else locks");
+            let held =
+                try_lock_page_exclusive(&r.word, &r.pages[0]).expect("no other thread locks");
             fence(Ordering::Release);
             r.set(0, 1);
             drop(held);

@@ -60,7 +60,7 @@ mutants! {
         CopyToHoles "copy-to-holes": "a write that copies without preparation does not check that its slots are allocated",
         CopyNotNoted "copy-not-noted": "a write that copies without preparation notes no change for the next durable point",
         WordsNotCounted "words-not-counted": "a write that copies without preparation does not check that its words fit the undo record",
-        FailedCopyNotDrained "failed-copy-not-drained": "a write whose copy fails releases its locks without a drain",
+        FailedCopyNotDrained "failed-copy-not-drained": "after a failed copy, a write releases its locks without a drain",
         RegionWordsNotAllocated "region-words-not-allocated": "region words are not allocated",
         UndoSpillNotAllocated "undo-spill-not-allocated": "the log area of a spilled undo record is not allocated",
         PagesNoClear "pages-no-clear": "a write over several pages does not invalidate the flip records over its slots",
@@ -491,7 +491,7 @@ mutants! {
     }
     "recovery/lanes.rs" {
         RecoverNewerFirst "recover-newer-first": "recovery compares sequence numbers in reverse",
-        RecoverLeavesOutLast "recover-leaves-out-last": "recovery skips the record whose drain flushed the last batch of words",
+        RecoverLeavesOutLast "recover-leaves-out-last": "recovery skips the record that was drained together with the last batch of words",
         RecoverVoidIgnored "recover-void-ignored": "an invalidated flip record does not cancel older records about its page",
         RecoverVoidsLane "recover-voids-lane": "an invalidated flip record cancels older records about other pages",
     }

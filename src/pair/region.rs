@@ -268,7 +268,7 @@ impl RegionState {
         // each load as a step.
         if cfg!(any(debug_assertions, feature = "mutants")) && !cfg!(any(loom, shuttle)) {
             let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_locked();
-            assert!(is_ours, "who flips bits of the region's word has it, or the region");
+            assert!(is_ours, "a thread that flips bits of the region word holds it, or the region");
         }
         self.assert_left_home(mask);
         self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);

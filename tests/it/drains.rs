@@ -652,7 +652,7 @@ fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
     scatter(&traced.file);
     write(&traced.file);
     let trace = traced.trace(write);
-    assert_eq!(drains(&trace), 2, "nobody has read them: {:?}", short(&trace));
+    assert_eq!(drains(&trace), 2, "no thread has read them: {:?}", short(&trace));
     assert_eq!(bytes_stored(&trace), (4 * PAGE, 0));
     traced.file.read_at(&mut [0; 4 * 4096], 0).expect("read");
     let trace = traced.trace(write);

@@ -246,7 +246,7 @@ fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
     assert_same(&read_all(&found), &model, "grown");
     let mut word = [0; 8];
     image.reflection().read_exact_at(&mut word, layout::slice_word(PageIndex(page))).expect("read");
-    assert_eq!(word, [0; 8], "slices that nobody has written are in the reflection page");
+    assert_eq!(word, [0; 8], "slices without a write are in the reflection page");
     found.sync().expect("sync");
     let again = restarted(&ground, &image.home).open(&ground);
     assert_same(&read_all(&again), &model, "after another restart");

@@ -296,7 +296,7 @@ fn run_session(
                     run_in_transaction(&mut tx, step, &mut draft);
                 }
                 if commit {
-                    tx.commit().expect("nobody else is there");
+                    tx.commit().expect("there is no other thread");
                     *model = draft;
                 } else {
                     tx.rollback();

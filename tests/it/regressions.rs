@@ -385,7 +385,7 @@ fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u
         reader.join().expect("the reader")
     });
     match looked {
-        Ok(looked) => assert!(looked > 0, "nobody looked"),
+        Ok(looked) => assert!(looked > 0, "no read was made"),
         Err(wrong) => panic!("{}: {wrong}", ground.medium),
     }
 }
@@ -1199,7 +1199,7 @@ fn a_file_is_looked_through_for_holes_once() {
     file.read_at(&mut byte, 3 << 20).expect("read");
     recorder.fail_next(call::NEXT_HOLE, 1, libc::EIO);
     for at in (2 << 20..len).step_by(1 << 20) {
-        file.read_at(&mut byte, at).expect("nobody has to ask again");
+        file.read_at(&mut byte, at).expect("no caller has to retry");
         assert_eq!(byte, [7]);
     }
     assert!(recorder.heal(), "it was asked again");

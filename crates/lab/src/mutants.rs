@@ -388,12 +388,13 @@ fn fate(mutant: Mutant) -> Fate {
         WordTakenTwice => by(Killer::Loom("flips_of_one_region_word")),
         CutMarksHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
         HeldMarksHold => Equivalent(
-            "Be A the commit whose look at x passes although B holds x. A has closed its words before, \
-             so B has not closed x at that moment, and publishes after it. If B has read anything that \
-             A writes and B does not, B closes before its own look as well: of two closings with a full \
-             fence before each look one is seen, so not both pass. If it has not, A comes before B: \
-             whoever sees B and then looks at A's words finds them closed until A is published, and \
-             whoever has read them before finds its marks void.",
+            "Let A be a commit that passes its validation of page x although B holds x. A has made its locks \
+             exclusive before, so B has not made x exclusive at that moment, and publishes after it. If B \
+             has read anything that A writes and B does not, B makes its locks exclusive before its own \
+             validation as well. Each has a full fence between the two, so one of them sees the other, and \
+             not both pass. If B has not, A comes before B: a reader that sees B and then looks at A's \
+             words finds them exclusive until A is published, and a transaction that has read them before \
+             fails its validation.",
         ),
         // ---- views --------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),

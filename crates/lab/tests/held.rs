@@ -79,7 +79,7 @@ impl Window {
         let len = self.file.len();
         self.machine.kill();
         for thread in joined {
-            thread.expect("nobody reaches past the end of the file");
+            thread.expect("no thread reaches past the end of the file");
         }
         assert_eq!(len, SHORT);
     }

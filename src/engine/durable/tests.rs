@@ -33,12 +33,12 @@ fn no_thread_waits_for_a_leader_that_has_panicked() {
         wait.recv().expect("the test lets it go");
         panic!("as planned");
     });
-    said.recv().expect("somebody leads");
+    said.recv().expect("the leader has begun");
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let engine = followers.engine();
         let durable = engine.durable.as_ref().expect("points are kept");
-        let _nobody_asks = tell.send(engine.durable_point(durable).is_ok());
+        let _is_heard = tell.send(engine.durable_point(durable).is_ok());
     });
     go.send(()).expect("the leader waits");
     assert!(leader.join().is_err());
@@ -70,7 +70,7 @@ fn a_thread_that_waits_for_a_point_keeps_no_lane() {
     let (tell, told) = std::sync::mpsc::channel();
     let writer = of(&file);
     std::thread::spawn(move || {
-        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 9000).is_ok());
+        let _is_heard = tell.send(writer.write_at(&[3; 10], 9000).is_ok());
     });
     assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "a writer finds a lane");
     drop(lead);
@@ -91,7 +91,7 @@ fn a_writer_of_a_page_in_a_cut_is_parked_until_the_point_is_made() {
     assert!(file.engine().is_in_cut(PageIndex(0)) && !file.engine().is_in_cut(PageIndex(1)));
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 0).is_ok());
+        let _is_heard = tell.send(writer.write_at(&[3; 10], 0).is_ok());
     });
     let early = told.recv_timeout(std::time::Duration::from_millis(50));
     assert!(early.is_err(), "the page is locked");
@@ -124,6 +124,6 @@ fn a_panic_in_the_middle_of_a_point_is_an_error_for_waiting_writers() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     go.send(()).expect("the leader waits");
     assert!(leader.join().is_err());
-    assert!(writer.join().expect("no panic").is_err(), "nobody knows what is durable");
+    assert!(writer.join().expect("no panic").is_err(), "it is unknown what is durable");
     assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
 }

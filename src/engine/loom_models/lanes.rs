@@ -97,7 +97,7 @@ fn pin_against_cut(left_out: LeftOut) {
             let in_range = len.load(Ordering::Relaxed) == 1;
             if in_range {
                 touched.store(1, Ordering::Relaxed);
-                assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read what was cut off");
+                assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read truncated bytes");
             }
             in_range
         }
@@ -109,7 +109,7 @@ fn pin_against_cut(left_out: LeftOut) {
     let sees_touched = touched.load(Ordering::Relaxed) == 1;
     bytes.store(GONE, Ordering::Relaxed);
     if reader.join().unwrap() {
-        assert!(sees_touched, "what was touched before the cut is not seen by who cuts");
+        assert!(sees_touched, "the truncating thread does not see a region that was loaded before");
     }
 }
 

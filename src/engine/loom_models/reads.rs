@@ -185,7 +185,7 @@ fn stored_at_once(fences: bool) {
         let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
         move || {
             let held = try_lock_page_exclusive(&region.lock, &region.pages[0].lock);
-            let held = held.expect("nobody else locks");
+            let held = held.expect("no other thread locks");
             DeployedStamp::of(&word).clear();
             if fences {
                 fence(Ordering::Release);
@@ -239,7 +239,7 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
                 let mut held = LockGuards::new();
                 lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
                 let taken = region.try_lock_word();
-                assert!(taken.is_some(), "there is nobody else");
+                assert!(taken.is_some(), "no other thread takes the word");
                 let valid = region.uniform_side_locked(PAGES).expect("both flip together");
                 slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
                 held.iter().for_each(LockGuard::close);
@@ -369,6 +369,6 @@ fn cut_page(says_so: bool, locks: bool) {
 fn no_page_past_the_end_has_a_stamp() {
     holds("cut page", Preemptions(3), || cut_page(true, true));
     needs("cut page", &[Missing::SeqCst], Preemptions(3), || cut_page(true, true));
-    is_found("cut page, nobody says so", Preemptions(3), || cut_page(false, true));
-    is_found("cut page, nobody waits", Preemptions(3), || cut_page(true, false));
+    is_found("cut page, not announced", Preemptions(3), || cut_page(false, true));
+    is_found("cut page, not locked", Preemptions(3), || cut_page(true, false));
 }

@@ -148,7 +148,7 @@ fn neighbours(takes_word: bool) {
 fn flips_of_one_region_word_exclude_each_other() {
     holds("neighbours", Preemptions(3), || neighbours(true));
     needs("neighbours", &[Missing::Acquire, Missing::Release], Preemptions(3), || neighbours(true));
-    is_found("neighbours, who do not take it", Preemptions(3), || neighbours(false));
+    is_found("neighbours, word not taken", Preemptions(3), || neighbours(false));
 }
 
 #[derive(Clone, Copy, PartialEq)]

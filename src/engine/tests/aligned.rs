@@ -43,14 +43,14 @@ fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     std::thread::scope(|scope| {
-        let (before, taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
+        let (before, taken) = (file.stats(), region.try_lock_word().expect("no thread has it"));
         let writer = scope.spawn(|| write(2, 2));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
         drop(taken);
         writer.join().expect("no panic").expect("a write");
         assert_eq!(file.stats().flip_writes - before.flip_writes, 1);
-        let taken = region.try_lock_word().expect("nobody has it");
+        let taken = region.try_lock_word().expect("no thread has it");
         let deployer = scope.spawn(|| file.deploy(0..2 * PAGE as u64));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!deployer.is_finished());
@@ -58,7 +58,7 @@ fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
         assert_eq!(deployer.join().expect("no panic").expect("a deployment"), 2, "pages");
     });
     let _it_came_up = recorder.heal();
-    let (before, _taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
+    let (before, _taken) = (file.stats(), region.try_lock_word().expect("no thread has it"));
     write(3, 2).expect("a write");
     assert_eq!(file.stats().undo_writes - before.undo_writes, 1, "there is space");
 }
@@ -72,7 +72,7 @@ fn a_writer_without_the_region_word_uses_slice_words() {
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     let mut step = |at: usize, is_taken: bool, is_deployed: bool| {
         let (before, n) = (file.stats(), expected[at].wrapping_add(1));
-        let taken = is_taken.then(|| region.try_lock_word().expect("nobody has it"));
+        let taken = is_taken.then(|| region.try_lock_word().expect("no thread has it"));
         assert!(!is_taken || region.try_lock_word().is_none());
         if is_deployed {
             file.deploy(at as u64..(at + BLOCK) as u64).expect("a deployment");
@@ -130,7 +130,7 @@ fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
 fn a_uniform_region_is_not_checked_until_a_slice_word_changes() {
     let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
-    assert!(region.is_uniform(), "who held all of it has looked");
+    assert!(region.is_uniform(), "the holder of the whole region has checked its words");
     file.write_at(&[7; 128], 4096).expect("a write");
     assert!(!region.is_uniform());
     for n in 10..14 {

@@ -55,7 +55,7 @@ fn a_page_is_deployed_after_many_reads_without_a_write() {
     }
     let view = file.view(4096..4096 + 100).expect("a view");
     write(4096);
-    assert_eq!(after_reads(&file, 4 * MANY, 4096), 0, "not while somebody looks at it");
+    assert_eq!(after_reads(&file, 4 * MANY, 4096), 0, "not while a view pins it");
     drop(view);
     assert_eq!(after_reads(&file, MANY, 4096), 1);
 }

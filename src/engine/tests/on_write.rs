@@ -47,7 +47,7 @@ fn a_write_of_whole_pages_defragments_them_after_a_read() {
     let file = file(folder.path(), DeployPolicy::Lazy);
     assert_eq!(write(&file, 1), 0, "away as a whole");
     scatter(&file, 2);
-    assert_eq!(write(&file, 3), 0, "nobody has read it in pieces");
+    assert_eq!(write(&file, 3), 0, "no thread has read the fragmented pages");
     // The last write left the pages fragmented, and then they were read.
     assert_eq!(write(&file, 4), COUNT as u64);
     let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");

@@ -119,7 +119,7 @@ fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
     let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
     let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&region.lock, &region.pages[2].lock);
-    assert!(at_once(1, 8192), "who copies and drains keeps no reader waiting");
+    assert!(at_once(1, 8192), "a lock holder that copies and drains keeps no reader waiting");
     held.close();
     assert!(!at_once(1, 8192) && at_once(1, 0));
     drop(held);

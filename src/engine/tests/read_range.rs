@@ -52,7 +52,10 @@ fn pages_on_one_side_are_read_at_once_and_no_others() {
 
     let state = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&state.lock, &state.pages[1].lock);
-    assert!(at_once(&file, 0, &[1; BLOCK]), "who copies and drains keeps no reader waiting");
+    assert!(
+        at_once(&file, 0, &[1; BLOCK]),
+        "a lock holder that copies and drains keeps no reader waiting"
+    );
     held.close();
     assert!(!at_once(&file, 0, &[1; BLOCK]));
     drop(held);

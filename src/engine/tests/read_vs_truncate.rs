@@ -52,7 +52,8 @@ fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u
                     while file.len() != new_len {
                         std::thread::yield_now();
                     }
-                    file.write_at(&[NEW; 8], offset).expect("a write of who has seen the end");
+                    file.write_at(&[NEW; 8], offset)
+                        .expect("a write by a thread that has seen the new end");
                     goes_on.send(()).expect("the reader waits");
                 });
             }

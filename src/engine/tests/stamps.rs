@@ -279,7 +279,7 @@ fn consecutive_pages_are_read_by_their_stamps() {
     }
     let before = file.stats().reads;
     assert!(!at(2, LEN - 1) && !at(1, LEN) && !at(2, u64::MAX) && !at(1, u64::MAX));
-    assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "nobody vouches for no bytes");
+    assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "no stamp covers an empty range");
     // Only if all pages are stamped, the first one and the last one included.
     file.write_at(&[7], page(5).start).expect("a write");
     for (first, pages, is_known) in

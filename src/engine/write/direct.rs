@@ -178,7 +178,7 @@ impl Engine {
         let Some(held) = held else { return false };
         debug_assert!(
             alone.is_none() || !region.lock.is_locked(),
-            "who is alone holds nothing else"
+            "a biased thread holds no other lock"
         );
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // Where only the process can crash, no record outlives the locks of its operation.
