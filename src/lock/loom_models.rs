@@ -165,7 +165,7 @@ fn torn_region(sum: bool) {
 fn a_reader_of_two_pages_sees_no_half_of_a_region_write() {
     holds("version sum", Preemptions(3), || torn_region(true));
     needs("version sum", &ALL, Preemptions(3), || torn_region(true));
-    is_found("version sum, not looked at", Preemptions(3), || torn_region(false));
+    is_found("version sum, not validated", Preemptions(3), || torn_region(false));
 }
 
 /// Runs a writer of a region and a concurrent reader of one of its pages.
@@ -391,6 +391,6 @@ fn commit_order(close_first: bool) {
 
 #[test]
 fn a_reader_of_a_write_sees_the_transaction_that_came_before_it() {
-    holds("closing before the look", Preemptions(2), || commit_order(true));
-    is_found("closing after the look", Preemptions(2), || commit_order(false));
+    holds("exclusive before validation", Preemptions(2), || commit_order(true));
+    is_found("exclusive after validation", Preemptions(2), || commit_order(false));
 }

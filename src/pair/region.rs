@@ -221,7 +221,7 @@ impl RegionState {
             // would hide from the models that a fence of the writer is missing.
             let known = self.stamped_pages.load(Ordering::Acquire) & mask;
             let known = known & !self.watched.load(Ordering::Relaxed);
-            assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
+            assert!(known == 0 || planted!(HomeNotLeft), "stamped pages: {known:x}");
         }
     }
 
@@ -330,7 +330,7 @@ impl RegionState {
     pub fn uniform_side_locked(&self, pages: Range<usize>) -> Option<Side> {
         let side = self.valid_side(pages.clone());
         if pages.len() == PAGES_PER_REGION && !self.is_uniform() {
-            debug_assert!(self.lock.is_locked(), "no page is held alone");
+            debug_assert!(self.lock.is_locked(), "a page lock is not enough");
             let known = match (side, self.region_word()) {
                 (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
                 (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,

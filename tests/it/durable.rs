@@ -1122,7 +1122,7 @@ fn a_long_pair_gets_its_durable_points_where_it_was_written() {
     }
     assert!(
         away >= 100 && by_region >= 60 && by_both == 1,
-        "{away} pages are away, {by_region} of them by a region's word"
+        "{away} pages are undeployed, {by_region} of them by a region word"
     );
     file.close(CloseMode::Spatial).expect("close");
     let home = fs::File::open(home).expect("open");

@@ -245,7 +245,7 @@ fn run_session(
                     }
                     None => {
                         assert_out_of_range(result, &name);
-                        assert!(found.iter().all(|byte| *byte == 0xee), "{name}: touched");
+                        assert!(found.iter().all(|byte| *byte == 0xee), "{name}: changed");
                     }
                 }
             }

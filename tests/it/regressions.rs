@@ -297,7 +297,7 @@ fn a_set_len_that_catches_up_with_a_failed_clean_up_loses_no_write() {
             let (scratch, file) = catch_up_with_a_failed_clean_up(&ground);
             let mut cut = vec![9; (LEN - PAGE) as usize];
             file.read_at(&mut cut, PAGE).expect("read");
-            assert_same(&cut, &vec![0; cut.len()], "what was cut off is gone");
+            assert_same(&cut, &vec![0; cut.len()], "truncated bytes are zero");
             write_sevens(&file);
             assert_same(&read_all(&file), &expected, "before closing");
             file.close(mode).expect("close");
@@ -491,7 +491,10 @@ fn a_chunk_is_not_taken_for_allocated_because_of_a_read_while_the_file_grows() {
         }
         // On page cache the home slots belong to the durable point, so the writes do not reuse
         // them.
-        assert!(stored > 0 || ground.medium == Medium::PageCache, "nothing was stored at home");
+        assert!(
+            stored > 0 || ground.medium == Medium::PageCache,
+            "nothing was stored to the home file"
+        );
         // On page cache the engine allocates a whole chunk only after most of it is in use.
         let blocks = fs::metadata(&path).expect("stat").blocks();
         let is_whole = blocks * 512 >= LEN;
@@ -550,7 +553,11 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
         assert_same(&view.to_vec().expect("read"), &[0; PAGE as usize], "the view");
         // All pages of a write or none, except for pages that were truncated since.
         let now = read_all(&file);
-        assert_same(&now[..PAGE as usize], &[5; PAGE as usize], "the page that was never cut off");
+        assert_same(
+            &now[..PAGE as usize],
+            &[5; PAGE as usize],
+            "the page that was never truncated",
+        );
         let (cut, rest) = now[PAGE as usize..].split_at((PAGES - 1) * PAGE as usize);
         assert_same(cut, &vec![cut[0]; cut.len()], "the pages that were");
         assert_same(rest, &vec![0; rest.len()], "what was never written");

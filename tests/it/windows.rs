@@ -204,7 +204,7 @@ fn a_view_that_is_being_made_is_not_cut_off() {
             });
             let _it_is_not_to_be = view.happens(|| file.len() == PAGE);
             if let Some((true, len)) = view.goes_on() {
-                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+                assert_eq!(len, LONG, "{}: a view's bytes were truncated", ground.medium);
             }
         });
     }
@@ -241,7 +241,7 @@ fn a_view_that_takes_no_lock_is_not_cut_off() {
             let _either_way = shrink.goes_on();
             is_over.store(true, Ordering::Relaxed);
             if let Some((true, len)) = view.join().expect("no panic") {
-                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+                assert_eq!(len, LONG, "{}: a view's bytes were truncated", ground.medium);
             }
         });
     }
@@ -318,7 +318,7 @@ fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
         let recorder = Recorder::new();
         let path = scratch.file("state.dat");
         let file = ground.options().open_recorded(&recorder, &path).expect("open");
-        file.read_at(&mut [0], 0).expect("touch the region of the new end");
+        file.read_at(&mut [0], 0).expect("load the region of the new end");
         std::thread::scope(|scope| {
             let touch = || read(&file, 2 * REGION, 8);
             let reader = Stuck::at(scope, &recorder, call::READ, touch);

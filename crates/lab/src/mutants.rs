@@ -522,24 +522,25 @@ fn fate(mutant: Mutant) -> Fate {
         RightWordNotStored => by(EVERY_IMAGE),
         RecoverNotSynced => Equivalent(
             "Opening syncs the reflection file before it writes the superblock of the new session, and \
-             until that one is durable recovery can be repeated: no entry is void before the words are \
-             durable.",
+             until that one is durable recovery can be repeated: no flip record is invalidated before the \
+             words are durable.",
         ),
         RecoverLoggedNotValid => by_any(&BY_TURNS),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
         RecoverLoggedFirst => Equivalent(
-            "Entries that name a slice are void, durably, before data of that slice is logged. So what \
-             counts of the rings is about other slices: neither changes a word's bit or a slot that the \
-             other looks at. (Before that rule was kept by a drain, the order made a difference, and \
+            "Flip records that name a slice are durably invalidated before redo data of that slice is \
+             stored. So the active records of the rings are about other slices: neither changes a bit of a \
+             word, or a slot, that the other uses. (Before that rule was kept by a drain, the order made a difference, and \
              `images` saw it.)",
         ),
         RecoverPastLength => Equivalent(
-            "An entry over what lies past the length is there only as long as the files still reach \
-             over it: a shrink cuts them after it has made such entries void and drained, and after \
-             operations in flight have ended theirs, by their locks. So the stores are possible, and \
-             what they leave is zeroed before the pair is open: the high-water mark is still up.",
+            "A record over bytes past the length exists only as long as the files still reach over them: \
+             a shrink truncates the files after it has invalidated such flip records and drained, and, \
+             by its locks, after operations in flight have ended their records. So the stores are \
+             possible, and their bytes are zeroed before the pair is open: the high-water mark is not \
+             lowered yet.",
         ),
 
         // ---- the format ---------------------------------------------------------------

@@ -66,11 +66,11 @@ impl Window {
             for n in 0..layout::BATCH as u64 - 2 {
                 // The words of two pages, in two lines.
                 let at = CUT + n % 2 * 8 * PAGE + n * 64;
-                file.write_at(&[1; 8], at).expect("a vouched flip");
+                file.write_at(&[1; 8], at).expect("a logged flip");
             }
             before_the_second();
             machine.stops.arm(WRITER, Access::FlushOfWord);
-            file.write_at(&[3; 8], 0).expect("a vouched flip elsewhere");
+            file.write_at(&[3; 8], 0).expect("a logged flip elsewhere");
         })
     }
 
@@ -93,14 +93,14 @@ fn a_plan_computed_before_the_lock_is_checked_under_it() {
     let window = Window::new(2_003);
     let machine = window.machine.clone();
     let first = window.thread(WRITER, move |file| {
-        file.write_at(&[1; 64], 0).expect("a vouched flip");
+        file.write_at(&[1; 64], 0).expect("a logged flip");
         machine.stops.arm(WRITER, Access::CompareExchange);
         file.write_at(&[2; 4095], 0).expect("a flip");
     });
     assert!(window.machine.stops.wait_for(WRITER));
     let second = window.thread(OTHER, |file| {
-        file.write_at(&[4; 64], 8 * PAGE).expect("a vouched flip, which needs a lane");
-        file.write_at(&[5; 64], 0).expect("a vouched flip");
+        file.write_at(&[4; 64], 8 * PAGE).expect("a logged flip, which needs a lane");
+        file.write_at(&[5; 64], 0).expect("a logged flip");
     });
     // Time to reach the lock, which the first thread holds.
     std::thread::sleep(PATIENCE / 4);
@@ -119,10 +119,10 @@ fn a_plan_computed_before_the_lock_is_checked_under_it() {
 fn words_of_pages_that_were_cut_off_are_not_flushed() {
     let window = Window::new(2_002);
     let writer = window.thread(WRITER, |file| {
-        file.write_at(&[1; 8], CUT).expect("a vouched flip");
+        file.write_at(&[1; 8], CUT).expect("a logged flip");
         file.set_len(SHORT).expect("a shrink");
         for n in 0..2 * layout::RING as u64 {
-            file.write_at(&[2; 8], n * 64).expect("a vouched flip elsewhere");
+            file.write_at(&[2; 8], n * 64).expect("a logged flip elsewhere");
         }
     });
     let other = window.thread(OTHER, |_| {});

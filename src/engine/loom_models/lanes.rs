@@ -219,11 +219,11 @@ fn alone_beside_another(by_region: bool) {
 
 #[test]
 fn a_biased_thread_locks_a_page_by_plain_stores() {
-    holds("alone, and a page", Preemptions(3), || alone_beside_another(false));
-    holds("alone, and its region", Preemptions(2), || alone_beside_another(true));
+    holds("biased, and a page", Preemptions(3), || alone_beside_another(false));
+    holds("biased, and its region", Preemptions(2), || alone_beside_another(true));
     // A missing Acquire is not found, since the threads that claim the first lanes run a fence.
     let kinds = [Missing::SeqCst, Missing::Release];
-    needs("alone, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
+    needs("biased, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
 }
 
 #[test]

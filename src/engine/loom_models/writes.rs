@@ -226,7 +226,7 @@ fn pinned_bytes_do_not_change() {
     for (name, kind) in [
         ("view pin without the lock", View::PinsWithoutLock),
         ("view read unpinned", View::ReadsUnpinned),
-        ("view pin not looked at", View::NotLookedAt),
+        ("view pin not checked", View::NotLookedAt),
     ] {
         is_found(name, Preemptions(3), move || view_against_writer(kind, false));
     }
@@ -241,7 +241,7 @@ fn first_touch(of_one_state: bool) {
         if state.touched(region).is_none() {
             state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION], None));
         }
-        let touched = state.touched(region).expect("just touched");
+        let touched = state.touched(region).expect("just loaded");
         touched.pin(8);
         (std::ptr::from_ref(touched).addr(), touched.pages[3].slice_word())
     };
@@ -257,8 +257,8 @@ fn first_touch(of_one_state: bool) {
 
 #[test]
 fn two_threads_that_load_a_region_get_one_state() {
-    holds("first touch", Preemptions(2), || first_touch(true));
-    is_found("first touch of two", Preemptions(2), || first_touch(false));
+    holds("first load", Preemptions(2), || first_touch(true));
+    is_found("first load of two", Preemptions(2), || first_touch(false));
 }
 
 /// Two threads race to store to a chunk for the first time.

@@ -91,12 +91,12 @@ fn a_writer_without_the_region_word_uses_slice_words() {
     };
     assert_eq!(step(0, false, false), 0b11);
     assert_eq!(step(0, true, false), 0b11, "by their own words");
-    assert_eq!(step(0, true, false), 0b11, "and away again");
-    assert_eq!(step(0, true, true), 0b11, "home, by their own");
+    assert_eq!(step(0, true, false), 0b11, "and undeployed again");
+    assert_eq!(step(0, true, true), 0b11, "deployed, by their own");
     assert_eq!(step(BLOCK, false, false), 0b1111);
     assert_eq!(step(BLOCK, true, true), 0b1111);
-    assert_eq!(step(BLOCK, false, false), 0b0011, "away by both");
-    assert_eq!(step(BLOCK, false, true), 0b0011, "its bit is none that has sent it away");
+    assert_eq!(step(BLOCK, false, false), 0b0011, "undeployed by both");
+    assert_eq!(step(BLOCK, false, true), 0b0011, "its region bit has not undeployed it");
     assert_eq!(step(2 * BLOCK, false, false), 0b11_0011);
     assert_eq!(step(2 * BLOCK, false, true), 0b00_0011);
     // Opening relies on the words that were stored.

@@ -50,7 +50,7 @@ fn a_region_word_deploys_the_pages_that_it_undeployed() {
     file.write_at(&[3; 128], 64).expect("a write");
     file.write_at(&[4; 128], PAGE as u64).expect("a write");
     assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
-    assert_eq!(region.region_word(), 0b10, "page 1 was sent away by both");
+    assert_eq!(region.region_word(), 0b10, "both words have undeployed page 1");
     assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
     let mut read = vec![0; 16 * PAGE];
     file.read_at(&mut read, 0).expect("a read");

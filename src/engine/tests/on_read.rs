@@ -49,7 +49,7 @@ fn a_page_is_deployed_after_many_reads_without_a_write() {
             assert_eq!(after_reads(&file, FEW, offset), 0, "a write begins anew");
         }
         assert_eq!(after_reads(&file, MANY, offset), pages);
-        assert_eq!(after_reads(&file, 4 * MANY, offset), 0, "they are at home");
+        assert_eq!(after_reads(&file, 4 * MANY, offset), 0, "they are deployed");
         write(offset);
         assert_eq!(after_reads(&file, MANY, offset), pages, "once more");
     }

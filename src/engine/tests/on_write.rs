@@ -45,14 +45,14 @@ fn write(file: &AtomicMappedFile, n: u8) -> u64 {
 fn a_write_of_whole_pages_defragments_them_after_a_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
-    assert_eq!(write(&file, 1), 0, "away as a whole");
+    assert_eq!(write(&file, 1), 0, "undeployed as a whole");
     scatter(&file, 2);
     assert_eq!(write(&file, 3), 0, "no thread has read the fragmented pages");
     // The last write left the pages fragmented, and then they were read.
     assert_eq!(write(&file, 4), COUNT as u64);
     let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
     assert!((8..12).all(|n| region.validity(n) == Validity(0)));
-    assert_eq!(write(&file, 5), 0, "in one piece");
+    assert_eq!(write(&file, 5), 0, "not fragmented");
     scatter(&file, 6);
     assert_eq!(write(&file, 7), 0, "for each read once");
 }

@@ -32,12 +32,12 @@ fn only_deployed_unlocked_pages_are_pinned_without_a_lock() {
     assert!(pins(0..10) && !pins(4096..4097), "held");
     drop(held);
     engine.cutting.store(true, crate::primitive::Ordering::SeqCst);
-    assert!(!pins(0..10), "something is cut off");
+    assert!(!pins(0..10), "a truncate is in progress");
     engine.cutting.store(false, crate::primitive::Ordering::SeqCst);
     file.write_at(&[1; 65], 4096).expect("a write");
     assert!(!pins(0..10), "this thread has published something");
     file.load::<u8>(4096).expect("a read");
-    assert!(pins(0..10) && !pins(4096..4097), "not at home");
+    assert!(pins(0..10) && !pins(4096..4097), "not deployed");
     let elsewhere = || std::thread::scope(|s| s.spawn(|| pins(0..10)).join().expect("no panic"));
     assert!(!elsewhere(), "a thread without a lane");
     assert_eq!(region().pinned_pages().count_ones(), 2);

@@ -34,7 +34,7 @@ fn is_known(file: &AtomicMappedFile, n: u64) -> bool {
     let is_known = engine.read_stamped(lane, &mut to, page(n).start);
     if is_known {
         let mut again = [0; PAGE];
-        assert!(engine.read_home(lane, &mut again, page(n).start), "it is at home");
+        assert!(engine.read_home(lane, &mut again, page(n).start), "it is deployed");
         assert_eq!(to, again);
     }
     is_known
@@ -157,7 +157,7 @@ fn repeated_reads_of_a_deployed_page_set_its_stamp() {
     drop(held);
     file.write_at(&[2; 65], page(7).start).expect("a write");
     engine.stamp_sampled(PageIndex(7));
-    assert!(!is_known(&file, 7), "it is not at home");
+    assert!(!is_known(&file, 7), "it is not deployed");
     engine.stamp_sampled(PageIndex(6));
     assert!(is_known(&file, 6));
     file.set_len(LEN - 1).expect("shorter");
@@ -257,7 +257,7 @@ fn consecutive_pages_are_read_by_their_stamps() {
         engine.read_stamped_range(lane, to, offset)
     };
     let at = |len: usize, offset: u64| by_words(&mut vec![0; len], offset);
-    assert!(!at(2 * PAGE, 0), "nothing is known yet");
+    assert!(!at(2 * PAGE, 0), "no page has a stamp yet");
     let data: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
     for _ in 0..2 {
         file.write_at(&data, 0).expect("a write");
@@ -305,7 +305,7 @@ fn pages_that_are_read_together_get_stamps() {
     assert_eq!(known(&file), [62, 63, 64, 65], "of two regions");
     file.write_at(&[7; 65], page(8).start).expect("a write");
     read(7, 3);
-    assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not at home");
+    assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not deployed");
 }
 
 /// A file that became much longer since its stamps were created has none for the added pages.

@@ -174,7 +174,7 @@ enum Recovered {
 }
 
 const SOME: [&str; 8] = [
-    "vouched flip over slices",
+    "logged flip over slices",
     "region word, two pages",
     "undo entry over regions",
     "undo entry spilled",

@@ -156,7 +156,7 @@ fn one_record(input: &mut Input<'_>) {
     if torn[..said] != bytes[..said] {
         assert_eq!(Record::decode(seed(), &torn), None, "a torn record");
     }
-    assert_eq!(Record::decode(seed(), &bytes[..cut]), None, "a record that was cut off");
+    assert_eq!(Record::decode(seed(), &bytes[..cut]), None, "a truncated record");
 }
 
 fn several_records(input: &mut Input<'_>) {
