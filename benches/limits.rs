@@ -131,7 +131,7 @@ fn limits(c: &mut Criterion) {
                     for _ in 0..n {
                         tx.write_at(&data[..64], offsets.next()).expect("in range");
                     }
-                    tx.commit().expect("nobody interferes");
+                    tx.commit().expect("no other thread interferes");
                 });
             },
         );

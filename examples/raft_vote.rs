@@ -211,7 +211,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("node 2 is back: {:?}", two.state()?);
     assert_eq!(two.state()?.vote, Vote { term, voted_for: 1 });
     assert!(!two.request_vote(3, term, tail)?);
-    println!("it votes for nobody else in term {term}, whatever their log");
+    println!("it votes for no other candidate in term {term}, whatever their log");
     assert!(two.request_vote(1, term, tail)?);
     println!("node 1 has not heard the answer, asks again, and hears it");
     Ok(())

@@ -45,7 +45,7 @@ mod tests {
     /// Also checks that a refused registration does not deadlock on the lock of the set.
     #[test]
     fn a_second_registration_is_refused_and_the_first_one_stays() {
-        let first = Registration::new(u64::MAX, 1).expect("nobody else");
+        let first = Registration::new(u64::MAX, 1).expect("no other registration");
         assert!(Registration::new(u64::MAX, 1).is_none());
         assert!(Registration::new(u64::MAX, 1).is_none());
         drop(first);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_over_the_same_place_for_ever_keeps_little() {
+    fn endless_overwrites_of_one_place_keep_little() {
         // Neither write covers the other, so neither is stored in place. Covers merged and cut
         // pieces, in the vector and in the tree.
         for (step, len) in [(500, 1000), (3000, 4000)] {

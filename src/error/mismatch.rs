@@ -75,8 +75,8 @@ pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -
              in its place, or {discard} (that file stays as it is)"
         ),
         Mismatch::HomeReplaced => format!(
-            "{home}: took the place of a file that was not closed with CloseMode::Spatial, whose \
-             reflection file {reflection} is still there; put the old home file back, or {discard} \
+            "{home}: took the place of a file that was not closed with CloseMode::Spatial, and \
+             its reflection file {reflection} is still there; put the old home file back, or {discard} \
              (that reflection file stays as it is)"
         ),
         Mismatch::HomeIsCopy => format!(

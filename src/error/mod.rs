@@ -316,7 +316,7 @@ pub enum Error {
     /// The promises do not hold on this file system. Nothing was changed.
     #[error(
         "{}: lies on {file_system}, where a mapping is not backed as the promises need; move the \
-         file to a local file system, or accept process-death promises that nobody has tested \
+         file to a local file system, or accept process-death promises that are not tested \
          there with Options::allow_any_file_system(true)",
         path.display()
     )]

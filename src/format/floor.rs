@@ -63,7 +63,7 @@ mod tests {
             (Floor { session: 3, number: 0xFF }, Floor { session: 3, number: 0x0102_0304 });
         let (was, is) = (old.encode(UUID), new.encode(UUID));
         assert_eq!(Floor::decode(UUID, &is), Some(new));
-        assert_eq!(Floor::decode(b"somebody else's!", &is), None);
+        assert_eq!(Floor::decode(b"another's UUID!!", &is), None);
         // Each byte of a block that is being written is old or new.
         let changed: Vec<usize> = (0..FLOOR_LEN).filter(|n| was[*n] != is[*n]).collect();
         for mixture in 1..(1_u32 << changed.len()) - 1 {

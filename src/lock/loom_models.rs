@@ -119,7 +119,8 @@ fn torn_page_closed_at_once() {
     let writer = thread::spawn({
         let r = Arc::clone(&r);
         move || {
-            let held = try_lock_page_exclusive(&r.word, &r.pages[0]).expect("nobody else locks");
+            let held =
+                try_lock_page_exclusive(&r.word, &r.pages[0]).expect("no other thread locks");
             fence(Ordering::Release);
             r.set(0, 1);
             drop(held);
@@ -133,10 +134,10 @@ fn torn_page_closed_at_once() {
 }
 
 #[test]
-fn a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write() {
+fn a_reader_beside_a_lock_taken_exclusively_sees_no_half_of_a_write() {
     holds("closed at once", Preemptions(3), torn_page_closed_at_once);
     // The release fence is not missed here: to this checker, taking a lock is a full fence.
-    // `who_reads_a_page_by_its_word`, with a page's word between the two threads, does need it.
+    // `a_stamped_read_sees_one_state`, with a page's word between the two threads, does need it.
     let kinds = [Missing::Release, Missing::Acquire, Missing::AcquireFence];
     needs("closed at once", &kinds, Preemptions(3), torn_page_closed_at_once);
 }
@@ -164,7 +165,7 @@ fn torn_region(sum: bool) {
 fn a_reader_of_two_pages_sees_no_half_of_a_region_write() {
     holds("version sum", Preemptions(3), || torn_region(true));
     needs("version sum", &ALL, Preemptions(3), || torn_region(true));
-    is_found("version sum, not looked at", Preemptions(3), || torn_region(false));
+    is_found("version sum, not validated", Preemptions(3), || torn_region(false));
 }
 
 /// Runs a writer of a region and a concurrent reader of one of its pages.
@@ -262,7 +263,7 @@ fn writers_of_a_page_and_of_its_region_exclude_each_other() {
 }
 
 #[test]
-fn who_takes_a_page_closed_excludes_all_others() {
+fn an_exclusive_page_lock_excludes_all_others() {
     let closed = count_by_page_closed_at_once as fn(&Region);
     for other in [count_by_page, closed, count_by_region, count_by_pages] {
         holds("closed and others", Preemptions(2), move || counting_where_announced(closed, other));
@@ -335,7 +336,7 @@ fn write_and_look(look: fn()) {
 
 /// Unlocking is a plain store, which the thread's next read may overtake.
 #[test]
-fn of_two_that_write_and_then_look_one_sees_the_other() {
+fn store_buffering_is_forbidden() {
     let look = || {
         fence_own_writes();
     };
@@ -389,7 +390,7 @@ fn commit_order(close_first: bool) {
 }
 
 #[test]
-fn who_sees_a_write_sees_the_transaction_that_came_before_it() {
-    holds("closing before the look", Preemptions(2), || commit_order(true));
-    is_found("closing after the look", Preemptions(2), || commit_order(false));
+fn a_reader_of_a_write_sees_the_transaction_that_came_before_it() {
+    holds("exclusive before validation", Preemptions(2), || commit_order(true));
+    is_found("exclusive after validation", Preemptions(2), || commit_order(false));
 }

@@ -71,7 +71,7 @@ fn several_page_locks_and_region_locks_do_not_wait_for_each_other_for_ever() {
 }
 
 #[test]
-fn who_locks_a_region_waits_for_the_pages_holders() {
+fn a_region_lock_waits_for_page_lock_holders() {
     let r = region();
     let page = lock_page(&r.word, &r.pages[2]);
     std::thread::scope(|s| {
@@ -88,7 +88,7 @@ fn who_locks_a_region_waits_for_the_pages_holders() {
 /// Step by step: a thread that has locked a page gives it back when another thread wants the
 /// region, while it waits for the next page.
 #[test]
-fn who_waits_for_a_page_gives_the_others_back_to_who_wants_the_region() {
+fn a_thread_that_waits_for_a_page_releases_its_pages_to_a_region_locker() {
     let r = region();
     let second = lock_page(&r.word, &r.pages[1]);
     let is_locked = |word: &LockWord| word.is_locked();

@@ -221,7 +221,7 @@ impl RegionState {
             // would hide from the models that a fence of the writer is missing.
             let known = self.stamped_pages.load(Ordering::Acquire) & mask;
             let known = known & !self.watched.load(Ordering::Relaxed);
-            assert!(known == 0 || planted!(HomeNotLeft), "known to be at home: {known:x}");
+            assert!(known == 0 || planted!(HomeNotLeft), "stamped pages: {known:x}");
         }
     }
 
@@ -268,7 +268,7 @@ impl RegionState {
         // each load as a step.
         if cfg!(any(debug_assertions, feature = "mutants")) && !cfg!(any(loom, shuttle)) {
             let is_ours = self.word_is_taken.load(Ordering::Relaxed) || self.lock.is_locked();
-            assert!(is_ours, "who flips bits of the region's word has it, or the region");
+            assert!(is_ours, "a thread that flips bits of the region word holds it, or the region");
         }
         self.assert_left_home(mask);
         self.region_word.store(self.region_word() ^ mask, Ordering::Relaxed);
@@ -330,7 +330,7 @@ impl RegionState {
     pub fn uniform_side_locked(&self, pages: Range<usize>) -> Option<Side> {
         let side = self.valid_side(pages.clone());
         if pages.len() == PAGES_PER_REGION && !self.is_uniform() {
-            debug_assert!(self.lock.is_locked(), "no page is held alone");
+            debug_assert!(self.lock.is_locked(), "a page lock is not enough");
             let known = match (side, self.region_word()) {
                 (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
                 (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,

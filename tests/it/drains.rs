@@ -457,7 +457,7 @@ fn a_transaction_over_pages_takes_three_drains_and_in_one_page_one_or_two() {
 }
 
 #[test]
-fn a_transaction_whose_words_do_not_fit_a_lane_takes_three_drains_all_the_same() {
+fn a_transaction_with_more_words_than_a_lane_holds_takes_three_drains() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let pages = 120;
@@ -553,7 +553,7 @@ fn whole_pages_of_a_region_are_not_written_over_what_an_entry_names() {
     (0..2).for_each(|_| all(&traced.file));
     // Two writes leave all slices of the eight pages on one side.
     for n in 2..4 {
-        traced.file.write_at(&[n; 4096], 10 * PAGE).expect("a vouched flip");
+        traced.file.write_at(&[n; 4096], 10 * PAGE).expect("a logged flip");
     }
     let trace = traced.trace(all);
     let is_void = |what: &What| matches!(what, What::CompareExchange { .. });
@@ -581,7 +581,7 @@ fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothin
     check_flip(&mut traced.words, &trace, "deployment");
     assert_eq!(bytes_stored(&trace), (5 * lines(64, 3000), 0));
     let trace = traced.trace(deploy);
-    assert!(trace.is_empty(), "nothing is away: {trace:?}");
+    assert!(trace.is_empty(), "every page is deployed: {trace:?}");
 
     // A view deploys only pages that are not deployed yet.
     write(&traced.file);
@@ -589,7 +589,7 @@ fn a_deployment_takes_two_drains_for_all_pages_of_a_region_and_none_where_nothin
     assert_eq!(drains(&trace), 2, "{:?}", short(&trace));
     check_flip(&mut traced.words, &trace, "view");
     let trace = traced.trace(|file| drop(file.view(0..REGION).expect("view")));
-    assert!(trace.is_empty(), "nothing is away: {trace:?}");
+    assert!(trace.is_empty(), "every page is deployed: {trace:?}");
 }
 
 #[test]
@@ -652,14 +652,14 @@ fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
     scatter(&traced.file);
     write(&traced.file);
     let trace = traced.trace(write);
-    assert_eq!(drains(&trace), 2, "nobody has read them: {:?}", short(&trace));
+    assert_eq!(drains(&trace), 2, "no thread has read them: {:?}", short(&trace));
     assert_eq!(bytes_stored(&trace), (4 * PAGE, 0));
     traced.file.read_at(&mut [0; 4 * 4096], 0).expect("read");
     let trace = traced.trace(write);
     assert_eq!(drains(&trace), 4, "a flip, and a deployment: {:?}", short(&trace));
     assert_eq!(bytes_stored(&trace), (8 * PAGE, 0));
     let trace = traced.trace(|file| drop(file.view(0..4 * PAGE).expect("view")));
-    assert!(trace.is_empty(), "all of it is at home: {trace:?}");
+    assert!(trace.is_empty(), "every page is deployed: {trace:?}");
 }
 
 /// Alternate pages lie in the reflection file, so a long read finds many fragments. A uniform range
@@ -689,7 +689,7 @@ fn a_long_read_of_scattered_pages_deploys_them_once() {
     assert_eq!(
         bytes_stored(&trace),
         (8 * PAGE, 0),
-        "what was away of the region that is scattered"
+        "the undeployed bytes of the fragmented region"
     );
     let trace = traced.trace(read);
     assert!(trace.is_empty(), "{trace:?}");
@@ -712,8 +712,8 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     // One byte less than a page: no flip record covers this write.
     let write = |file: &AtomicMappedFile| file.write_at(&[2; 4095], 0).expect("write");
     let trace = traced.trace(write);
-    assert_eq!(drains(&trace), 2, "a flip away: {:?}", short(&trace));
-    check_flip(&mut traced.words, &trace, "a flip away");
+    assert_eq!(drains(&trace), 2, "a flip to the reflection file: {:?}", short(&trace));
+    check_flip(&mut traced.words, &trace, "a flip to the reflection file");
     for _ in 0..2 {
         let trace = traced.trace(write);
         assert_eq!(drains(&trace), 3, "by the log: {:?}", short(&trace));
@@ -739,15 +739,15 @@ fn entries_are_durably_void_before_data_over_their_slots_is_logged() {
     traced.file.write_at(&[1; 4096], 0).expect("write");
     let file = traced.file.try_clone().expect("clone");
     let _view = file.view(0..4096).expect("view");
-    traced.file.write_at(&[2; 192], 128).expect("a vouched flip");
+    traced.file.write_at(&[2; 192], 128).expect("a logged flip");
     let trace = traced.trace(|file| file.write_at(&[3; 64], 192).expect("by the log"));
-    assert_eq!(drains(&trace), 5, "its word, its entry, and three: {:?}", short(&trace));
+    assert_eq!(drains(&trace), 5, "its word, its record, and three: {:?}", short(&trace));
     let in_lane = |file: FileId, offset: u64| matches!(target(file, offset), Target::Lane);
     let void = trace.iter().position(
         |what| matches!(what, What::Flush { file, offset, .. } if in_lane(*file, *offset)),
     );
     let logged = trace.iter().position(|what| matches!(what, What::Copy { .. }));
-    let between = &trace[void.expect("a void entry")..logged.expect("logged data")];
+    let between = &trace[void.expect("an invalidated record")..logged.expect("logged data")];
     assert!(between.contains(&What::Drain), "{:?}", short(&trace));
 }
 

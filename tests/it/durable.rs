@@ -246,7 +246,7 @@ fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
     assert_same(&read_all(&found), &model, "grown");
     let mut word = [0; 8];
     image.reflection().read_exact_at(&mut word, layout::slice_word(PageIndex(page))).expect("read");
-    assert_eq!(word, [0; 8], "slices that nobody has written are in the reflection page");
+    assert_eq!(word, [0; 8], "slices without a write are in the reflection page");
     found.sync().expect("sync");
     let again = restarted(&ground, &image.home).open(&ground);
     assert_same(&read_all(&again), &model, "after another restart");
@@ -745,7 +745,7 @@ fn a_failed_record_poisons_for_good_and_is_not_tried_again() {
 }
 
 #[test]
-fn who_has_read_what_is_stored_in_place_conflicts() {
+fn a_reader_of_bytes_that_are_stored_in_place_conflicts() {
     let Some(ground) = ground() else { return };
     let (_scratch, file) = new_file(&ground, Durability::BySync);
     file.write_at(&[1; 300], 1000).expect("write");
@@ -902,7 +902,7 @@ fn a_new_file_is_said_to_be_written_to_in_place_and_need_not_be() {
 /// Three threads call `sync`: one leads, then another one leads for the third. That point failed
 /// for lack of space, which poisons nothing. The third thread got `Ok`.
 #[test]
-fn who_waits_for_a_point_that_fails_is_not_told_that_it_was_made() {
+fn a_thread_that_waits_for_a_failed_point_gets_an_error() {
     let Some(ground) = ground() else { return };
     let scratch = ground.scratch();
     let pages = 4_000;
@@ -1122,7 +1122,7 @@ fn a_long_pair_gets_its_durable_points_where_it_was_written() {
     }
     assert!(
         away >= 100 && by_region >= 60 && by_both == 1,
-        "{away} pages are away, {by_region} of them by a region's word"
+        "{away} pages are undeployed, {by_region} of them by a region word"
     );
     file.close(CloseMode::Spatial).expect("close");
     let home = fs::File::open(home).expect("open");

@@ -604,7 +604,7 @@ fn the_environment_forces_a_medium_and_garbage_in_it_is_an_error() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_system_that_nobody_has_tested_is_refused_unless_allowed() {
+fn an_untested_file_system_is_refused_unless_allowed() {
     if cfg!(atomic_mmap_portable) {
         eprintln!("the portable build cannot tell file systems apart: skipped");
         return;
@@ -825,7 +825,7 @@ fn a_write_that_no_log_could_hold_is_refused_and_changes_nothing() {
 
 /// Writes with every protocol to bytes that a transaction has read.
 #[test]
-fn whatever_way_a_write_goes_who_has_read_what_it_changes_conflicts() {
+fn a_write_by_any_protocol_conflicts_with_readers_of_its_bytes() {
     for ground in media() {
         let pair = Pair::new(&ground);
         let file = pair.open().expect("open");

@@ -245,7 +245,7 @@ fn run_session(
                     }
                     None => {
                         assert_out_of_range(result, &name);
-                        assert!(found.iter().all(|byte| *byte == 0xee), "{name}: touched");
+                        assert!(found.iter().all(|byte| *byte == 0xee), "{name}: changed");
                     }
                 }
             }
@@ -296,7 +296,7 @@ fn run_session(
                     run_in_transaction(&mut tx, step, &mut draft);
                 }
                 if commit {
-                    tx.commit().expect("nobody else is there");
+                    tx.commit().expect("there is no other thread");
                     *model = draft;
                 } else {
                     tx.rollback();

@@ -222,6 +222,6 @@ fn a_view_that_is_made_while_the_file_becomes_shorter_is_as_long_as_it_was() {
                 });
             }
         });
-        race.over(&format!("{}: a view's bytes were cut off", ground.medium));
+        race.over(&format!("{}: a view's bytes were truncated", ground.medium));
     }
 }

@@ -221,7 +221,7 @@ fn operations_over_several_pages_and_writers_of_whole_regions_do_not_wait_for_ea
 /// the cached copies differed from the medium. A write after the next growth flipped bits of the
 /// cached copies. It was acknowledged and read back, but lost after reopening. Found by review.
 #[test]
-fn a_write_after_a_shrink_and_a_growth_survives_whoever_first_touched_the_cut_region_meanwhile() {
+fn a_write_after_a_shrink_and_a_growth_survives_a_concurrent_load_of_the_cut_region() {
     /// Long enough that the truncation takes a moment.
     const LONG: u64 = 4 << 20;
     let _watch = Watch::start();
@@ -297,7 +297,7 @@ fn a_set_len_that_catches_up_with_a_failed_clean_up_loses_no_write() {
             let (scratch, file) = catch_up_with_a_failed_clean_up(&ground);
             let mut cut = vec![9; (LEN - PAGE) as usize];
             file.read_at(&mut cut, PAGE).expect("read");
-            assert_same(&cut, &vec![0; cut.len()], "what was cut off is gone");
+            assert_same(&cut, &vec![0; cut.len()], "truncated bytes are zero");
             write_sevens(&file);
             assert_same(&read_all(&file), &expected, "before closing");
             file.close(mode).expect("close");
@@ -385,7 +385,7 @@ fn watch_an_order(ground: &Ground, mut look: impl FnMut(&AtomicMappedFile) -> (u
         reader.join().expect("the reader")
     });
     match looked {
-        Ok(looked) => assert!(looked > 0, "nobody looked"),
+        Ok(looked) => assert!(looked > 0, "no read was made"),
         Err(wrong) => panic!("{}: {wrong}", ground.medium),
     }
 }
@@ -434,7 +434,7 @@ fn a_transaction_that_only_reads_never_sees_a_commit_before_the_commit_that_prec
 /// Later writes past the old length went to holes in the home file, which is a SIGBUS on a full
 /// file system. Found by review.
 #[test]
-fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grows() {
+fn a_chunk_is_not_taken_for_allocated_because_of_a_read_while_the_file_grows() {
     /// Two pages that are not holes.
     const OLD: u64 = 2 * PAGE;
     /// A page far from them, in this chunk.
@@ -491,7 +491,10 @@ fn a_chunk_is_not_taken_for_allocated_because_somebody_reads_while_the_file_grow
         }
         // On page cache the home slots belong to the durable point, so the writes do not reuse
         // them.
-        assert!(stored > 0 || ground.medium == Medium::PageCache, "nothing was stored at home");
+        assert!(
+            stored > 0 || ground.medium == Medium::PageCache,
+            "nothing was stored to the home file"
+        );
         // On page cache the engine allocates a whole chunk only after most of it is in use.
         let blocks = fs::metadata(&path).expect("stat").blocks();
         let is_whole = blocks * 512 >= LEN;
@@ -550,7 +553,11 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
         assert_same(&view.to_vec().expect("read"), &[0; PAGE as usize], "the view");
         // All pages of a write or none, except for pages that were truncated since.
         let now = read_all(&file);
-        assert_same(&now[..PAGE as usize], &[5; PAGE as usize], "the page that was never cut off");
+        assert_same(
+            &now[..PAGE as usize],
+            &[5; PAGE as usize],
+            "the page that was never truncated",
+        );
         let (cut, rest) = now[PAGE as usize..].split_at((PAGES - 1) * PAGE as usize);
         assert_same(cut, &vec![cut[0]; cut.len()], "the pages that were");
         assert_same(rest, &vec![0; rest.len()], "what was never written");
@@ -761,7 +768,7 @@ fn write_and_look(files: [&AtomicMappedFile; 2], places: [u64; 2]) -> (u64, u64)
 /// threads each wrote, and neither saw the other's write. No order of the operations allows this.
 /// It happened in every seventh round on `Dax`.
 #[test]
-fn of_two_threads_that_write_and_then_look_at_least_one_sees_the_other() {
+fn store_buffering_between_two_threads_is_forbidden() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, file) = new_file(&ground, LEN);
@@ -1199,7 +1206,7 @@ fn a_file_is_looked_through_for_holes_once() {
     file.read_at(&mut byte, 3 << 20).expect("read");
     recorder.fail_next(call::NEXT_HOLE, 1, libc::EIO);
     for at in (2 << 20..len).step_by(1 << 20) {
-        file.read_at(&mut byte, at).expect("nobody has to ask again");
+        file.read_at(&mut byte, at).expect("no caller has to retry");
         assert_eq!(byte, [7]);
     }
     assert!(recorder.heal(), "it was asked again");

@@ -53,9 +53,9 @@ fn what_was_not_touched_costs_nothing() {
         file.set_len(1 << 20).expect("cut");
         file.set_len(LEN).expect("grow");
         file.read_at(&mut back, 3 << 30).expect("read");
-        assert_eq!(back, [0; 1000], "{ground:?}: what was cut off is zero");
+        assert_eq!(back, [0; 1000], "{ground:?}: truncated bytes are zero");
         file.read_at(&mut back, 17).expect("read");
-        assert_eq!(back, data, "{ground:?}: what was not is there");
+        assert_eq!(back, data, "{ground:?}: the other bytes are unchanged");
         let grown = anonymous_memory().saturating_sub(before);
         // Room for two sessions, a chunk list for each GiB that punching scans, and slack.
         assert!(grown < 64 << 20, "{ground:?}: {grown} bytes");

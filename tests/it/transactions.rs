@@ -154,7 +154,7 @@ fn a_closure_that_was_told_the_length_is_run_again_after_a_growth() {
 /// A write was accepted, and another thread truncates its place before the commit. The closure must
 /// run again and get the error itself.
 #[test]
-fn a_closure_whose_write_was_cut_off_is_run_again() {
+fn a_closure_with_a_truncated_write_is_run_again() {
     let (_folder, file) = new_file();
     let runs = Cell::new(0);
     let result = file.transact(|tx| {

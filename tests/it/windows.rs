@@ -105,7 +105,7 @@ fn read(file: &AtomicMappedFile, at: u64, len: usize) -> Result<Vec<u8>, Error> 
 }
 
 #[test]
-fn nothing_is_cut_off_under_who_reads_it() {
+fn a_truncate_waits_for_readers() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
@@ -119,7 +119,7 @@ fn nothing_is_cut_off_under_who_reads_it() {
 }
 
 #[test]
-fn nothing_is_cut_off_under_who_writes_it() {
+fn a_truncate_waits_for_writers() {
     for ground in grounds() {
         for pages in [1, 20] {
             let _watch = Watch::start();
@@ -138,7 +138,7 @@ fn nothing_is_cut_off_under_who_writes_it() {
 }
 
 #[test]
-fn nothing_is_punched_under_who_reads() {
+fn a_punch_waits_for_readers() {
     for ground in grounds() {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);
@@ -204,7 +204,7 @@ fn a_view_that_is_being_made_is_not_cut_off() {
             });
             let _it_is_not_to_be = view.happens(|| file.len() == PAGE);
             if let Some((true, len)) = view.goes_on() {
-                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+                assert_eq!(len, LONG, "{}: a view's bytes were truncated", ground.medium);
             }
         });
     }
@@ -241,7 +241,7 @@ fn a_view_that_takes_no_lock_is_not_cut_off() {
             let _either_way = shrink.goes_on();
             is_over.store(true, Ordering::Relaxed);
             if let Some((true, len)) = view.join().expect("no panic") {
-                assert_eq!(len, LONG, "{}: a view's bytes were cut off", ground.medium);
+                assert_eq!(len, LONG, "{}: a view's bytes were truncated", ground.medium);
             }
         });
     }
@@ -318,7 +318,7 @@ fn a_region_that_is_being_touched_does_not_keep_words_that_are_cut_off() {
         let recorder = Recorder::new();
         let path = scratch.file("state.dat");
         let file = ground.options().open_recorded(&recorder, &path).expect("open");
-        file.read_at(&mut [0], 0).expect("touch the region of the new end");
+        file.read_at(&mut [0], 0).expect("load the region of the new end");
         std::thread::scope(|scope| {
             let touch = || read(&file, 2 * REGION, 8);
             let reader = Stuck::at(scope, &recorder, call::READ, touch);
@@ -374,7 +374,7 @@ fn a_read_of_a_page_that_is_written_meanwhile_is_of_one_state() {
 }
 
 #[test]
-fn a_read_of_a_page_whose_region_is_written_meanwhile_is_of_one_state() {
+fn a_read_of_a_page_in_a_region_that_is_written_meanwhile_is_of_one_state() {
     check_read(10, |file| read(file, 0, 128));
 }
 
@@ -384,7 +384,7 @@ fn a_read_over_pages_that_are_written_meanwhile_is_of_one_state() {
 }
 
 #[test]
-fn a_read_over_pages_whose_region_is_written_meanwhile_is_of_one_state() {
+fn a_read_over_pages_of_a_region_that_is_written_meanwhile_is_of_one_state() {
     check_read(10, |file| read(file, 0, PAGE as usize + 100));
 }
 
@@ -399,7 +399,7 @@ fn a_transaction_that_reads_what_is_written_meanwhile_reads_one_state() {
 /// A has read `x` and writes `y`. B writes `x` and returns. C has seen B's write and reads `y`. If
 /// C reads the old `y`, A must not commit any more, because A precedes B.
 #[test]
-fn who_sees_a_commit_sees_the_commit_that_precedes_it() {
+fn a_reader_of_a_commit_sees_the_commit_that_precedes_it() {
     const X: u64 = 0;
     const Y: u64 = CHUNK;
     for ground in grounds() {

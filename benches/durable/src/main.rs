@@ -96,7 +96,7 @@ durable [--quick] [--check] [--dir PATH] [--job NAME]... [--store NAME]... [--ro
   --dir     where the files lie (default: beside the program, in the target folder)
   --job     one, hundred, mib, every1, every8, pages-N (N pages of 4 KiB) (default: the first five)
   --store   only these, by a part of their names
-  --rounds  how often everybody gets a turn (default: 30)
+  --rounds  how often each store gets a turn (default: 30)
   --any     also on tmpfs, where nothing is durable";
 
 impl Options {

@@ -17,7 +17,7 @@ usage: cargo run --release -p bench -- <what> [options]
   ratios             measures every goal against the hardware's limit and the baselines, prints a table,
                      and writes target/bench/ratios.json
 
-  figures            the papers' figures, with everybody in them: target/bench/figures/index.html. SQLite, LMDB
+  figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
                      (copy and one drain), limits (two), copy (through the cache, no drain)

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_the_same_turns() {
+    fn all_contenders_have_the_same_turns() {
         let effort = Effort { rounds: 5, warm_up: 1, turn: Duration::from_micros(10) };
         let mut seen = [Vec::new(), Vec::new()];
         let [first, second] = &mut seen;

@@ -49,7 +49,7 @@ impl Subject for Ours {
         for (offset, data) in parts {
             tx.write_at(data, *offset).expect("in range");
         }
-        tx.commit().expect("nobody interferes");
+        tx.commit().expect("no other thread interferes");
         true
     }
 

@@ -296,7 +296,7 @@ fn write_until_killed(kind: &Kind, folder: &Path, seed: u64, transacts: bool) {
                         // Five bytes in one call, so that the pipe keeps them together.
                         let mut said = [writer as u8; 5];
                         said[1..].copy_from_slice(&done.to_le_bytes());
-                        std::io::stderr().write_all(&said).expect("somebody listens");
+                        std::io::stderr().write_all(&said).expect("the parent listens");
                     }
                 }
             });

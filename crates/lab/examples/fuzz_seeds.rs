@@ -494,7 +494,7 @@ fn mismatches(folder: &Path) -> usize {
     let mut seeds: Vec<Vec<u8>> = Vec::new();
     let mut add = |lies: u8, says: u8, mark: u8, since: u8, template: u8| {
         let same = [0, 2, template, template, lies, says, mark, since, 77, 1, 0];
-        seeds.push([&same[..], b"AtomMm somebody's bytes"].concat());
+        seeds.push([&same[..], b"AtomMm stranger's bytes"].concat());
     };
     for n in 0..5 {
         add(n, 0, 0, 0, 11);

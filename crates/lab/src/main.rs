@@ -28,7 +28,7 @@ const PARTS: &[(&str, &str, Run)] = &[
     ("schedules", "is every schedule of several threads atomic?", lab::schedules::run),
     ("loom", "do the protocols hold in every execution?", lab::loom::run),
     ("histories", "is what threads see explained by some order?", lab::histories::run),
-    ("mutants", "would anybody notice a bug in the engine?", lab::mutants::run),
+    ("mutants", "do the tests notice a bug in the engine?", lab::mutants::run),
     (
         "faults",
         "does every failing system call end in the right error, with nothing lost?",

@@ -136,9 +136,9 @@ fn fate(mutant: Mutant) -> Fate {
         | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
         | CloseSettlesNothing => by_any(&IMAGES),
         UndoSpillNotWritten | WordsNotCounted => {
-            by(test("drains", "a_transaction_whose_words_do_not_fit_a_lane"))
+            by(test("drains", "a_transaction_with_more_words"))
         }
-        DraftNotLookedAtAgain => by(test("held", "what_was_computed_before_the_lock")),
+        DraftNotLookedAtAgain => by(test("held", "a_plan_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
         NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
         | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
@@ -148,7 +148,7 @@ fn fate(mutant: Mutant) -> Fate {
         ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
         SettleNoDrain => by(script(&["POWER_SCRIPT=5", "POWER_IMAGES=200"])),
         AloneUnseen | AloneAmongOthers | AloneNotAwaited => {
-            by(Killer::Loom("who_is_alone_takes_a_page_by_plain_stores"))
+            by(Killer::Loom("a_biased_thread_locks_a_page_by_plain_stores"))
         }
         LaneTakenTwice => by(test("atomic_mmap", "more_threads_than_lanes")),
         VouchInSharedLane => by(test("threads", "no_increment_of_more_threads")),
@@ -176,29 +176,31 @@ fn fate(mutant: Mutant) -> Fate {
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
         AwayReadAtHome | AwayTakenForHome => by(test("atomic_mmap", "engine::tests::read_page")),
         HomeWordNotLookedAtAgain | HomeWordGoesBack => {
-            by(Killer::Loom("who_reads_a_page_by_its_word"))
+            by(Killer::Loom("a_stamped_read_sees_one_state"))
         }
-        KnownNotLookedAtAgain => by(Killer::Loom("who_reads_pages_by_their_words")),
-        KnownByTheFirst => by(test("atomic_mmap", "pages_in_a_row_are_read_by_their_words")),
-        HomeNotLeft => by(test("atomic_mmap", "what_is_deployed_is_known")),
-        KnownAway => by(test("atomic_mmap", "what_is_found_at_home_again")),
-        HoleKnown => by(test("atomic_mmap", "what_lies_in_a_hole_is_not_known")),
-        KnownWhileCutting | CutStaysKnown => by(test("atomic_mmap", "what_is_cut_off_is_known")),
+        KnownNotLookedAtAgain => by(Killer::Loom("a_stamped_read_of_several_pages")),
+        KnownByTheFirst => by(test("atomic_mmap", "consecutive_pages_are_read_by_their_stamps")),
+        HomeNotLeft => by(test("atomic_mmap", "deployment_sets_stamps")),
+        KnownAway => by(test("atomic_mmap", "repeated_reads_of_a_deployed_page")),
+        HoleKnown => by(test("atomic_mmap", "a_page_in_a_hole_gets_no_stamp")),
+        KnownWhileCutting | CutStaysKnown => by(test("atomic_mmap", "truncate_clears_stamps")),
         SeveralReadAtHome => by(test("atomic_mmap", "pages_on_one_side_are_read_at_once")),
-        SeveralNotLookedAtAgain => by(Killer::Loom("who_reads_pages_on_one_side")),
+        SeveralNotLookedAtAgain => by(Killer::Loom("a_read_of_pages_on_one_side")),
         HoleOfSeveralRead => by(test("atomic_mmap", "pages_in_a_hole_are_not_loaded")),
         HoleReadAtOnce => by(test("atomic_mmap", "holes_are_not_loaded_at_once")),
         RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
         LogNotMeasured => by(test("errors", "a_write_that_no_log_could_hold")),
 
-        StoreToFreeSlot => by(test("atomic_mmap", "what_one_instruction_stores")),
-        StoreOverView | PinNotSeen => by(test("atomic_mmap", "what_a_view_pins_is_not_stored_to")),
-        KnownNotSeen => by(test("atomic_mmap", "what_one_instruction_stores")),
+        StoreToFreeSlot => by(test("atomic_mmap", "a_direct_store_goes_to_the_valid_slot")),
+        StoreOverView | PinNotSeen => {
+            by(test("atomic_mmap", "no_direct_store_goes_to_a_pinned_page"))
+        }
+        KnownNotSeen => by(test("atomic_mmap", "a_direct_store_goes_to_the_valid_slot")),
         StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
-        AlikeNotForgotten => by(test("atomic_mmap", "a_region_whose_slice_words_are_alike")),
-        AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_are_not_alike")),
+        AlikeNotForgotten => by(test("atomic_mmap", "a_uniform_region_is_not_checked")),
+        AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_need_not")),
         WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
 
         // ---- space --------------------------------------------------------------------
@@ -233,33 +235,33 @@ fn fate(mutant: Mutant) -> Fate {
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
         TogetherBeforeCommit => by(EVERY_IMAGE),
-        TogetherWhileOpen => {
-            by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("5")])
-        }
+        TogetherWhileOpen => by_any(&[
+            test("atomic_mmap", "a_write_of_whole_pages_defragments"),
+            Killer::Schedules("5"),
+        ]),
         WholeWordGivenBack => {
-            by_any(&[test("atomic_mmap", "what_is_deployed_is_known"), Killer::Schedules("6")])
+            by_any(&[test("atomic_mmap", "deployment_sets_stamps"), Killer::Schedules("6")])
         }
-        PagesWordGivenBack => {
-            by_any(&[test("atomic_mmap", "what_was_read_in_pieces"), Killer::Schedules("6")])
-        }
-        DeployWordGivenBack => by_any(&[
-            test("atomic_mmap", "what_a_region_word_has_sent_away_comes_home"),
+        PagesWordGivenBack => by_any(&[
+            test("atomic_mmap", "a_write_of_whole_pages_defragments"),
             Killer::Schedules("6"),
         ]),
-        TogetherForNothing => by(test("atomic_mmap", "what_was_read_in_pieces")),
+        DeployWordGivenBack => {
+            by_any(&[test("atomic_mmap", "a_region_word_deploys"), Killer::Schedules("6")])
+        }
+        TogetherForNothing => by(test("atomic_mmap", "a_write_of_whole_pages_defragments")),
         // ---- durable points -----------------------------------------------------------
-        DeployChangedByRegionBit => by(test("atomic_mmap", "what_stays_behind_is_not_moved")),
+        DeployChangedByRegionBit => by(test("atomic_mmap", "a_region_bit_does_not_move")),
         CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),
-        PointNotLocked => by_any(&[
-            test("atomic_mmap", "what_stays_behind_is_not_moved"),
-            Killer::Schedules("10"),
-        ]),
+        PointNotLocked => {
+            by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("10")])
+        }
         InPlaceNoEntry | InPlaceNotEnded => {
             by_any(&[Killer::Schedules("7"), test("death", "numbered_events_in_place")])
         }
         InPlaceNotClosed => by_any(&[
             Killer::Schedules("7"),
-            test("durable", "who_has_read_what_is_stored_in_place"),
+            test("durable", "a_reader_of_bytes_that_are_stored_in_place"),
         ]),
         CutNotFlushed
         | GrownRestNotFlushed
@@ -317,8 +319,8 @@ fn fate(mutant: Mutant) -> Fate {
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
-        CutOffLeadStays => by(test("atomic_mmap", "nobody_waits_for_a_leader")),
-        FailedTurnCounts => by(test("durable", "who_waits_for_a_point_that_fails")),
+        CutOffLeadStays => by(test("atomic_mmap", "no_thread_waits_for_a_leader")),
+        FailedTurnCounts => by(test("durable", "a_thread_that_waits_for_a_failed_point")),
         InPlaceAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
@@ -329,7 +331,7 @@ fn fate(mutant: Mutant) -> Fate {
         HolesUpToOldLength => by(test("regressions", "a_chunk_is_not_taken_for_allocated")),
         HolesLoaded => by(test("space", "a_full_disk_is_an_error_on_persistent_memory")),
         PunchValidSlots => by(test("boundaries", "deploying_gives_no_space_back")),
-        PunchNoWait => by(test("windows", "nothing_is_punched_under_who_reads")),
+        PunchNoWait => by(test("windows", "a_punch_waits_for_readers")),
 
         // ---- locks, versions, transactions --------------------------------------------
         ClosedIsOpen | ClosedIsStill => by(test("atomic_mmap", "a_release_changes_the_version")),
@@ -337,19 +339,19 @@ fn fate(mutant: Mutant) -> Fate {
         PagesNotAwaited => {
             by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
-        PagesKeptWhileWaiting => by(test("atomic_mmap", "who_waits_for_a_page_gives")),
+        PagesKeptWhileWaiting => by(test("atomic_mmap", "a_thread_that_waits_for_a_page_releases")),
         RegionNotLookedAtAfterPage => {
             by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
         NoFenceBeforeMarks => {
-            by(Killer::Loom("who_sees_a_write_sees_the_transaction_that_came_before_it"))
+            by(Killer::Loom("a_reader_of_a_write_sees_the_transaction_that_came_before_it"))
         }
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
-        RegionNotSummed => by(test("windows", "a_read_over_pages_whose_region_is_written")),
+        RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
         VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
         | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
-            by(test("errors", "whatever_way_a_write_goes"))
+            by(test("errors", "a_write_by_any_protocol"))
         }
         ReservationNotAdapted => by_any(&[
             test("messages", "a_limit_of_address_space"),
@@ -374,7 +376,7 @@ fn fate(mutant: Mutant) -> Fate {
         EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
         MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
         NotClosedBeforeMarks => by_any(&[
-            test("windows", "who_sees_a_commit_sees"),
+            test("windows", "a_reader_of_a_commit_sees"),
             test("regressions", "a_read_never_sees_a_commit_before"),
             test("regressions", "a_transaction_that_only_reads_never_sees"),
         ]),
@@ -383,15 +385,16 @@ fn fate(mutant: Mutant) -> Fate {
             by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write_to_its_region"))
         }
         PageNotLookedAtAgain => by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write")),
-        WordTakenTwice => by(Killer::Loom("two_that_flip_bits_of_one_region_word")),
+        WordTakenTwice => by(Killer::Loom("flips_of_one_region_word")),
         CutMarksHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
         HeldMarksHold => Equivalent(
-            "Be A the commit whose look at x passes although B holds x. A has closed its words before, \
-             so B has not closed x at that moment, and publishes after it. If B has read anything that \
-             A writes and B does not, B closes before its own look as well: of two closings with a full \
-             fence before each look one is seen, so not both pass. If it has not, A comes before B: \
-             whoever sees B and then looks at A's words finds them closed until A is published, and \
-             whoever has read them before finds its marks void.",
+            "Let A be a commit that passes its validation of page x although B holds x. A has made its locks \
+             exclusive before, so B has not made x exclusive at that moment, and publishes after it. If B \
+             has read anything that A writes and B does not, B makes its locks exclusive before its own \
+             validation as well. Each has a full fence between the two, so one of them sees the other, and \
+             not both pass. If B has not, A comes before B: a reader that sees B and then looks at A's \
+             words finds them exclusive until A is published, and a transaction that has read them before \
+             fails its validation.",
         ),
         // ---- views --------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
@@ -400,7 +403,7 @@ fn fate(mutant: Mutant) -> Fate {
         PinNotCounted | PinNotGivenBack | ShrinkUnderView => {
             by(test("errors", "a_view_keeps_its_bytes"))
         }
-        PinHeldPage => by(Killer::Loom("what_a_view_pins_does_not_change")),
+        PinHeldPage => by(Killer::Loom("pinned_bytes_do_not_change")),
         CuttingNotSaid => by(test("windows", "a_view_that_takes_no_lock")),
         PinWhileResizing | ResizingNotLocked => by(test("windows", "a_view_that_is_being_made")),
 
@@ -423,13 +426,13 @@ fn fate(mutant: Mutant) -> Fate {
         ),
         ShrinkBoundaryNotLocked => by(test("windows", "a_write_in_one_piece_over_the_new_end")),
         NoWaitForPinned | ReadUnpinned => by_any(&[
-            test("windows", "nothing_is_cut_off_under_who_reads"),
+            test("windows", "a_truncate_waits_for_readers"),
             test("windows", "a_region_that_is_being_touched"),
         ]),
-        CutNotLocked => by(test("windows", "nothing_is_cut_off_under_who_writes")),
+        CutNotLocked => by(test("windows", "a_truncate_waits_for_writers")),
         CutNoWaitForTouches => by(test("windows", "a_region_that_is_being_touched")),
-        FlushWordsUnpinned => by(test("held", "nothing_is_cut_off_between_the_look_at_a_lane")),
-        CutNoWaitForReaders => by(test("held", "nothing_is_cut_off_under_who_looked_at_its_lane")),
+        FlushWordsUnpinned => by(test("held", "a_truncate_waits_for_a_flush")),
+        CutNoWaitForReaders => by(test("held", "a_truncate_waits_for_a_thread_that_has_read")),
         GrowHighWaterNotRaised
         | GrowHighWaterNotDrained
         | GrowLengthBeforeFiles
@@ -519,24 +522,25 @@ fn fate(mutant: Mutant) -> Fate {
         RightWordNotStored => by(EVERY_IMAGE),
         RecoverNotSynced => Equivalent(
             "Opening syncs the reflection file before it writes the superblock of the new session, and \
-             until that one is durable recovery can be repeated: no entry is void before the words are \
-             durable.",
+             until that one is durable recovery can be repeated: no flip record is invalidated before the \
+             words are durable.",
         ),
         RecoverLoggedNotValid => by_any(&BY_TURNS),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
         RecoverLoggedFirst => Equivalent(
-            "Entries that name a slice are void, durably, before data of that slice is logged. So what \
-             counts of the rings is about other slices: neither changes a word's bit or a slot that the \
-             other looks at. (Before that rule was kept by a drain, the order made a difference, and \
+            "Flip records that name a slice are durably invalidated before redo data of that slice is \
+             stored. So the active records of the rings are about other slices: neither changes a bit of a \
+             word, or a slot, that the other uses. (Before that rule was kept by a drain, the order made a difference, and \
              `images` saw it.)",
         ),
         RecoverPastLength => Equivalent(
-            "An entry over what lies past the length is there only as long as the files still reach \
-             over it: a shrink cuts them after it has made such entries void and drained, and after \
-             operations in flight have ended theirs, by their locks. So the stores are possible, and \
-             what they leave is zeroed before the pair is open: the high-water mark is still up.",
+            "A record over bytes past the length exists only as long as the files still reach over them: \
+             a shrink truncates the files after it has invalidated such flip records and drained, and, \
+             by its locks, after operations in flight have ended their records. So the stores are \
+             possible, and their bytes are zeroed before the pair is open: the high-water mark is not \
+             lowered yet.",
         ),
 
         // ---- the format ---------------------------------------------------------------

@@ -69,7 +69,7 @@ fn kills_of_files_with_durable_points_find_nothing() {
 #[test]
 fn numbered_events_find_nothing_but_what_is_planted() {
     let _alone = alone();
-    assert_clean(numbered::quick_check(&SETTINGS, "vouched flip over slices", 4));
+    assert_clean(numbered::quick_check(&SETTINGS, "logged flip over slices", 4));
     assert_clean(numbered::quick_check(&SETTINGS, "undo entry over regions", 4));
     let ground = &grounds().expect("a file system")[0];
     for planted in PLANTED {
@@ -93,7 +93,7 @@ fn numbered_events_in_place_find_nothing() {
 fn single_steps_find_nothing_but_what_is_planted() {
     use lab::death::stepped;
     let _alone = alone();
-    match stepped::quick_check(&SETTINGS, "vouched flip over slices") {
+    match stepped::quick_check(&SETTINGS, "logged flip over slices") {
         Ok(violations) => assert_clean(violations),
         Err(why) => return eprintln!("skipped: {why}"),
     }

@@ -74,7 +74,7 @@ fn planted_bugs_of_going_back_are_noticed() {
         let look = || noticed_by().or_else(noticed_at_random);
         let noticed = std::thread::spawn(look).join().expect("no panic");
         mutants::set(None);
-        assert!(noticed.is_some(), "{}: nobody notices", mutant.name());
+        assert!(noticed.is_some(), "{}: no case notices it", mutant.name());
         println!("{}: {}", mutant.name(), noticed.expect("as above"));
     }
 }

@@ -66,11 +66,11 @@ impl Window {
             for n in 0..layout::BATCH as u64 - 2 {
                 // The words of two pages, in two lines.
                 let at = CUT + n % 2 * 8 * PAGE + n * 64;
-                file.write_at(&[1; 8], at).expect("a vouched flip");
+                file.write_at(&[1; 8], at).expect("a logged flip");
             }
             before_the_second();
             machine.stops.arm(WRITER, Access::FlushOfWord);
-            file.write_at(&[3; 8], 0).expect("a vouched flip elsewhere");
+            file.write_at(&[3; 8], 0).expect("a logged flip elsewhere");
         })
     }
 
@@ -79,7 +79,7 @@ impl Window {
         let len = self.file.len();
         self.machine.kill();
         for thread in joined {
-            thread.expect("nobody reaches past the end of the file");
+            thread.expect("no thread reaches past the end of the file");
         }
         assert_eq!(len, SHORT);
     }
@@ -89,18 +89,18 @@ impl Window {
 /// whole page moves the slice. It leaves out one byte, because no flip record covers that. The flip
 /// holds the lock while it invalidates the page's older flip record.
 #[test]
-fn what_was_computed_before_the_lock_is_looked_at_under_it() {
+fn a_plan_computed_before_the_lock_is_checked_under_it() {
     let window = Window::new(2_003);
     let machine = window.machine.clone();
     let first = window.thread(WRITER, move |file| {
-        file.write_at(&[1; 64], 0).expect("a vouched flip");
+        file.write_at(&[1; 64], 0).expect("a logged flip");
         machine.stops.arm(WRITER, Access::CompareExchange);
         file.write_at(&[2; 4095], 0).expect("a flip");
     });
     assert!(window.machine.stops.wait_for(WRITER));
     let second = window.thread(OTHER, |file| {
-        file.write_at(&[4; 64], 8 * PAGE).expect("a vouched flip, which needs a lane");
-        file.write_at(&[5; 64], 0).expect("a vouched flip");
+        file.write_at(&[4; 64], 8 * PAGE).expect("a logged flip, which needs a lane");
+        file.write_at(&[5; 64], 0).expect("a logged flip");
     });
     // Time to reach the lock, which the first thread holds.
     std::thread::sleep(PATIENCE / 4);
@@ -119,10 +119,10 @@ fn what_was_computed_before_the_lock_is_looked_at_under_it() {
 fn words_of_pages_that_were_cut_off_are_not_flushed() {
     let window = Window::new(2_002);
     let writer = window.thread(WRITER, |file| {
-        file.write_at(&[1; 8], CUT).expect("a vouched flip");
+        file.write_at(&[1; 8], CUT).expect("a logged flip");
         file.set_len(SHORT).expect("a shrink");
         for n in 0..2 * layout::RING as u64 {
-            file.write_at(&[2; 8], n * 64).expect("a vouched flip elsewhere");
+            file.write_at(&[2; 8], n * 64).expect("a logged flip elsewhere");
         }
     });
     let other = window.thread(OTHER, |_| {});
@@ -132,7 +132,7 @@ fn words_of_pages_that_were_cut_off_are_not_flushed() {
 /// The thread is in a read section from its read of the lane to its flush, and a shrink waits for
 /// read sections.
 #[test]
-fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
+fn a_truncate_waits_for_a_flush_of_a_lanes_words() {
     let window = Window::new(2_000);
     let writer = window.writer(|| {});
     assert!(window.machine.stops.wait_for(WRITER));
@@ -147,7 +147,7 @@ fn nothing_is_cut_off_between_the_look_at_a_lane_and_the_flush() {
 /// The thread reads its lane after the shrink has waited once, and before the shrink has cleared
 /// the lane's records. The shrink waits again before it truncates.
 #[test]
-fn nothing_is_cut_off_under_who_looked_at_its_lane_before_the_entries_were_cleared() {
+fn a_truncate_waits_for_a_thread_that_has_read_its_lane_before_the_invalidation() {
     let window = Window::new(2_001);
     let (say, said) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel();

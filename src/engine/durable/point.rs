@@ -262,7 +262,7 @@ impl Engine {
         for page in &cut.pages {
             debug_assert!(
                 page.region.pages[page.page.in_region()].lock.is_locked(),
-                "nobody writes to a page of the cut before its durable word says so"
+                "no writer changes a page of the cut before its durable word is stored"
             );
             unless!(
                 DurableWordNotStored,

@@ -19,7 +19,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);
 /// A panic of the leader must end its turn. Otherwise the threads that wait for that turn wait
 /// for ever.
 #[test]
-fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
+fn no_thread_waits_for_a_leader_that_has_panicked() {
     let (_folder, file) = pair();
     let clone = || file.try_clone().expect("a handle");
     let (leaders, followers) = (clone(), clone());
@@ -33,12 +33,12 @@ fn nobody_waits_for_a_leader_that_a_panic_has_ended() {
         wait.recv().expect("the test lets it go");
         panic!("as planned");
     });
-    said.recv().expect("somebody leads");
+    said.recv().expect("the leader has begun");
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let engine = followers.engine();
         let durable = engine.durable.as_ref().expect("points are kept");
-        let _nobody_asks = tell.send(engine.durable_point(durable).is_ok());
+        let _is_heard = tell.send(engine.durable_point(durable).is_ok());
     });
     go.send(()).expect("the leader waits");
     assert!(leader.join().is_err());
@@ -70,7 +70,7 @@ fn a_thread_that_waits_for_a_point_keeps_no_lane() {
     let (tell, told) = std::sync::mpsc::channel();
     let writer = of(&file);
     std::thread::spawn(move || {
-        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 9000).is_ok());
+        let _is_heard = tell.send(writer.write_at(&[3; 10], 9000).is_ok());
     });
     assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "a writer finds a lane");
     drop(lead);
@@ -80,7 +80,7 @@ fn a_thread_that_waits_for_a_point_keeps_no_lane() {
 /// A writer that waits for a page in a cut must be parked without a lane. It must not poll with
 /// a lane held.
 #[test]
-fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
+fn a_writer_of_a_page_in_a_cut_is_parked_until_the_point_is_made() {
     let (_folder, file) = pair();
     let points = file.engine().durable.as_ref().expect("points are kept");
     assert!(!file.engine().wait_for_point(), "none is being made");
@@ -91,7 +91,7 @@ fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
     assert!(file.engine().is_in_cut(PageIndex(0)) && !file.engine().is_in_cut(PageIndex(1)));
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let _nobody_asks = tell.send(writer.write_at(&[3; 10], 0).is_ok());
+        let _is_heard = tell.send(writer.write_at(&[3; 10], 0).is_ok());
     });
     let early = told.recv_timeout(std::time::Duration::from_millis(50));
     assert!(early.is_err(), "the page is locked");
@@ -105,7 +105,7 @@ fn a_writer_of_a_page_whose_point_is_being_made_is_parked_until_that_is_over() {
 /// A writer that waited for a page of the cut must not store in place after a panic. The point
 /// may cover the bytes that it would overwrite.
 #[test]
-fn a_panic_in_the_middle_of_a_point_is_an_error_for_who_waits_for_its_pages() {
+fn a_panic_in_the_middle_of_a_point_is_an_error_for_waiting_writers() {
     let (_folder, file) = pair();
     let (leaders, writers) =
         (file.try_clone().expect("a handle"), file.try_clone().expect("a handle"));
@@ -124,6 +124,6 @@ fn a_panic_in_the_middle_of_a_point_is_an_error_for_who_waits_for_its_pages() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     go.send(()).expect("the leader waits");
     assert!(leader.join().is_err());
-    assert!(writer.join().expect("no panic").is_err(), "nobody knows what is durable");
+    assert!(writer.join().expect("no panic").is_err(), "it is unknown what is durable");
     assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
 }

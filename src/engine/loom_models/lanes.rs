@@ -97,7 +97,7 @@ fn pin_against_cut(left_out: LeftOut) {
             let in_range = len.load(Ordering::Relaxed) == 1;
             if in_range {
                 touched.store(1, Ordering::Relaxed);
-                assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read what was cut off");
+                assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read truncated bytes");
             }
             in_range
         }
@@ -109,12 +109,12 @@ fn pin_against_cut(left_out: LeftOut) {
     let sees_touched = touched.load(Ordering::Relaxed) == 1;
     bytes.store(GONE, Ordering::Relaxed);
     if reader.join().unwrap() {
-        assert!(sees_touched, "what was touched before the cut is not seen by who cuts");
+        assert!(sees_touched, "the truncating thread does not see a region that was loaded before");
     }
 }
 
 #[test]
-fn nothing_is_cut_off_under_who_is_pinned() {
+fn truncate_waits_for_read_sections() {
     holds("lane pin", Preemptions(3), || pin_against_cut(LeftOut::Nothing));
     let kinds = [Missing::SeqCst, Missing::Release, Missing::Acquire];
     needs("lane pin", &kinds, Preemptions(3), || pin_against_cut(LeftOut::Nothing));
@@ -169,7 +169,7 @@ fn operation_against_cut(passes_the_gate: bool) {
 }
 
 #[test]
-fn a_cut_is_taken_while_nobody_is_inside_the_gate() {
+fn a_cut_is_taken_while_no_thread_is_inside_the_gate() {
     holds("gate", Preemptions(3), || operation_against_cut(true));
     needs("gate", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
         operation_against_cut(true);
@@ -218,16 +218,16 @@ fn alone_beside_another(by_region: bool) {
 }
 
 #[test]
-fn who_is_alone_takes_a_page_by_plain_stores() {
-    holds("alone, and a page", Preemptions(3), || alone_beside_another(false));
-    holds("alone, and its region", Preemptions(2), || alone_beside_another(true));
+fn a_biased_thread_locks_a_page_by_plain_stores() {
+    holds("biased, and a page", Preemptions(3), || alone_beside_another(false));
+    holds("biased, and its region", Preemptions(2), || alone_beside_another(true));
     // A missing Acquire is not found, since the threads that claim the first lanes run a fence.
     let kinds = [Missing::SeqCst, Missing::Release];
-    needs("alone, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
+    needs("biased, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
 }
 
 #[test]
-fn a_record_is_never_seen_with_another_entrys_slices() {
+fn a_record_is_never_seen_with_another_records_slices() {
     let kinds = [Missing::Release, Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
     holds("entry record", Preemptions(3), record_of_an_entry);
     needs("entry record", &kinds, Preemptions(3), record_of_an_entry);

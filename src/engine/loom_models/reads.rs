@@ -156,7 +156,7 @@ fn known_page(leaves: bool) {
 }
 
 #[test]
-fn who_reads_a_page_by_its_word_sees_one_state() {
+fn a_stamped_read_sees_one_state() {
     // A missing Release at the stamp's store is not found: a lock is taken before, which is a full
     // fence to this checker.
     let kinds = [Missing::Acquire, Missing::AcquireFence];
@@ -185,7 +185,7 @@ fn stored_at_once(fences: bool) {
         let (region, word, bytes) = (Arc::clone(&region), Arc::clone(&word), Arc::clone(&bytes));
         move || {
             let held = try_lock_page_exclusive(&region.lock, &region.pages[0].lock);
-            let held = held.expect("nobody else locks");
+            let held = held.expect("no other thread locks");
             DeployedStamp::of(&word).clear();
             if fences {
                 fence(Ordering::Release);
@@ -239,7 +239,7 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
                 let mut held = LockGuards::new();
                 lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
                 let taken = region.try_lock_word();
-                assert!(taken.is_some(), "there is nobody else");
+                assert!(taken.is_some(), "no other thread takes the word");
                 let valid = region.uniform_side_locked(PAGES).expect("both flip together");
                 slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
                 held.iter().for_each(LockGuard::close);
@@ -265,7 +265,7 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
 }
 
 #[test]
-fn who_reads_pages_on_one_side_sees_one_state() {
+fn a_read_of_pages_on_one_side_sees_one_state() {
     let kinds = [Missing::Acquire, Missing::ReleaseFence, Missing::AcquireFence];
     for by_region_word in [false, true] {
         let words = if by_region_word { "the region's word" } else { "their own words" };
@@ -308,7 +308,7 @@ fn known_pages() {
 }
 
 #[test]
-fn who_reads_pages_by_their_words_sees_one_state() {
+fn a_stamped_read_of_several_pages_sees_one_state() {
     holds("known pages", Preemptions(3), known_pages);
     needs(
         "known pages",
@@ -366,9 +366,9 @@ fn cut_page(says_so: bool, locks: bool) {
 }
 
 #[test]
-fn no_page_past_the_end_is_known() {
+fn no_page_past_the_end_has_a_stamp() {
     holds("cut page", Preemptions(3), || cut_page(true, true));
     needs("cut page", &[Missing::SeqCst], Preemptions(3), || cut_page(true, true));
-    is_found("cut page, nobody says so", Preemptions(3), || cut_page(false, true));
-    is_found("cut page, nobody waits", Preemptions(3), || cut_page(true, false));
+    is_found("cut page, not announced", Preemptions(3), || cut_page(false, true));
+    is_found("cut page, not locked", Preemptions(3), || cut_page(true, false));
 }

@@ -63,7 +63,7 @@ fn watch_against_writer(looks_at_the_holder: bool, looks_at_the_count: bool) {
 }
 
 #[test]
-fn what_a_transaction_watches_does_not_change_unnoticed() {
+fn a_change_of_a_watched_page_is_noticed() {
     holds("watched page", Preemptions(2), || watch_against_writer(true, true));
     is_found("watched page, held", Preemptions(3), || watch_against_writer(false, true));
     is_found("watched page, no count", Preemptions(2), || watch_against_writer(true, false));
@@ -107,7 +107,7 @@ fn deployment(closes: bool) {
 }
 
 #[test]
-fn bringing_a_page_home_changes_its_version() {
+fn deployment_changes_the_version_of_a_page() {
     holds("deployment", Preemptions(2), || deployment(true));
     is_found("deployment that does not close", Preemptions(2), || deployment(false));
 }
@@ -145,10 +145,10 @@ fn neighbours(takes_word: bool) {
 }
 
 #[test]
-fn two_that_flip_bits_of_one_region_word_do_it_one_after_the_other() {
+fn flips_of_one_region_word_exclude_each_other() {
     holds("neighbours", Preemptions(3), || neighbours(true));
     needs("neighbours", &[Missing::Acquire, Missing::Release], Preemptions(3), || neighbours(true));
-    is_found("neighbours, who do not take it", Preemptions(3), || neighbours(false));
+    is_found("neighbours, word not taken", Preemptions(3), || neighbours(false));
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -209,7 +209,7 @@ fn view_against_writer(kind: View, at_once: bool) {
 }
 
 #[test]
-fn what_a_view_pins_does_not_change() {
+fn pinned_bytes_do_not_change() {
     holds("view pin", Preemptions(3), || view_against_writer(View::AsItIs, false));
     needs("view pin", &[Missing::Release], Preemptions(3), || {
         view_against_writer(View::AsItIs, false);
@@ -226,7 +226,7 @@ fn what_a_view_pins_does_not_change() {
     for (name, kind) in [
         ("view pin without the lock", View::PinsWithoutLock),
         ("view read unpinned", View::ReadsUnpinned),
-        ("view pin not looked at", View::NotLookedAt),
+        ("view pin not checked", View::NotLookedAt),
     ] {
         is_found(name, Preemptions(3), move || view_against_writer(kind, false));
     }
@@ -241,7 +241,7 @@ fn first_touch(of_one_state: bool) {
         if state.touched(region).is_none() {
             state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION], None));
         }
-        let touched = state.touched(region).expect("just touched");
+        let touched = state.touched(region).expect("just loaded");
         touched.pin(8);
         (std::ptr::from_ref(touched).addr(), touched.pages[3].slice_word())
     };
@@ -256,9 +256,9 @@ fn first_touch(of_one_state: bool) {
 }
 
 #[test]
-fn who_comes_first_to_a_region_and_who_comes_second_have_one_state() {
-    holds("first touch", Preemptions(2), || first_touch(true));
-    is_found("first touch of two", Preemptions(2), || first_touch(false));
+fn two_threads_that_load_a_region_get_one_state() {
+    holds("first load", Preemptions(2), || first_touch(true));
+    is_found("first load of two", Preemptions(2), || first_touch(false));
 }
 
 /// Two threads race to store to a chunk for the first time.
@@ -288,7 +288,7 @@ fn first_allocation(note_before: bool) {
 }
 
 #[test]
-fn a_chunk_is_allocated_once_and_before_anybody_stores_to_it() {
+fn a_chunk_is_allocated_once_and_before_the_first_store_to_it() {
     holds("first allocation", Preemptions(3), || first_allocation(false));
     needs("first allocation", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
         first_allocation(false);

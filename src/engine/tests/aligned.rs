@@ -32,7 +32,7 @@ fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
 /// A write that needs no space does not fail with `NoSpace` because of a concurrent writer.
 #[test]
 #[cfg(feature = "recorder")]
-fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
+fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
     use crate::platform::{call, recorder::Recorder};
     let folder = tempfile::tempdir().expect("a folder");
     let recorder = Recorder::new();
@@ -43,14 +43,14 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     std::thread::scope(|scope| {
-        let (before, taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
+        let (before, taken) = (file.stats(), region.try_lock_word().expect("no thread has it"));
         let writer = scope.spawn(|| write(2, 2));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
         drop(taken);
         writer.join().expect("no panic").expect("a write");
         assert_eq!(file.stats().flip_writes - before.flip_writes, 1);
-        let taken = region.try_lock_word().expect("nobody has it");
+        let taken = region.try_lock_word().expect("no thread has it");
         let deployer = scope.spawn(|| file.deploy(0..2 * PAGE as u64));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!deployer.is_finished());
@@ -58,7 +58,7 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
         assert_eq!(deployer.join().expect("no panic").expect("a deployment"), 2, "pages");
     });
     let _it_came_up = recorder.heal();
-    let (before, _taken) = (file.stats(), region.try_lock_word().expect("nobody has it"));
+    let (before, _taken) = (file.stats(), region.try_lock_word().expect("no thread has it"));
     write(3, 2).expect("a write");
     assert_eq!(file.stats().undo_writes - before.undo_writes, 1, "there is space");
 }
@@ -66,13 +66,13 @@ fn who_finds_no_space_for_an_undo_entry_waits_for_the_regions_word() {
 /// Two writers write blocks of one region. One gets the region's word, and the other uses the
 /// slice words of its pages.
 #[test]
-fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
+fn a_writer_without_the_region_word_uses_slice_words() {
     const BLOCK: usize = 2 * PAGE;
     let (file, mut expected, folder) = region_after(&[(0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
     let mut step = |at: usize, is_taken: bool, is_deployed: bool| {
         let (before, n) = (file.stats(), expected[at].wrapping_add(1));
-        let taken = is_taken.then(|| region.try_lock_word().expect("nobody has it"));
+        let taken = is_taken.then(|| region.try_lock_word().expect("no thread has it"));
         assert!(!is_taken || region.try_lock_word().is_none());
         if is_deployed {
             file.deploy(at as u64..(at + BLOCK) as u64).expect("a deployment");
@@ -91,12 +91,12 @@ fn who_does_not_get_the_regions_word_goes_by_the_pages_own() {
     };
     assert_eq!(step(0, false, false), 0b11);
     assert_eq!(step(0, true, false), 0b11, "by their own words");
-    assert_eq!(step(0, true, false), 0b11, "and away again");
-    assert_eq!(step(0, true, true), 0b11, "home, by their own");
+    assert_eq!(step(0, true, false), 0b11, "and undeployed again");
+    assert_eq!(step(0, true, true), 0b11, "deployed, by their own");
     assert_eq!(step(BLOCK, false, false), 0b1111);
     assert_eq!(step(BLOCK, true, true), 0b1111);
-    assert_eq!(step(BLOCK, false, false), 0b0011, "away by both");
-    assert_eq!(step(BLOCK, false, true), 0b0011, "its bit is none that has sent it away");
+    assert_eq!(step(BLOCK, false, false), 0b0011, "undeployed by both");
+    assert_eq!(step(BLOCK, false, true), 0b0011, "its region bit has not undeployed it");
     assert_eq!(step(2 * BLOCK, false, false), 0b11_0011);
     assert_eq!(step(2 * BLOCK, false, true), 0b00_0011);
     // Opening relies on the words that were stored.
@@ -127,10 +127,10 @@ fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
 }
 
 #[test]
-fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
+fn a_uniform_region_is_not_checked_until_a_slice_word_changes() {
     let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
-    assert!(region.is_uniform(), "who held all of it has looked");
+    assert!(region.is_uniform(), "the holder of the whole region has checked its words");
     file.write_at(&[7; 128], 4096).expect("a write");
     assert!(!region.is_uniform());
     for n in 10..14 {
@@ -156,7 +156,7 @@ fn a_region_whose_slice_words_are_alike_is_not_looked_at_until_one_changes() {
 /// All pages can be valid on one side by words that differ: some by their slice words, some by
 /// the region word.
 #[test]
-fn pages_on_one_side_are_not_alike_for_that() {
+fn pages_on_one_side_need_not_have_equal_slice_words() {
     let (file, expected, _folder) = region_after(&[(0, 1), (1, 63), (0, 64), (1, 63), (0, 64)]);
     assert!(is_whole(&file, &expected));
 }

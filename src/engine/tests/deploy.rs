@@ -34,7 +34,7 @@ fn slots_of_the_durable_point_are_not_given_back() {
 /// A page that its region bit has sent to the reflection file is deployed by that bit: no slice
 /// words are allocated for it.
 #[test]
-fn what_a_region_word_has_sent_away_comes_home_by_it() {
+fn a_region_word_deploys_the_pages_that_it_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(REGION as u64);
     let file = options.medium(Medium::Ram).open(folder.path().join("state.dat")).expect("a pair");
@@ -50,7 +50,7 @@ fn what_a_region_word_has_sent_away_comes_home_by_it() {
     file.write_at(&[3; 128], 64).expect("a write");
     file.write_at(&[4; 128], PAGE as u64).expect("a write");
     assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
-    assert_eq!(region.region_word(), 0b10, "page 1 was sent away by both");
+    assert_eq!(region.region_word(), 0b10, "both words have undeployed page 1");
     assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
     let mut read = vec![0; 16 * PAGE];
     file.read_at(&mut read, 0).expect("a read");
@@ -63,7 +63,7 @@ fn what_a_region_word_has_sent_away_comes_home_by_it() {
 /// Slices stay behind if their home slots belong to the durable point. So the page is not
 /// deployed by its region bit, which would move all slices.
 #[test]
-fn what_stays_behind_is_not_moved_by_a_region_bit() {
+fn a_region_bit_does_not_move_slices_that_stay_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(REGION as u64);
     let file =

@@ -35,7 +35,7 @@ fn stays(file: &AtomicMappedFile, offset: u64, len: usize) -> bool {
 }
 
 #[test]
-fn what_one_instruction_stores_goes_where_it_belongs() {
+fn a_direct_store_goes_to_the_valid_slot() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     assert_eq!(validity(&file), Validity(0));
@@ -83,7 +83,7 @@ fn what_one_instruction_stores_goes_where_it_belongs() {
 /// A thread that has the only lane takes locks by plain stores, until another thread works on
 /// the file.
 #[test]
-fn a_thread_is_alone_until_another_one_comes() {
+fn a_lock_is_biased_until_a_second_thread_comes() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     let is_alone = || {
@@ -104,7 +104,7 @@ fn a_thread_is_alone_until_another_one_comes() {
 /// One thread stores and reads back under a biased lock when a second thread begins. The second
 /// one locks the same page and its region, flips slices, and deploys.
 #[test]
-fn who_is_alone_loses_nothing_when_another_one_comes() {
+fn a_biased_thread_loses_no_write_when_a_second_thread_comes() {
     let folder = tempfile::tempdir().expect("a folder");
     for round in 0..60u64 {
         let folder = folder.path().join(round.to_string());
@@ -139,7 +139,7 @@ fn who_is_alone_loses_nothing_when_another_one_comes() {
 
 /// A direct store counts as one written line, whatever part of the line it stores.
 #[test]
-fn each_is_counted() {
+fn each_direct_store_is_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     let before = file.stats();
@@ -153,7 +153,7 @@ fn each_is_counted() {
 
 /// Other threads may observe a torn store, and then they retry.
 #[test]
-fn who_reads_meanwhile_reads_one_state() {
+fn a_read_beside_direct_stores_sees_one_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     let is_done = AtomicBool::new(false);
@@ -176,7 +176,7 @@ fn who_reads_meanwhile_reads_one_state() {
 /// A write that fails or is empty must neither make readers of the page retry nor clear the
 /// page's deployed stamp.
 #[test]
-fn what_stores_nothing_leaves_no_trace() {
+fn a_write_that_stores_nothing_leaves_no_trace() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     file.set_len(8196).expect("shorter");
@@ -198,7 +198,7 @@ fn what_stores_nothing_leaves_no_trace() {
 
 /// A thread that alternates between two files has no cached lane of either.
 #[test]
-fn who_works_on_two_files_stores_all_the_same() {
+fn a_thread_with_two_files_makes_direct_stores_to_both() {
     let folder = tempfile::tempdir().expect("a folder");
     let [one, two] = ["one", "two"].map(|name| {
         let folder = folder.path().join(name);
@@ -217,7 +217,7 @@ fn who_works_on_two_files_stores_all_the_same() {
 
 /// A write past a new end stores nothing and fails.
 #[test]
-fn past_the_end_nothing_is_stored() {
+fn no_direct_store_goes_past_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     file.write_at(&[1; 8], 8192).expect("a write");
@@ -229,7 +229,7 @@ fn past_the_end_nothing_is_stored() {
 }
 
 #[test]
-fn what_a_view_pins_is_not_stored_to() {
+fn no_direct_store_goes_to_a_pinned_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     let view = file.view(0..128).expect("a view");
@@ -244,7 +244,7 @@ fn what_a_view_pins_is_not_stored_to() {
 }
 
 #[test]
-fn where_the_machine_may_die_nothing_is_stored_where_it_is() {
+fn no_direct_store_is_made_on_persistent_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     // A processor without the instructions of this medium cannot open it.
     let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(Medium::Dax);

@@ -3,7 +3,7 @@
 /// Reads ranges of all sizes from pages in which random slices were written, with holes of the
 /// home file between them.
 #[test]
-fn whatever_lies_where_it_is_gathered() {
+fn gather_copies_any_mix_of_slices_and_holes() {
     use crate::{AtomicMappedFile, Medium};
     const LEN: usize = 6 << 20;
     let folder = tempfile::tempdir().expect("a folder");

@@ -37,7 +37,7 @@ const FEW: u64 = ONLY_READS / 3 + SAMPLED as u64 * (ENOUGH as u64 - 2);
 const MANY: u64 = ONLY_READS / 3 + SAMPLED as u64 * (ENOUGH as u64 + 2);
 
 #[test]
-fn a_page_comes_home_after_many_reads_without_a_write() {
+fn a_page_is_deployed_after_many_reads_without_a_write() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     let write = |offset| file.write_at(&[7; 100], offset).expect("a write");
@@ -49,19 +49,19 @@ fn a_page_comes_home_after_many_reads_without_a_write() {
             assert_eq!(after_reads(&file, FEW, offset), 0, "a write begins anew");
         }
         assert_eq!(after_reads(&file, MANY, offset), pages);
-        assert_eq!(after_reads(&file, 4 * MANY, offset), 0, "they are at home");
+        assert_eq!(after_reads(&file, 4 * MANY, offset), 0, "they are deployed");
         write(offset);
         assert_eq!(after_reads(&file, MANY, offset), pages, "once more");
     }
     let view = file.view(4096..4096 + 100).expect("a view");
     write(4096);
-    assert_eq!(after_reads(&file, 4 * MANY, 4096), 0, "not while somebody looks at it");
+    assert_eq!(after_reads(&file, 4 * MANY, 4096), 0, "not while a view pins it");
     drop(view);
     assert_eq!(after_reads(&file, MANY, 4096), 1);
 }
 
 #[test]
-fn what_is_read_at_one_place_only_stays_there() {
+fn reads_at_one_place_deploy_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     // Pages that short reads visit once, from one end to the other, are not deployed either.
@@ -77,7 +77,7 @@ fn what_is_read_at_one_place_only_stays_there() {
 }
 
 #[test]
-fn each_of_several_places_is_counted() {
+fn reads_at_each_of_several_places_are_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     // Page counts that might be in step with the sampling: the sampling rate and a multiple of
@@ -97,7 +97,7 @@ fn each_of_several_places_is_counted() {
 }
 
 #[test]
-fn what_was_written_as_a_block_stays_one() {
+fn a_block_is_deployed_as_a_whole() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     file.write_at(&[7; 64 << 10], 64 << 10).expect("a write");
@@ -113,7 +113,7 @@ fn what_was_written_as_a_block_stays_one() {
 }
 
 #[test]
-fn what_is_read_together_comes_home_sooner() {
+fn pages_that_are_read_together_are_deployed_sooner() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     let read = |times: u64| {
@@ -132,7 +132,7 @@ fn what_is_read_together_comes_home_sooner() {
 
 /// The slice words, which any other way would need, are not allocated.
 #[test]
-fn what_was_only_ever_written_by_regions_comes_home() {
+fn pages_without_slice_words_are_deployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
     let file = options.open(folder.path().join("state.dat")).expect("a pair");
@@ -148,7 +148,7 @@ fn what_was_only_ever_written_by_regions_comes_home() {
 // Other systems do not report holes of the home file.
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 #[test]
-fn what_was_written_before_it_was_opened_comes_home() {
+fn pages_of_an_earlier_session_are_deployed() {
     let folder = tempfile::tempdir().expect("a folder");
     let before = file(folder.path(), DeployPolicy::Lazy);
     before.write_at(&[7; 4096], 4096).expect("a write");
@@ -179,7 +179,7 @@ fn no_reader_waits_for_a_writer() {
 }
 
 #[test]
-fn nothing_comes_home_by_another_policy_or_to_a_hole() {
+fn reads_deploy_nothing_by_another_policy_or_to_a_hole() {
     let folder = tempfile::tempdir().expect("a folder");
     let manual = file(folder.path(), DeployPolicy::Manual);
     manual.write_at(&[7; 65], 0).expect("a write");

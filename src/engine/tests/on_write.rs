@@ -42,23 +42,23 @@ fn write(file: &AtomicMappedFile, n: u8) -> u64 {
 }
 
 #[test]
-fn what_was_read_in_pieces_is_put_together_by_who_writes_all_of_it() {
+fn a_write_of_whole_pages_defragments_them_after_a_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
-    assert_eq!(write(&file, 1), 0, "away as a whole");
+    assert_eq!(write(&file, 1), 0, "undeployed as a whole");
     scatter(&file, 2);
-    assert_eq!(write(&file, 3), 0, "nobody has read it in pieces");
+    assert_eq!(write(&file, 3), 0, "no thread has read the fragmented pages");
     // The last write left the pages fragmented, and then they were read.
     assert_eq!(write(&file, 4), COUNT as u64);
     let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
     assert!((8..12).all(|n| region.validity(n) == Validity(0)));
-    assert_eq!(write(&file, 5), 0, "in one piece");
+    assert_eq!(write(&file, 5), 0, "not fragmented");
     scatter(&file, 6);
     assert_eq!(write(&file, 7), 0, "for each read once");
 }
 
 #[test]
-fn what_a_view_pins_goes_through_the_log() {
+fn a_write_to_pinned_pages_goes_through_the_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     scatter(&file, 1);
@@ -94,7 +94,7 @@ fn reads_of_long_ago_are_not_made_up_for() {
 }
 
 #[test]
-fn nothing_comes_home_by_a_write_where_it_is_to_stay() {
+fn a_write_defragments_nothing_under_the_manual_policy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Manual);
     scatter(&file, 1);
@@ -105,7 +105,7 @@ fn nothing_comes_home_by_a_write_where_it_is_to_stay() {
 /// Pages of a region that is locked as a whole, pages of two regions, and pages of several
 /// parts.
 #[test]
-fn a_write_puts_only_those_together_that_are_in_pieces() {
+fn a_write_defragments_only_fragmented_pages() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     let mut expected = vec![0; LEN as usize];

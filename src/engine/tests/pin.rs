@@ -3,7 +3,7 @@
 use crate::{AtomicMappedFile, Medium};
 
 #[test]
-fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
+fn only_deployed_unlocked_pages_are_pinned_without_a_lock() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str, medium: Medium| {
         let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(medium);
@@ -18,7 +18,7 @@ fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
         }
         pinned
     };
-    assert!(!pins(0..10), "nobody has looked at the region");
+    assert!(!pins(0..10), "no thread has loaded the region");
     let region = || engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
     drop(file.view(0..10).expect("a view"));
     assert!(pins(0..10) && pins(4000..4096) && pins(4096..8192));
@@ -32,12 +32,12 @@ fn what_is_at_home_and_free_is_pinned_without_a_lock_and_nothing_else() {
     assert!(pins(0..10) && !pins(4096..4097), "held");
     drop(held);
     engine.cutting.store(true, crate::primitive::Ordering::SeqCst);
-    assert!(!pins(0..10), "something is cut off");
+    assert!(!pins(0..10), "a truncate is in progress");
     engine.cutting.store(false, crate::primitive::Ordering::SeqCst);
     file.write_at(&[1; 65], 4096).expect("a write");
     assert!(!pins(0..10), "this thread has published something");
     file.load::<u8>(4096).expect("a read");
-    assert!(pins(0..10) && !pins(4096..4097), "not at home");
+    assert!(pins(0..10) && !pins(4096..4097), "not deployed");
     let elsewhere = || std::thread::scope(|s| s.spawn(|| pins(0..10)).join().expect("no panic"));
     assert!(!elsewhere(), "a thread without a lane");
     assert_eq!(region().pinned_pages().count_ones(), 2);

@@ -35,7 +35,7 @@ fn short(file: &AtomicMappedFile, len: usize, offset: u64) -> bool {
 }
 
 #[test]
-fn what_is_as_usual_is_read_at_once_and_nothing_else() {
+fn the_fast_path_reads_deployed_pages_and_nothing_past_the_end() {
     let (_folder, file, data) = deployed();
     let engine = file.engine();
     let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
@@ -64,11 +64,11 @@ fn a_fragmented_page_is_read_at_once() {
     // Now slices 0 and 1 of page 1 are valid in the reflection file.
     file.write_at(&[7; 128], 4096).expect("a write");
     file.load::<u8>(0).expect("a read");
-    assert!(short(64, 0) && !short(64, 4096 + 128), "not the whole page is at home");
+    assert!(short(64, 0) && !short(64, 4096 + 128), "the page is not entirely deployed");
     let mut expected = data[4096..8192].to_vec();
     expected[..128].fill(7);
     let mut read = vec![0; 4096];
-    assert!(in_page(&mut read, 4096) && read == expected, "in two pieces");
+    assert!(in_page(&mut read, 4096) && read == expected, "in two fragments");
     assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
     let asks =
         engine.cached_lane().is_some_and(|lane| lane.recent.expected() != Expected::DeployedStamps);
@@ -79,8 +79,8 @@ fn a_fragmented_page_is_read_at_once() {
         engine.read_page::<false>(lane, to, offset)
     };
     let before = file.stats().reads;
-    assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "away");
-    assert!(on_one(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128], "at home");
+    assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "undeployed");
+    assert!(on_one(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128], "deployed");
     assert_eq!(file.stats().reads, before + 2);
     assert!(!on_one(&mut read, 4096), "on both");
     assert_eq!(file.stats().reads, before + 2, "it was none");
@@ -94,7 +94,7 @@ fn a_fragmented_page_is_read_at_once() {
     let segments: Vec<(u64, &[u8])> = slices.iter().map(|at| (4096 + at, &[7; 64][..])).collect();
     file.write_many(&segments).expect("a write");
     file.load::<u8>(0).expect("a read");
-    assert!(in_page(&mut read, 4096) && read == expected, "in 64 pieces");
+    assert!(in_page(&mut read, 4096) && read == expected, "in 64 fragments");
     for (start, len) in [(1, 4095), (0, 4095), (65, 200), (63, 2), (100, 20), (128, 640), (70, 58)]
     {
         let at_once = in_page(&mut read[..len], 4096 + start as u64);
@@ -119,7 +119,7 @@ fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
     let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
     let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&region.lock, &region.pages[2].lock);
-    assert!(at_once(1, 8192), "who copies and drains keeps no reader waiting");
+    assert!(at_once(1, 8192), "a lock holder that copies and drains keeps no reader waiting");
     held.close();
     assert!(!at_once(1, 8192) && at_once(1, 0));
     drop(held);

@@ -38,21 +38,24 @@ fn pages_on_one_side_are_read_at_once_and_no_others() {
     let file = file(folder.path(), 1);
     let region = REGION as u64;
     file.read_at(&mut vec![0; REGION], 0).expect("a read");
-    assert!(at_once(&file, 0, &[1; BLOCK]), "at home");
+    assert!(at_once(&file, 0, &[1; BLOCK]), "deployed");
     assert!(at_once(&file, 0, &[1; 9]) && at_once(&file, 4090, &[1; 9]), "of any length");
     assert!(at_once(&file, 0, &[1; REGION]) && !at_once(&file, 1, &[1; REGION]), "two regions");
     file.write_at(&[2; BLOCK], BLOCK as u64).expect("a write");
-    assert!(at_once(&file, BLOCK as u64, &[2; BLOCK]), "away");
+    assert!(at_once(&file, BLOCK as u64, &[2; BLOCK]), "undeployed");
     assert!(at_once(&file, BLOCK as u64 + 100, &[2; BLOCK - 200]), "a part of it");
-    assert!(!at_once(&file, PAGE as u64, &[0; BLOCK]), "one here and one there");
+    assert!(!at_once(&file, PAGE as u64, &[0; BLOCK]), "one page on each side");
     file.write_at(&[3; 65], BLOCK as u64).expect("a write");
-    assert!(!at_once(&file, BLOCK as u64, &[0; BLOCK]), "in pieces");
+    assert!(!at_once(&file, BLOCK as u64, &[0; BLOCK]), "fragmented");
     assert!(!at_once(&file, LEN - 100, &[0; 101]) && !at_once(&file, u64::MAX, &[0; 2]));
     assert!(!at_once(&file, 0, &[]), "nothing");
 
     let state = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&state.lock, &state.pages[1].lock);
-    assert!(at_once(&file, 0, &[1; BLOCK]), "who copies and drains keeps no reader waiting");
+    assert!(
+        at_once(&file, 0, &[1; BLOCK]),
+        "a lock holder that copies and drains keeps no reader waiting"
+    );
     held.close();
     assert!(!at_once(&file, 0, &[1; BLOCK]));
     drop(held);

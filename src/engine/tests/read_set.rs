@@ -36,7 +36,7 @@ fn a_page_that_a_writer_holds_is_not_watched() {
 
 /// While nothing changes, the entries are validated one by one only once.
 #[test]
-fn many_marks_are_gone_through_once() {
+fn a_large_read_set_is_validated_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path());
     let (engine, mut marks) = (file.engine(), ReadSet::default());

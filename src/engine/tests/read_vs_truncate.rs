@@ -52,7 +52,8 @@ fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u
                     while file.len() != new_len {
                         std::thread::yield_now();
                     }
-                    file.write_at(&[NEW; 8], offset).expect("a write of who has seen the end");
+                    file.write_at(&[NEW; 8], offset)
+                        .expect("a write by a thread that has seen the new end");
                     goes_on.send(()).expect("the reader waits");
                 });
             }
@@ -65,7 +66,7 @@ fn check(offset: u64, len: usize, cut: usize, read: impl FnOnce(&Engine, &mut [u
         let is_read = read(file.engine(), &mut to);
         shrinker.join().expect("no panic");
         let is_mixed = to[0] == NEW && to[len - cut..].contains(&OLD);
-        assert!(!(is_read && is_mixed), "what was written after the cut, and what was cut off");
+        assert!(!(is_read && is_mixed), "bytes written after the truncate, and truncated bytes");
         assert_eq!(file.len(), new_len, "the read has paused");
     });
 }

@@ -34,7 +34,7 @@ fn is_known(file: &AtomicMappedFile, n: u64) -> bool {
     let is_known = engine.read_stamped(lane, &mut to, page(n).start);
     if is_known {
         let mut again = [0; PAGE];
-        assert!(engine.read_home(lane, &mut again, page(n).start), "it is at home");
+        assert!(engine.read_home(lane, &mut again, page(n).start), "it is deployed");
         assert_eq!(to, again);
     }
     is_known
@@ -52,7 +52,7 @@ fn has_words(file: &AtomicMappedFile) -> bool {
 }
 
 #[test]
-fn what_is_deployed_is_known_and_what_is_written_is_not() {
+fn deployment_sets_stamps_and_writes_clear_them() {
     let folder = tempfile::tempdir().expect("a folder");
     for medium in [Medium::Ram, Medium::PageCache] {
         let file = file(folder.path(), medium, 1);
@@ -129,7 +129,7 @@ fn what_is_deployed_is_known_and_what_is_written_is_not() {
 }
 
 #[test]
-fn what_is_found_at_home_again_and_again_becomes_known() {
+fn repeated_reads_of_a_deployed_page_set_its_stamp() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -157,7 +157,7 @@ fn what_is_found_at_home_again_and_again_becomes_known() {
     drop(held);
     file.write_at(&[2; 65], page(7).start).expect("a write");
     engine.stamp_sampled(PageIndex(7));
-    assert!(!is_known(&file, 7), "it is not at home");
+    assert!(!is_known(&file, 7), "it is not deployed");
     engine.stamp_sampled(PageIndex(6));
     assert!(is_known(&file, 6));
     file.set_len(LEN - 1).expect("shorter");
@@ -167,7 +167,7 @@ fn what_is_found_at_home_again_and_again_becomes_known() {
 
 /// A read by the stamp does not check the length.
 #[test]
-fn what_is_cut_off_is_known_no_more() {
+fn truncate_clears_stamps() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -203,7 +203,7 @@ fn what_is_cut_off_is_known_no_more() {
 /// On other systems it is unknown whether the home file has holes.
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 #[test]
-fn what_lies_in_a_hole_is_not_known() {
+fn a_page_in_a_hole_gets_no_stamp() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
     let file = options.open(folder.path().join("sparse")).expect("a pair");
@@ -221,7 +221,7 @@ fn what_lies_in_a_hole_is_not_known() {
 }
 
 #[test]
-fn a_read_looks_at_the_word_first() {
+fn a_read_checks_the_stamp_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -244,7 +244,7 @@ fn a_read_looks_at_the_word_first() {
 }
 
 #[test]
-fn pages_in_a_row_are_read_by_their_words() {
+fn consecutive_pages_are_read_by_their_stamps() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -257,7 +257,7 @@ fn pages_in_a_row_are_read_by_their_words() {
         engine.read_stamped_range(lane, to, offset)
     };
     let at = |len: usize, offset: u64| by_words(&mut vec![0; len], offset);
-    assert!(!at(2 * PAGE, 0), "nothing is known yet");
+    assert!(!at(2 * PAGE, 0), "no page has a stamp yet");
     let data: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
     for _ in 0..2 {
         file.write_at(&data, 0).expect("a write");
@@ -279,7 +279,7 @@ fn pages_in_a_row_are_read_by_their_words() {
     }
     let before = file.stats().reads;
     assert!(!at(2, LEN - 1) && !at(1, LEN) && !at(2, u64::MAX) && !at(1, u64::MAX));
-    assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "nobody vouches for no bytes");
+    assert!(!at(0, 0) && !at(0, LEN) && !at(0, LEN + 1), "no stamp covers an empty range");
     // Only if all pages are stamped, the first one and the last one included.
     file.write_at(&[7], page(5).start).expect("a write");
     for (first, pages, is_known) in
@@ -291,7 +291,7 @@ fn pages_in_a_row_are_read_by_their_words() {
 }
 
 #[test]
-fn pages_that_are_read_together_become_known() {
+fn pages_that_are_read_together_get_stamps() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -305,12 +305,12 @@ fn pages_that_are_read_together_become_known() {
     assert_eq!(known(&file), [62, 63, 64, 65], "of two regions");
     file.write_at(&[7; 65], page(8).start).expect("a write");
     read(7, 3);
-    assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not at home");
+    assert_eq!(known(&file), [62, 63, 64, 65], "one of them is not deployed");
 }
 
 /// A file that became much longer since its stamps were created has none for the added pages.
 #[test]
-fn pages_without_a_word_are_read_all_the_same() {
+fn pages_without_a_stamp_are_read_all_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 1);
     if !has_words(&file) {
@@ -333,7 +333,7 @@ fn pages_without_a_word_are_read_all_the_same() {
 /// One thread reads by stamps while another one writes, deploys and truncates. All bytes of one
 /// page are of one state; so are those of two pages that were written together.
 #[test]
-fn reads_by_a_word_see_one_state() {
+fn stamped_reads_see_one_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram, 0);
     if !has_words(&file) {

@@ -5,7 +5,7 @@ use crate::AtomicMappedFile;
 /// The prefetches run before any lock is taken, so a truncation may come in between. A prefetch
 /// past the end must not panic.
 #[test]
-fn what_is_cut_off_may_be_asked_for() {
+fn a_prefetch_past_the_end_does_not_panic() {
     let folder = crate::doctest_dir();
     let file = AtomicMappedFile::create(folder.path().join("x"), 1 << 20).expect("create");
     let engine = file.engine();

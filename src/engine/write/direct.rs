@@ -12,10 +12,10 @@
 //! this thread (`Lanes::enter_biased`).
 //!
 //! - Another thread may observe a torn store. Readers of the page therefore retry, by its deployed
-//!   stamp or by versions (models in `loom_models`: `who_reads_a_page_by_its_word`,
-//!   `a_reader_of_a_page_that_is_closed_at_once_sees_no_half_of_a_write`).
+//!   stamp or by versions (models in `loom_models`: `a_stamped_read_sees_one_state`,
+//!   `a_reader_beside_a_lock_taken_exclusively_sees_no_half_of_a_write`).
 //! - A view keeps the bytes of the pages that it pins. Writes to those go another way
-//!   (`what_a_view_pins_does_not_change`).
+//!   (`pinned_bytes_do_not_change`).
 //! - Where a power loss counts, only a word of a line is stored atomically. Direct stores would
 //!   then fit whole words in lines without active records, and nothing else; so they are not used
 //!   there.
@@ -178,7 +178,7 @@ impl Engine {
         let Some(held) = held else { return false };
         debug_assert!(
             alone.is_none() || !region.lock.is_locked(),
-            "who is alone holds nothing else"
+            "a biased thread holds no other lock"
         );
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // Where only the process can crash, no record outlives the locks of its operation.

@@ -334,6 +334,6 @@ mod tests {
         assert_eq!(lane.live(LaneIndex(0), PageIndex(7)).count(), 2);
         lane.forget(second, PageIndex(7));
         assert_eq!(live(7).expect("the first").sequence, first);
-        assert_eq!(lane.pending_words(lane.upcoming()).count(), 0, "it is void");
+        assert_eq!(lane.pending_words(lane.upcoming()).count(), 0, "it is invalidated");
     }
 }

@@ -423,7 +423,7 @@ mod tests {
     fn a_thread_keeps_its_lane_and_gives_it_back_when_it_ends() {
         let (k, file) = new_keeper();
         let weak = keeper(&k);
-        assert_eq!(k.lanes.all().count(), 0, "nobody has taken one");
+        assert_eq!(k.lanes.all().count(), 0, "no thread has taken one");
         let first = k.lanes.mine(file, &weak).index();
         assert_eq!(k.lanes.all().count(), 1);
         assert_eq!(k.lanes.mine(file, &weak).index(), first);

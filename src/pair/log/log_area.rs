@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_waits() {
+    fn a_thread_waits_for_room_in_the_log_area() {
         let area = LogArea::new();
         let all = area.take(LOG_AREA_LEN);
         std::thread::scope(|s| {

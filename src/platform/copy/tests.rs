@@ -34,7 +34,7 @@ impl Arena {
         assert!(bytes[start..end] == *expected, "{what}: wrong bytes");
         assert!(
             bytes[..start].iter().chain(&bytes[end..]).all(|b| *b == 0xee),
-            "{what}: bytes outside were touched"
+            "{what}: bytes outside were changed"
         );
     }
 }

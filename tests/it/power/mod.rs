@@ -223,15 +223,15 @@ fn difference(found: &Model, expected: &Model, run: &Run) -> String {
             "    page {} slice {} from byte {byte}: {} instead of {}",
             place / 4096,
             place % 4096 / 64,
-            whose(run, place, &a[byte..]),
-            whose(run, place, &b[byte..])
+            writer_of(run, place, &a[byte..]),
+            writer_of(run, place, &b[byte..])
         );
     }
     text
 }
 
 /// Returns the operation that wrote these bytes.
-fn whose(run: &Run, at: u64, bytes: &[u8]) -> String {
+fn writer_of(run: &Run, at: u64, bytes: &[u8]) -> String {
     let wrote = run.ops.iter().filter(|(_, done)| match &done.effect {
         Effect::Bytes(parts) => {
             parts.iter().any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at))

@@ -110,7 +110,7 @@ impl Recording<'_> {
     /// Calls `act` between two marks. `act` returns its effect.
     fn between<T>(
         &self,
-        who: &str,
+        actor: &str,
         what: &str,
         act: impl FnOnce(u64) -> (Effect, T),
     ) -> (Effect, T) {
@@ -118,13 +118,13 @@ impl Recording<'_> {
         self.mark(id, BEGIN);
         let (effect, result) = act(id);
         self.mark(id, END);
-        let done = Done { text: format!("#{id} {who}: {what}"), effect: effect.clone() };
+        let done = Done { text: format!("#{id} {actor}: {what}"), effect: effect.clone() };
         self.done.lock().expect("no panic").insert(id, done);
         (effect, result)
     }
 
-    fn op(&self, who: usize, f: &AtomicMappedFile, op: &Op) -> Effect {
-        let done = self.between(&format!("thread {who}"), &format!("{op:?}"), |id| {
+    fn op(&self, thread: usize, f: &AtomicMappedFile, op: &Op) -> Effect {
+        let done = self.between(&format!("thread {thread}"), &format!("{op:?}"), |id| {
             let effect = op.effect(id);
             let applied = op.run(f, &effect);
             (if applied { effect } else { Effect::None }, ())
@@ -218,7 +218,7 @@ fn run_by_turns(
             let (to, asked) = channel::<(Op, Sender<Effect>)>();
             let thread = scope.spawn(move || {
                 for (op, answer) in asked {
-                    answer.send(recording.op(who, f, &op)).expect("somebody waits");
+                    answer.send(recording.op(who, f, &op)).expect("the caller waits");
                 }
             });
             (to, thread)

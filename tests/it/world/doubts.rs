@@ -693,7 +693,7 @@ fn sweep_failures(base: &Path, elsewhere: bool) {
 }
 
 #[test]
-fn an_opening_whose_calls_fail() {
+fn an_opening_with_failing_calls() {
     for which in ["same", "elsewhere"] {
         let scratch = disk().scratch();
         let role = format!("mounts doubts failures {which}");

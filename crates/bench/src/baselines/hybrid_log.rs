@@ -212,10 +212,10 @@ impl Shared {
         assert!(need <= self.entries.len() / 2, "more blocks than there are log entries");
         let mine = lane::mine();
         for turn in 0.. {
-            let file = self.file.0.read().expect("nobody panicked");
-            let mut lane = self.lanes[mine].0.lock().expect("nobody panicked");
+            let file = self.file.0.read().expect("no thread has panicked");
+            let mut lane = self.lanes[mine].0.lock().expect("no thread has panicked");
             if lane.free.len() < need {
-                let mut free = self.free.0.lock().expect("nobody panicked");
+                let mut free = self.free.0.lock().expect("no thread has panicked");
                 let take = (need - lane.free.len()).max(AT_HAND).min(free.len());
                 let rest = free.len() - take;
                 lane.free.extend(free.drain(rest..));
@@ -273,7 +273,7 @@ impl Shared {
         drop(closed);
         lane.free.append(&mut lane.cleared);
         if lane.free.len() > 2 * AT_HAND {
-            let mut free = self.free.0.lock().expect("nobody panicked");
+            let mut free = self.free.0.lock().expect("no thread has panicked");
             free.extend(lane.free.drain(AT_HAND..));
         }
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
@@ -347,7 +347,7 @@ impl Shared {
 
     /// Commits all writes so far.
     fn raise_epoch(&self) {
-        let mut before = self.file.0.write().expect("nobody panicked");
+        let mut before = self.file.0.write().expect("no thread has panicked");
         let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
         self.memory.store_word(epoch, self.epoch_at);
         // Makes the epoch durable: the commit point. The writers have drained what it commits.
@@ -369,9 +369,9 @@ impl Shared {
     /// Checkpoints the committed entries. Returns `true` if there were any.
     fn checkpoint(&self) -> bool {
         let memory = &self.memory;
-        let mut work = self.work.0.lock().expect("nobody panicked");
+        let mut work = self.work.0.lock().expect("no thread has panicked");
         for lane in &self.lanes {
-            work.append(&mut lane.0.lock().expect("nobody panicked").written);
+            work.append(&mut lane.0.lock().expect("no thread has panicked").written);
         }
         let epoch = self.epoch.0.load(Ordering::Acquire);
         let mut later = Vec::new();
@@ -408,7 +408,7 @@ impl Shared {
                 self.slot(*page).store(0, Ordering::Relaxed);
             }
             drop(closed);
-            let mut free = self.free.0.lock().expect("nobody panicked");
+            let mut free = self.free.0.lock().expect("no thread has panicked");
             free.extend(done.iter().map(|(_, entry, _)| *entry));
         }
         *work = later;
@@ -516,7 +516,7 @@ impl Drop for HybridLog {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(worker) = self.worker.take() {
             worker.thread().unpark();
-            worker.join().expect("nobody panicked");
+            worker.join().expect("no thread has panicked");
         }
     }
 }

@@ -124,7 +124,7 @@ fn over_size(
             line.name = "limit: copy".to_owned();
         }
         figure.notes.push(
-            "What is read was written by the figures before this one, in many sizes: nobody has been \
+            "The figures before this one wrote the bytes that are read, in many sizes. No contender has been \
              told to tidy up."
                 .to_owned(),
         );
@@ -159,8 +159,8 @@ fn over_syncs(field: &Field, effort: &Effort, bar: &ProgressBar) -> Figure {
             "{MGSP}, IV-A, figure 7; {LIBNVMMIO}, 4.2.2, figure 9 (writes between two syncs, 4 KiB)"
         ),
         notes: vec![
-            "Whose writes are durable by themselves has nothing to do in a sync; the others promise less \
-             the further the syncs lie apart."
+            "A contender with durable writes has nothing to do in a sync; the others promise less the \
+             further the syncs lie apart."
                 .to_owned(),
         ],
         ..throughputs(field, effort, bar, &[1, 10, 100].map(job), figure)

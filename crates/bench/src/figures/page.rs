@@ -54,7 +54,7 @@ fn write_page(
     }
     page.push_str("</table>\n");
     page.push_str(
-        "<p>Everybody has the same offsets and bytes, was written to in full before the clock started, and \
+        "<p>Each contender has the same offsets and bytes, was written to in full before the clock started, and \
          takes turns with all others; values are medians over the rounds, and what was written is read back \
          and compared. Absolute times belong to this machine. In brackets: the value divided by \
          atomic-mmap's.</p>\n",
@@ -136,13 +136,13 @@ fn write_claims(page: &mut String, figures: &[(Figure, String)]) -> fmt::Result 
     page.push_str(
         "</table>\n<p>Throughputs, as above. Acumen is stood for by this crate, which goes on where it \
          ends. The papers' systems are compact baselines here, with this crate's own copies and drains, and \
-         nobody is slowed down to meet a paper.</p>\n",
+         no contender is slowed down to meet a paper.</p>\n",
     );
     Ok(())
 }
 
 fn write_contenders(page: &mut String, facts: &Facts<'_>) -> fmt::Result {
-    page.push_str("<h2>Who is measured</h2>\n<table>\n");
+    page.push_str("<h2>Contenders</h2>\n<table>\n");
     for Contender { kind, .. } in facts.contenders {
         let durable = if kind.durable_writes {
             "durable when the write returns"

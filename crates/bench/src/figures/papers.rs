@@ -95,8 +95,8 @@ pub const CLAIMS: &[Claim] = &[
         slower: "Libnvmmio",
         figure: "threads-4KiB-sequential",
         tick: "4",
-        fair: "There up to 16 threads with a file each, on twelve Optane modules, whose bandwidth a log \
-               uses up; here threads in ranges of one file, and as many as this machine has cores for.",
+        fair: "There up to 16 threads with a file each, on twelve Optane modules, and a log uses up \
+               their bandwidth; here threads in ranges of one file, and as many as this machine has cores for.",
     },
     Claim {
         place: "RMMIO, IV-B, figure 9a",

@@ -46,8 +46,8 @@ fn over_ranges(
         more_is_better: false,
         lines: lines(&field.contenders(), &columns, |_, time| time),
         notes: vec![
-            "Ranges are scattered, one in each of as many equal parts of the file. Who is not here has \
-             no transactions."
+            "Ranges are scattered, one in each of as many equal parts of the file. A contender that is not \
+             here has no transactions."
                 .to_owned(),
         ],
     }

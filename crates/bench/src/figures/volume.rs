@@ -66,9 +66,9 @@ fn of(
     }
     lines.retain(|line| line.values.iter().any(Option::is_some));
     let remarks = [
-        "Counted by those who store to mapped memory themselves, whole cache lines; for those who call \
-         the kernel, the bytes that they gave to it (wchar in /proc/self/io). Who is not here \
-         (libpmemobj, LMDB through its mapping) says nothing. Work left to the background is counted if it is done within 50 ms \
+        "Contenders that store to mapped memory count whole cache lines. Those that call the kernel \
+         count the bytes that they gave to it (wchar in /proc/self/io). A contender that is not here \
+         (libpmemobj, LMDB through its mapping) reports nothing. Work left to the background is counted if it is done within 50 ms \
          after the last write.",
         "mmap + msync and pwrite count what they copy: a disk would write whole pages.",
     ];

@@ -87,8 +87,8 @@ pub fn figures(
         id: "ycsb",
         title: "YCSB over a store of 8 KiB pages".to_owned(),
         repeats: format!(
-            "{ACUMEN}, V-B, figure 4 (workloads; ten million records of 1 KiB in SQLite there, whose \
-             pages had 512 bytes to 4 KiB)"
+            "{ACUMEN}, V-B, figure 4 (workloads; ten million records of 1 KiB in SQLite there, with \
+             pages of 512 bytes to 4 KiB)"
         ),
         along: "workload",
         up: "operations a second",
@@ -98,7 +98,7 @@ pub fn figures(
         lines: lines(&field.contenders(), &columns, |_, time| 1e9 / time),
         notes: vec![
             format!(
-                "{} records; the same store for everybody, who keeps its pages. A record that changes is \
+                "{} records; the same store for each contender, which keeps its pages. A record that changes is \
                  a page of 8 KiB that is written, durably; a split is one transaction, or three writes \
                  where there are none. At the end every record is read back, from the pages alone.",
                 effort.records

@@ -42,8 +42,8 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
         "16 KiB, 100 bytes past a page's start",
     ),
     ("tx_8x64B_vs_two_drains_8x64B", Goal::AtMost(1.8), "a transaction of eight times 64 bytes"),
-    ("read_64B_vs_memcpy", Goal::AtMost(1.5), "a read of 64 bytes that are at home"),
-    ("read_4KiB_vs_memcpy", Goal::AtMost(1.05), "a read of 4 KiB that are at home"),
+    ("read_64B_vs_memcpy", Goal::AtMost(1.5), "a read of 64 bytes, deployed"),
+    ("read_4KiB_vs_memcpy", Goal::AtMost(1.05), "a read of 4 KiB, deployed"),
     ("view_4KiB_vs_memcpy", Goal::AtMost(0.5), "a view of 4 KiB: nothing is copied"),
     ("ram_write_64B_vs_memcpy", Goal::AtMost(2.5), "64 bytes where only the process can die"),
     (

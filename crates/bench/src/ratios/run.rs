@@ -365,7 +365,7 @@ struct Worst {
 
 impl Default for Worst {
     fn default() -> Self {
-        Worst { value: f64::INFINITY, where_: "nobody to compare with".into() }
+        Worst { value: f64::INFINITY, where_: "no contender to compare with".into() }
     }
 }
 

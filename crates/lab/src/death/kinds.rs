@@ -86,18 +86,18 @@ pub fn all() -> Vec<Kind> {
     let p = |page: u64| page * PAGE;
     let many = |reads| Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads };
     vec![
-        with("vouched flip inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
-        with("vouched flip over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
+        with("logged flip inside a slice", &[Write(p(3) + 100, 20)], Write(p(3) + 70, 24)),
+        with("logged flip over slices", &[Write(p(3) + 64, 100)], Write(p(3) + 30, 200)),
         with("word, one store in ram", &[Write(p(7) + 5, 90)], Write(p(7) + 70, 2)),
         with("slice, one store in ram", &[Write(p(7) + 5, 90)], Write(p(7) + 64, 64)),
         with("part of a slice, one store in ram", &[], Write(p(7) + 131, 49)),
         with(
-            "slice, one store behind one away from home in ram",
+            "slice, direct store behind an undeployed one in ram",
             &[Write(p(7) + 5, 90), Write(p(7) + 70, 20)],
             Write(p(7) + 64, 64),
         ),
         with("flip of slices", &[Write(p(5) + 180, 30)], Write(p(5) + 100, 700)),
-        with("flip of a page, vouched for on dax", &[Write(p(6) + 60, 10)], Write(p(6), PAGE)),
+        with("flip of a page, logged on dax", &[Write(p(6) + 60, 10)], Write(p(6), PAGE)),
         with("region word, two pages", &[Write(p(9), 65)], Write(p(8), 2 * PAGE)),
         with("region word, region's lock", &[], Write(p(16), 8 * PAGE)),
         with("undo entry over pages", &[Write(p(31), 100)], Write(p(30) + 50, 2 * PAGE)),

@@ -174,7 +174,7 @@ enum Recovered {
 }
 
 const SOME: [&str; 8] = [
-    "vouched flip over slices",
+    "logged flip over slices",
     "region word, two pages",
     "undo entry over regions",
     "undo entry spilled",
@@ -579,7 +579,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kinds_whose_recovery_is_stepped_through_are_kinds() {
+    fn the_kinds_of_stepped_recovery_are_kinds() {
         let names: Vec<_> = kinds::all().into_iter().map(|kind| kind.name).collect();
         assert!(SOME.iter().all(|name| names.contains(name)));
     }

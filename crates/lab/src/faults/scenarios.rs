@@ -340,7 +340,7 @@ impl Start {
                 let later = SystemTime::now() + Duration::from_secs(3);
                 open(&home).set_modified(later).expect("touch");
             }
-            Quirk::Foreign => fs::write(&reflection, b"notes of somebody").expect("write"),
+            Quirk::Foreign => fs::write(&reflection, b"notes of another program").expect("write"),
             Quirk::Newer => {
                 for at in layout::SUPERBLOCKS {
                     open(&reflection).write_all_at(&[77], at + 8).expect("write");

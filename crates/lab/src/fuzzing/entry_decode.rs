@@ -242,7 +242,7 @@ fn vouch(input: &mut Input<'_>) {
     assert_eq!(
         bytes[..8],
         flip_record::header(of_lane, sequence).to_le_bytes(),
-        "what is to become void"
+        "the header to invalidate"
     );
     let mut void = bytes;
     void[..8].copy_from_slice(&flip_record::invalidated(of_lane, sequence).to_le_bytes());

@@ -144,7 +144,7 @@ fn one_record(input: &mut Input<'_>) {
     assert_eq!(Record::decode(seed(), &bytes), Some((record.clone(), bytes.len())));
     assert_eq!(agree(&bytes), [number]);
     for other in
-        [JournalSeed::new(&UUID, SESSION + 1), JournalSeed::new(b"somebody else's!", SESSION)]
+        [JournalSeed::new(&UUID, SESSION + 1), JournalSeed::new(b"another's UUID!!", SESSION)]
     {
         assert_eq!(Record::decode(other, &bytes), None, "a record of another session");
     }
@@ -156,7 +156,7 @@ fn one_record(input: &mut Input<'_>) {
     if torn[..said] != bytes[..said] {
         assert_eq!(Record::decode(seed(), &torn), None, "a torn record");
     }
-    assert_eq!(Record::decode(seed(), &bytes[..cut]), None, "a record that was cut off");
+    assert_eq!(Record::decode(seed(), &bytes[..cut]), None, "a truncated record");
 }
 
 fn several_records(input: &mut Input<'_>) {

@@ -182,7 +182,7 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         gone.push(name.clone());
         uuid = Some(superblock.uuid);
     }
-    let whose = uuid.map_or(Whose::Nobodys, |uuid| whose(pair.journal.as_ref(), &uuid));
+    let owner = uuid.map_or(Whose::Nobodys, |uuid| journal_owner(pair.journal.as_ref(), &uuid));
     let keeps = how.keeps(around);
     let plain = || {
         if !fits(stat.len, how) {
@@ -191,7 +191,7 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         let mut gone = gone.clone();
         match &chosen {
             Some(Chosen { name, .. }) => {
-                if whose != Whose::Anothers {
+                if owner != Whose::Anothers {
                     gone.push(journal_of(name));
                 } else if !around.has_free_name(&stat.identity) {
                     return Outcome::Refused(Mismatch::Foreign);
@@ -209,11 +209,11 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         let Some(Chosen { name, superblock }) = &chosen else { return plain() };
         let mut gone = gone.clone();
         if keeps {
-            if matches!(whose, Whose::Anothers | Whose::Unknown) {
+            if matches!(owner, Whose::Anothers | Whose::Unknown) {
                 return Outcome::JournalOfAnother;
             }
             gone.push(journal_of(name));
-        } else if (1..=2).contains(&superblock.durable) && whose != Whose::Anothers {
+        } else if (1..=2).contains(&superblock.durable) && owner != Whose::Anothers {
             gone.push(journal_of(name));
         }
         Outcome::Opened(bytes, gone)
@@ -258,7 +258,7 @@ enum Whose {
     Unknown,
 }
 
-fn whose(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whose {
+fn journal_owner(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whose {
     let Some(journal) = journal else { return Whose::Nobodys };
     match points::header(journal) {
         Some(header) if header.uuid == *uuid => Whose::Ours,
@@ -495,7 +495,7 @@ impl Folder<'_> {
     }
 
     /// Returns the relation of the reflection file with this name to the home file.
-    fn whose(&self, name: &str, superblock: &Superblock, mark: Option<&Mark>) -> Is {
+    fn owner(&self, name: &str, superblock: &Superblock, mark: Option<&Mark>) -> Is {
         let is = &self.stat.identity;
         let names_home = same_file(&superblock.identity, is);
         let own = &superblock.own;
@@ -580,7 +580,7 @@ impl Folder<'_> {
             let Some(reflection) = self.around.companions.get(name) else { continue };
             let what = match Self::superblock(reflection) {
                 Err(what) => what,
-                Ok(superblock) => match self.whose(name, &superblock, mark.as_ref()) {
+                Ok(superblock) => match self.owner(name, &superblock, mark.as_ref()) {
                     Is::Contested => Found::Bad(Mismatch::Swapped),
                     Is::OfAnotherTime => Found::Bad(Mismatch::RolledBack),
                     Is::Anothers => Found::Anothers,
@@ -636,7 +636,9 @@ impl Folder<'_> {
         let all = names.iter().cloned().chain(further);
         all.filter(|name| !self.around.companions.contains_key(name))
             .map(|name| journal_of(&name))
-            .filter(|name| whose(self.around.companions.get(name), &mark.uuid) != Whose::Anothers)
+            .filter(|name| {
+                journal_owner(self.around.companions.get(name), &mark.uuid) != Whose::Anothers
+            })
             .collect()
     }
 
@@ -666,7 +668,7 @@ impl Folder<'_> {
             if !self.is_of_name(&superblock) {
                 continue;
             }
-            match self.whose(name, &superblock, None) {
+            match self.owner(name, &superblock, None) {
                 is @ (Is::Ours | Is::Unmarked { .. }) => {
                     return Some(Searched::Found(name.clone(), superblock, is));
                 }

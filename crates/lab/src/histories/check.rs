@@ -227,7 +227,7 @@ fn describe((short, stuck): &(History, Stuck), whole: &History) -> String {
         let wrote = match &by[..] {
             _ if value == TORN => "bytes of several values".to_owned(),
             [] if short.initial.get(cell) == Some(&value) => "there from the beginning".to_owned(),
-            [] => "written by nobody".to_owned(),
+            [] => "written by no operation".to_owned(),
             some => format!("written by {}", some.join(" and ")),
         };
         let name = Operation { reads: vec![(cell, value)], writes: Vec::new(), ..failing.clone() };

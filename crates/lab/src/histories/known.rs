@@ -14,7 +14,7 @@ pub fn bad() -> Vec<(&'static str, History)> {
         ("a lost update", "A 1-5 r x=0 w x=1\nB 2-6 r x=0 w x=2"),
         ("write skew", "A 1-5 r x=0 y=0 w x=1\nB 2-6 r x=0 y=0 w y=1"),
         ("a read of the future", "A 1-2 r x=1\nB 3-4 w x=1"),
-        ("a read of what nobody wrote", "A 1-2 w x=1\nB 3-4 r x=7"),
+        ("a read of a value that no operation wrote", "A 1-2 w x=1\nB 3-4 r x=7"),
         ("a second reader that goes back", "C 1-10 w x=1\nA 2-3 r x=1\nB 4-5 r x=0"),
         ("one reader that goes back", "C 1-10 w x=1\nA 2-3 r x=1\nA 4-5 r x=0"),
         (

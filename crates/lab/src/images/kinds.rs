@@ -490,7 +490,7 @@ impl<'a> Player<'a> {
                     self.file().read_at(&mut bytes, 62 * PAGE)?;
                     let before = self.file().stats().deployments;
                     self.write(62 * PAGE, pages * PAGE)?;
-                    assert!(self.file().stats().deployments > before, "left in pieces");
+                    assert!(self.file().stats().deployments > before, "left fragmented");
                 }
                 Ok(())
             }

@@ -112,7 +112,7 @@ impl<X: Default> Journal<X> {
     ) -> Writer<'_, X> {
         assert!(record::room(body) <= self.room, "{body} bytes are more than the log has");
         loop {
-            let guard = self.lanes[lane].0.lock().expect("nobody panicked");
+            let guard = self.lanes[lane].0.lock().expect("no thread has panicked");
             if guard.full + record::room(body) <= self.room {
                 let log = self.logs + lane as u64 * self.room;
                 return Writer { journal: self, log, lane: guard };
@@ -126,7 +126,7 @@ impl<X: Default> Journal<X> {
     #[cold]
     pub fn empty(&self, memory: &Memory, settle: impl Fn(&Record)) {
         let mut lanes: Vec<_> =
-            self.lanes.iter().map(|lane| lane.0.lock().expect("nobody panicked")).collect();
+            self.lanes.iter().map(|lane| lane.0.lock().expect("no thread has panicked")).collect();
         for (index, lane) in lanes.iter().enumerate() {
             let start = self.logs + index as u64 * self.room;
             let mut here = start;

@@ -86,13 +86,15 @@ impl<X: Default> Undo<X> {
     #[inline]
     pub fn begin(&self) -> Writer<'_, X> {
         let mine = lane::mine();
-        let lane = self.lanes[mine].0.lock().expect("nobody panicked");
+        let lane = self.lanes[mine].0.lock().expect("no thread has panicked");
         Writer { log: self.logs + mine as u64 * self.room, room: self.room, lane }
     }
 
     /// Returns the lanes, for a protocol that assigns resources to them before the first write.
     pub fn lanes(&mut self) -> impl Iterator<Item = &mut X> {
-        self.lanes.iter_mut().map(|lane| &mut lane.0.get_mut().expect("nobody panicked").more)
+        self.lanes
+            .iter_mut()
+            .map(|lane| &mut lane.0.get_mut().expect("no thread has panicked").more)
     }
 }
 
