@@ -66,7 +66,7 @@ pub fn heavy() {
     fence(Ordering::SeqCst);
     if ASYMMETRIC.load(Ordering::Relaxed) {
         let done =
-            fence_everybody() || !planted!(RefusedFenceNotReplaced) && visit_every_processor();
+            fence_all_threads() || !planted!(RefusedFenceNotReplaced) && visit_every_processor();
         assert!(
             done,
             "a filter (seccomp) refuses membarrier and sched_setaffinity, which were allowed when \
@@ -90,7 +90,7 @@ mod call {
     }
 
     /// Returns `false` if the call is refused.
-    pub fn fence_everybody() -> bool {
+    pub fn fence_all_threads() -> bool {
         // A child of `fork` may have to register again. A filter may refuse both calls.
         membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
             || register() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
@@ -145,7 +145,7 @@ mod call {
         false
     }
 
-    pub fn fence_everybody() -> bool {
+    pub fn fence_all_threads() -> bool {
         true
     }
 
@@ -154,7 +154,7 @@ mod call {
     }
 }
 
-use call::{MAY_BE_ASYMMETRIC, fence_everybody, register, visit_every_processor};
+use call::{MAY_BE_ASYMMETRIC, fence_all_threads, register, visit_every_processor};
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {

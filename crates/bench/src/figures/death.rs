@@ -5,7 +5,7 @@
 //! its task. The child fills every page that it changes with one word. After the kill the page must
 //! hold one word from end to end.
 
-use super::field::{everybody, touch};
+use super::field::{contenders, touch};
 use crate::subject::{Kind, Subject};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub fn die_if_asked() -> io::Result<()> {
     let number = |word: &str| word.parse::<u64>().map_err(|_| malformed());
     let (len, pages) = (number(len)?, number(pages)?);
     let folder = PathBuf::from(folder);
-    let contender = everybody().into_iter().find(|contender| contender.kind.name == name);
+    let contender = contenders().into_iter().find(|contender| contender.kind.name == name);
     let kind = contender.ok_or_else(malformed)?.kind;
     let subject = (kind.open)(&folder, len)?;
     if fill == "true" {

@@ -1,6 +1,6 @@
 //! The drawing of a figure: lines or points over categories, with a legend at the side.
 
-use super::field::{Group, everybody};
+use super::field::{Group, contenders};
 use super::figure::{Figure, Line};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::element::DashedPathElement;
@@ -46,9 +46,9 @@ struct Style {
 impl Style {
     /// Returns the style of each line. A contender has one style in all figures.
     fn of(lines: &[Line]) -> Vec<Style> {
-        let everybody = everybody();
+        let contenders = contenders();
         let style = |line: &Line| {
-            let mut group = everybody.iter().filter(|contender| contender.group == line.group);
+            let mut group = contenders.iter().filter(|contender| contender.group == line.group);
             let n = group.position(|contender| contender.kind.name == line.name);
             let color = match line.group {
                 // A second line of this crate, as for clean openings, is paler.

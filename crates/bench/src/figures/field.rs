@@ -32,7 +32,7 @@ pub struct Contender {
 }
 
 /// Returns all contenders, in the order of tables.
-pub fn everybody() -> Vec<Contender> {
+pub fn contenders() -> Vec<Contender> {
     let ours: &[Kind] = &[ours::OURS];
     let groups = [
         (Group::Ours, ours),
@@ -67,7 +67,7 @@ pub struct Field {
 impl Field {
     /// Opens all contenders and writes their files more than once.
     pub fn open(base: Option<&Path>, len: u64, bar: &ProgressBar) -> io::Result<Field> {
-        Field::of(&everybody(), base, len, bar)
+        Field::of(&contenders(), base, len, bar)
     }
 
     /// Opens these contenders.
