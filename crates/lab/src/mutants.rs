@@ -681,7 +681,7 @@ impl Killers {
 
     /// Returns a command that runs the tests of a place with `filter` in their names, and no other.
     fn tests(&self, place: &str, filter: &str) -> io::Result<Command> {
-        // A module comes first: the lab has a program `power`, whose own tests are a binary as well.
+        // A module comes first. The lab has a program `power`, and its unit tests are a binary too.
         let module = format!("{place}::");
         let is_module = self.names(INTEGRATION)?.iter().any(|name| name.starts_with(&module));
         let (binary, prefix) = if is_module { (INTEGRATION, &*module) } else { (place, "") };
