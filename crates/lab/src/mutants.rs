@@ -18,7 +18,6 @@ use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 use atomic_mmap::testing::mutants::{self, Mutant};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -584,7 +583,7 @@ enum End {
 struct Killers {
     binaries: HashMap<String, PathBuf>,
     /// Names of the tests of each binary that was asked for them.
-    names: Mutex<HashMap<PathBuf, Vec<String>>>,
+    names: Mutex<HashMap<String, Vec<String>>>,
     /// Folder for all files of the killers, because a killed process cannot clean up.
     scratch: tempfile::TempDir,
     /// Folder of the crate, in which tests find their data.
@@ -666,25 +665,34 @@ impl Killers {
         Ok(Killers { binaries, names, scratch, folder, normal })
     }
 
+    fn binary(&self, name: &str) -> io::Result<&Path> {
+        let path = self.binaries.get(name).map(PathBuf::as_path);
+        path.ok_or_else(|| io::Error::other(format!("no tests {name}")))
+    }
+
+    /// Returns the names of the tests of a binary.
+    fn names(&self, binary: &str) -> io::Result<Vec<String>> {
+        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(names) = known.get(binary) {
+            return Ok(names.clone());
+        }
+        let names = names_of(self.binary(binary)?)?;
+        known.insert(binary.to_owned(), names.clone());
+        Ok(names)
+    }
+
     /// Returns a command that runs the tests of a place with `filter` in their names, and no other.
     fn tests(&self, place: &str, filter: &str) -> io::Result<Command> {
-        let (path, module) = match (self.binaries.get(place), self.binaries.get(INTEGRATION)) {
-            (Some(path), _) => (path, String::new()),
-            (None, Some(path)) => (path, format!("{place}::")),
-            (None, None) => return Err(io::Error::other(format!("no tests {INTEGRATION}"))),
-        };
-        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = match known.entry(path.clone()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(names_of(path)?),
-        };
-        let is_asked =
-            |name: &&String| name.strip_prefix(&module).is_some_and(|rest| rest.contains(filter));
-        let asked: Vec<&String> = names.iter().filter(is_asked).collect();
+        // A module comes first. The lab has a program `power`, and its unit tests are a binary too.
+        let module = format!("{place}::");
+        let is_module = self.names(INTEGRATION)?.iter().any(|name| name.starts_with(&module));
+        let (binary, prefix) = if is_module { (INTEGRATION, &*module) } else { (place, "") };
+        let mut asked = self.names(binary)?;
+        asked.retain(|name| name.strip_prefix(prefix).is_some_and(|rest| rest.contains(filter)));
         if asked.is_empty() {
             return Err(io::Error::other(format!("no test {filter} in {place}")));
         }
-        let mut command = Command::new(path);
+        let mut command = Command::new(self.binary(binary)?);
         command.args(["--exact", "--test-threads=2"]).args(asked);
         Ok(command)
     }
