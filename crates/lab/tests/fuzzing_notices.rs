@@ -2,8 +2,8 @@
 //! them.
 //!
 //! The second reading shares no code with recovery, so a planted bug in recovery makes the two
-//! disagree. A binary of its own, because a bug is planted for the whole process. Bugs elsewhere
-//! belong to the part `mutants`.
+//! disagree. Each bug is planted in a child process, since it holds for the whole process. Bugs
+//! elsewhere belong to the part `mutants`.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 
 use atomic_mmap::testing::mutants::{self, Mutant};
@@ -11,6 +11,8 @@ use lab::fuzzing::{TARGETS, templates};
 use std::fs;
 use std::panic;
 use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of random inputs that are tried if the corpora do not notice a bug.
 const RANDOM: u64 = 3_000;
@@ -50,31 +52,63 @@ fn noticed_at_random() -> Option<String> {
     })
 }
 
-#[test]
-fn planted_bugs_of_going_back_are_noticed() {
+/// Names the planted bug of a child process.
+const BUG: &str = "LAB_FUZZING_NOTICES";
+
+const BUGS: [Mutant; 12] = [
+    Mutant::FloorNotChecked,
+    Mutant::NotReplayed,
+    Mutant::WorkingWordsKept,
+    Mutant::RegionWordsKept,
+    Mutant::PastPointKept,
+    Mutant::OpeningIsNoPoint,
+    Mutant::BackAfterDeath,
+    Mutant::RestartNotNoticed,
+    Mutant::InPlaceFlips,
+    Mutant::RecordOfOldLength,
+    Mutant::ShrinkNoPoint,
+    Mutant::ChangeNotNoted,
+];
+
+/// Runs the corpora with a planted bug in a child process. Returns the child's output.
+fn run_with(bug: &str) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let name = "planted_bugs_of_going_back_are_noticed";
+    let child = Command::new(program)
+        .args(["--exact", name, "--nocapture"])
+        .env(BUG, bug)
+        .output()
+        .expect("a child");
+    String::from_utf8_lossy(&child.stdout).into_owned()
+}
+
+fn be_the_child(bug: &str) {
     // The templates must come from an engine without a bug.
     templates::made();
-    assert_eq!(noticed_by(), None, "without a bug");
-    for mutant in [
-        Mutant::FloorNotChecked,
-        Mutant::NotReplayed,
-        Mutant::WorkingWordsKept,
-        Mutant::RegionWordsKept,
-        Mutant::PastPointKept,
-        Mutant::OpeningIsNoPoint,
-        Mutant::BackAfterDeath,
-        Mutant::RestartNotNoticed,
-        Mutant::InPlaceFlips,
-        Mutant::RecordOfOldLength,
-        Mutant::ShrinkNoPoint,
-        Mutant::ChangeNotNoted,
-    ] {
-        mutants::set(Some(mutant));
-        // A thread of its own, with files that no panic has left open.
-        let look = || noticed_by().or_else(noticed_at_random);
-        let noticed = std::thread::spawn(look).join().expect("no panic");
-        mutants::set(None);
-        assert!(noticed.is_some(), "{}: no case notices it", mutant.name());
-        println!("{}: {}", mutant.name(), noticed.expect("as above"));
+    mutants::set(mutants::by_name(bug));
+    let noticed = noticed_by().or_else(|| if bug == NO_BUG { None } else { noticed_at_random() });
+    mutants::set(None);
+    println!("\n{bug} noticed by {noticed:?}");
+}
+
+const NO_BUG: &str = "none";
+
+#[test]
+fn planted_bugs_of_going_back_are_noticed() {
+    if let Ok(bug) = std::env::var(BUG) {
+        return be_the_child(&bug);
     }
+    let next = AtomicUsize::new(0);
+    let bugs: Vec<&str> = [NO_BUG].into_iter().chain(BUGS.iter().map(|bug| bug.name())).collect();
+    let work = || {
+        while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let said = run_with(bug);
+            let is_noticed = said.contains(&format!("{bug} noticed by Some("));
+            let is_quiet = said.contains(&format!("{bug} noticed by None"));
+            let expected = if *bug == NO_BUG { is_quiet } else { is_noticed };
+            assert!(expected, "{bug}: {said}");
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |all| all.get());
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
 }
