@@ -264,14 +264,33 @@ fn wing(path: &str) -> usize {
     WINGS.iter().position(is_in).unwrap_or_else(|| panic!("{path} is in no wing of WINGS"))
 }
 
-/// The rooms that a room imports from, apart from [`Engine`] itself.
+/// The paths that a text names after `crate::`, with the groups of imports taken apart.
+fn named_paths(text: &str) -> Vec<String> {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let path_of = |text: &str| text.chars().take_while(|c| is_path(*c)).collect::<String>();
+    let mut paths = Vec::new();
+    for part in text.split("crate::").skip(1) {
+        let path = path_of(part);
+        match part[path.len()..].strip_prefix('{').and_then(|group| group.split_once(';')) {
+            // A nested group continues with names, which are in no room of their own.
+            Some((group, _)) => {
+                let names = group.split([',', '{', '}']).map(|name| path_of(name.trim()));
+                paths.extend(names.map(|name| format!("{path}{name}")));
+            }
+            None => paths.push(path),
+        }
+    }
+    paths
+}
+
+/// The rooms that a room imports from.
 fn imports_between(rooms: &[Room]) -> BTreeSet<(usize, usize)> {
     let mut imports = BTreeSet::new();
     for (n, room) in rooms.iter().enumerate() {
-        for part in room.text.split("crate::").skip(1) {
+        for path in named_paths(&room.text) {
             // The longest path of modules that is a room.
-            let part = part.strip_prefix("engine::").unwrap_or(part);
-            let words: Vec<&str> = part.split("::").take(4).collect();
+            let path = path.strip_prefix("engine::").unwrap_or(&path);
+            let words: Vec<&str> = path.split("::").collect();
             let paths = (1..=words.len()).rev().map(|count| words[..count].join("/"));
             let named = |path: String| {
                 let names = [format!("{path}.rs"), format!("{path}/mod.rs")];

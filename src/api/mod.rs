@@ -1,4 +1,4 @@
-//! What a user of the crate calls.
+//! The public interface: the handle, transactions, views, values and copies.
 //!
 //! | file | holds |
 //! |---|---|

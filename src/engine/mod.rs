@@ -16,7 +16,7 @@
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `superblock` | writes of the superblock and the names |
-//! | `pair` | what is known of one open pair: it has no operations |
+//! | `pair` | the state of one open pair: it has no operations |
 //!
 //! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
 //! region's lock, so `wait_for_read_sections` always ends. What lies below: `lock`, `store`,
@@ -59,7 +59,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What `recovery` hands over once files, medium and recovery are settled.
+/// The parts of an engine, as `recovery` hands them over.
 pub(crate) struct Setup {
     pub pair: Opened,
     pub policy: DeployPolicy,

@@ -1,4 +1,4 @@
-//! What is known of one open pair of files, and what every operation asks for.
+//! The state of one open pair of files, and the questions that every operation asks of it.
 //!
 //! The rooms of `pair` hold state and answer questions about it. They contain no operation.
 //!

@@ -150,13 +150,13 @@ impl<'a> Located<'a> {
     }
 }
 
-/// What is there was judged, and can be opened.
+/// The pair was judged, and can be opened.
 struct Judged<'a> {
     look: Probe,
     decision: Decision,
     /// `true` if opening makes a new pair.
     is_fresh: bool,
-    /// What the lanes say, if they are needed.
+    /// The findings in the lanes, if they are needed.
     entries: Option<Vec<lanes::Findings>>,
     max_len: u64,
     companions: Companions,
@@ -202,18 +202,20 @@ impl<'a> Judged<'a> {
         }
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
-        Ok(Prepared { registration, file, superblock, entries, verdict, companions, undo, located })
+        let carried =
+            Carried { registration, superblock, entries, verdict, companions, undo, located };
+        Ok(Prepared { file, carried })
     }
 }
 
-/// What later stages need to know of the judgement.
+/// The part of the judgement that later stages need.
 struct Verdict {
     decision: Decision,
     /// `true` if opening makes a new pair.
     is_fresh: bool,
     /// `true` if the files of the pair were copied or restored together.
     is_restored: bool,
-    /// What the journal says, where durable points are kept.
+    /// The findings in the journal, where durable points are kept.
     journal: Option<journal::Found>,
     lengths: Lengths,
     max_len: u64,
@@ -229,12 +231,13 @@ struct Undo<'a> {
     made_journal: Option<Rollback<'a>>,
 }
 
-/// There is a reflection file, locked by this opening.
-struct Prepared<'a> {
+/// The part of a stage that the next one takes over. Steps are undone, and then the home file is
+/// unlocked, when it is dropped.
+struct Carried<'a> {
     /// The registration of the reflection file.
     registration: Registration,
-    file: File,
     superblock: Superblock,
+    /// The findings in the lanes, if they are needed.
     entries: Option<Vec<lanes::Findings>>,
     verdict: Verdict,
     companions: Companions,
@@ -242,23 +245,20 @@ struct Prepared<'a> {
     located: Located<'a>,
 }
 
+/// There is a reflection file, locked by this opening.
+struct Prepared<'a> {
+    file: File,
+    carried: Carried<'a>,
+}
+
 impl<'a> Prepared<'a> {
     /// Maps both files, which finds the medium.
     fn map(self) -> Result<Mapped<'a>> {
-        // In this order: the home file is dropped last, after the steps are undone.
-        let Prepared {
-            located,
-            undo,
-            companions,
-            registration,
-            file,
-            superblock,
-            entries,
-            mut verdict,
-        } = self;
-        let (home, opening) = (&located.home, &located.opening);
-        let (path, reflection_path) = (opening.path, companions.reflection.path());
-        let max_len = verdict.max_len;
+        // In this order: the reflection file is closed before a step is undone.
+        let Prepared { mut carried, file } = self;
+        let Located { home, opening, .. } = &carried.located;
+        let (path, reflection_path) = (opening.path, carried.companions.reflection.path());
+        let max_len = carried.verdict.max_len;
         let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
         let (home_mapping, reflection_mapping, medium) = medium::map(
             opening.platform,
@@ -273,7 +273,7 @@ impl<'a> Prepared<'a> {
         let reaches = home_mapping.len() as u64 >= max_len
             && reflection_mapping.len() as u64 >= reflection_max;
         if !reaches {
-            verdict.max_len = verdict.lengths.len;
+            carried.verdict.max_len = carried.verdict.lengths.len;
         }
         // Where durable points are kept, a store only has to survive a process crash. Bytes that
         // have to be durable are synced or written through.
@@ -301,21 +301,7 @@ impl<'a> Prepared<'a> {
             reflection_mapping,
             reflection_len,
         );
-        Ok(Mapped {
-            home,
-            reflection,
-            reflection_len,
-            platform,
-            medium,
-            keeps_points,
-            registration,
-            superblock,
-            entries,
-            verdict,
-            companions,
-            undo,
-            located,
-        })
+        Ok(Mapped { home, reflection, reflection_len, platform, medium, keeps_points, carried })
     }
 }
 
@@ -328,14 +314,7 @@ struct Mapped<'a> {
     medium: Medium,
     /// `true` if this session keeps durable points.
     keeps_points: bool,
-    /// The registration of the reflection file.
-    registration: Registration,
-    superblock: Superblock,
-    entries: Option<Vec<lanes::Findings>>,
-    verdict: Verdict,
-    companions: Companions,
-    undo: Undo<'a>,
-    located: Located<'a>,
+    carried: Carried<'a>,
 }
 
 impl<'a> Mapped<'a> {
@@ -347,13 +326,17 @@ impl<'a> Mapped<'a> {
     /// Ends what the last session left: applies the records of its lanes, or returns to its last
     /// durable point.
     fn recover(mut self) -> Result<Recovered<'a>> {
-        let Verdict { decision, is_fresh, .. } = self.verdict;
-        let (opening, stat) = (&self.located.opening, &self.located.stat);
+        let Verdict { decision, is_fresh, .. } = self.carried.verdict;
+        let (opening, stat) = (&self.carried.located.opening, &self.carried.located.stat);
         if self.keeps_points && !is_fresh {
             // Another pair's journal refuses this opening before anything is written.
-            opening.check_journal(&self.companions.journal, stat, &self.superblock)?;
+            opening.check_journal(
+                &self.carried.companions.journal,
+                stat,
+                &self.carried.superblock,
+            )?;
         }
-        if let Some(entries) = self.entries.take()
+        if let Some(entries) = self.carried.entries.take()
             && !planted!(NotRecovered)
         {
             self.apply(entries)?;
@@ -362,19 +345,20 @@ impl<'a> Mapped<'a> {
         // and durable words may differ.
         let on_mismatch = opening.options.on_mismatch;
         let is_trusted = decision == Decision::Reuse && on_mismatch == OnMismatch::Trust;
-        let had_points = self.superblock.durable.base().is_some();
-        let has_died = self.superblock.state == State::InUse && !is_fresh;
+        let had_points = self.carried.superblock.durable.base().is_some();
+        let has_died = self.carried.superblock.state == State::InUse && !is_fresh;
         let pair = self.pair();
-        match &self.verdict.journal {
+        match &self.carried.verdict.journal {
             Some(journal) if decision == Decision::GoBack => {
-                self.verdict.lengths = pair.go_back(journal)?;
+                self.carried.verdict.lengths = pair.go_back(journal)?;
             }
             // The process crashed, or the caller vouches for the state of the files. That state
             // becomes a durable point.
             _ if had_points
                 && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
             {
-                self.superblock = opening.end_dead_session(&pair, self.superblock.clone())?;
+                self.carried.superblock =
+                    opening.end_dead_session(&pair, self.carried.superblock.clone())?;
             }
             _ => {}
         }
@@ -387,7 +371,7 @@ impl<'a> Mapped<'a> {
     /// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
     fn apply(&self, entries: Vec<lanes::Findings>) -> Result<()> {
         let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
-        apply_log::apply(&self.home, &self.reflection, self.verdict.lengths.len, &actions)?;
+        apply_log::apply(&self.home, &self.reflection, self.carried.verdict.lengths.len, &actions)?;
         // Orders everything that was recovered before the superblock that voids the records.
         unless!(RecoverNotDrained, self.platform.drain());
         Ok(())
@@ -408,10 +392,10 @@ impl Recovered<'_> {
     fn begin(mut self) -> Result<Arc<Engine>> {
         let journal = self.open_journal()?;
         let session = journal.as_ref().map(|journal| journal.session);
-        let session = session.unwrap_or(self.mapped.superblock.session + 1);
+        let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let superblock = self.begin_session(session)?;
         let cuts = self.finish_truncation()?;
-        let Mapped { verdict, located, .. } = &self.mapped;
+        let Carried { verdict, located, .. } = &self.mapped.carried;
         let durable = match journal {
             Some(journal) => {
                 let journal = located.opening.begin_journal(journal, &superblock)?;
@@ -428,8 +412,9 @@ impl Recovered<'_> {
 
     /// Opens or makes the journal, if this session keeps durable points.
     fn open_journal(&mut self) -> Result<Option<journal::OpenJournal>> {
-        let Mapped { superblock, companions, verdict, located, medium, .. } = &self.mapped;
-        if !self.mapped.keeps_points {
+        let Mapped { medium, keeps_points, carried, .. } = &self.mapped;
+        let Carried { superblock, companions, verdict, located, .. } = carried;
+        if !keeps_points {
             return Ok(None);
         }
         let (opening, name) = (&located.opening, &companions.journal);
@@ -438,13 +423,14 @@ impl Recovered<'_> {
         let journal = opening.open_journal(name, home, *medium, known, superblock)?;
         let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
         let is_first = !is_fresh && superblock.durable.base().is_none();
-        self.mapped.undo.made_journal = journal.made.map(|there| opening.undo_making(name, there));
+        self.mapped.carried.undo.made_journal =
+            journal.made.map(|there| opening.undo_making(name, there));
         if is_first {
             // The last session kept no durable points, or they no longer count. From here on, the
             // state of the files counts as the first durable point.
             self.mapped.pair().begin_durable_words(len)?;
         }
-        if !is_fresh && let Some(undo) = &mut self.mapped.undo.made_journal {
+        if !is_fresh && let Some(undo) = &mut self.mapped.carried.undo.made_journal {
             // The superblock of a pair that existed before may say from here on that there is a
             // journal. So the journal stays even if opening fails.
             undo.keep();
@@ -455,10 +441,10 @@ impl Recovered<'_> {
     /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
     /// without a mark has no pair.
     fn begin_session(&mut self, session: u64) -> Result<Superblock> {
-        let mapped = &mut self.mapped;
-        let (keeps, medium) = (mapped.keeps_points, mapped.medium);
-        let Mapped { home, reflection, platform, superblock, verdict, .. } = mapped;
-        let Mapped { companions, undo, located, .. } = mapped;
+        let Mapped { home, reflection, platform, medium, keeps_points, carried, .. } =
+            &mut self.mapped;
+        let Carried { superblock, verdict, companions, undo, located, .. } = carried;
+        let (keeps, medium) = (*keeps_points, *medium);
         let (opening, stat) = (&located.opening, &located.stat);
         let set_marker = || {
             let sessions = Sessions { before: superblock.session, begun: session };
@@ -494,7 +480,7 @@ impl Recovered<'_> {
     /// there. Returns `true` if it did.
     fn finish_truncation(&mut self) -> Result<bool> {
         let Mapped { home, reflection, reflection_len, platform, medium, .. } = &self.mapped;
-        let lengths = self.mapped.verdict.lengths;
+        let lengths = self.mapped.carried.verdict.lengths;
         let is_longer = home.len() > lengths.len
             || *reflection_len > layout::reflection_len(lengths.len)
             || lengths.high_water > lengths.len;
@@ -518,7 +504,7 @@ impl Recovered<'_> {
         // Orders the high-water word before bytes that are written past the length after the next
         // growth.
         unless!(OpenHighWaterNotDrained, platform.drain());
-        self.mapped.verdict.lengths.high_water = lengths.len;
+        self.mapped.carried.verdict.lengths.high_water = lengths.len;
         Ok(true)
     }
 }
@@ -526,8 +512,8 @@ impl Recovered<'_> {
 impl Mapped<'_> {
     /// Hands everything over to the engine. From here on, closing the pair releases the lock.
     fn into_engine(self, superblock: Superblock, durable: Option<Durable>) -> Result<Arc<Engine>> {
-        // In this order: the home file is dropped last, after the steps are undone.
-        let Mapped { mut located, mut undo, verdict, .. } = self;
+        // In this order: steps are undone, and then the home file is dropped.
+        let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
         let options = located.opening.options;
         let engine = Engine::new(Setup {
             pair: Opened {
@@ -542,8 +528,8 @@ impl Mapped<'_> {
             },
             policy: options.deploy,
             superblock,
-            registrations: [located.registration, self.registration],
-            companions: self.companions,
+            registrations: [located.registration, registration],
+            companions,
             cache_is_shared: located.opening.cache_is_shared,
             durable,
             durability: options.durability,

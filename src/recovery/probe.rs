@@ -45,7 +45,7 @@ pub(super) struct Probe {
     pub journal: Option<journal::Found>,
 }
 
-/// What a search for the pair of a home file has found out so far.
+/// The findings so far of a search for the pair of a home file.
 struct Search<'a> {
     /// The home file.
     of: (&'a File, &'a FileStat),

@@ -61,6 +61,10 @@ struct PageBuffer {
 }
 
 impl PageBuffer {
+    fn new(span: &PageSpan) -> Self {
+        PageBuffer { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) }
+    }
+
     fn put(&mut self, span: &PageSpan, data: &[u8], engine: &Engine) -> Result<()> {
         let start = span.page.start();
         for at in [span.start, span.end - 1] {
@@ -240,7 +244,7 @@ impl Engine {
                     if let Some(done) = last.take() {
                         self.divide(done, &mut pages, &mut flips);
                     }
-                    last = Some(self.assemble(&span)?);
+                    last = Some(PageBuffer::new(&span));
                 }
                 if let Some(page) = &mut last {
                     let at = (span.offset() - segment.offset) as usize;
@@ -293,11 +297,6 @@ impl Engine {
             self.reflection.store_word_through(layout::slice_word(page.page), word);
             region.set_slice_word(place, word);
         }
-    }
-
-    /// Returns the buffer for a page that is about to be written in part.
-    fn assemble(&self, span: &PageSpan) -> Result<PageBuffer> {
-        Ok(PageBuffer { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) })
     }
 
     /// Divides the slices of a page into those that are stored in place and those that flip.

@@ -24,7 +24,7 @@ use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::ops::Range;
 
-/// What happens to pages that a view pins.
+/// The treatment of pages that a view pins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Pins {
     /// They are not deployed.

@@ -38,7 +38,7 @@ use crate::mutant::planted;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::units::PageIndex;
 
-/// What an engine keeps for durable points.
+/// The state of an engine's durable points.
 pub(crate) struct Durable {
     pub(crate) journal: Journal,
     /// Logical length at the last durable point.

@@ -40,7 +40,7 @@ pub(super) struct Cut<'e> {
 struct Way {
     /// `true` if the cut goes to the journal alone, `false` if both files are synced.
     by_journal: bool,
-    /// What the record says of each page.
+    /// The record's statement about each page.
     changes: Vec<Change>,
     /// Bytes of slices that the record holds.
     bytes: usize,

@@ -1,4 +1,4 @@
-//! What every write validates: its ranges, and under its locks the read set of its transaction.
+//! The checks of every write: its ranges, and under its locks the read set of its transaction.
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
