@@ -137,7 +137,15 @@ impl Pair {
                 }
             }
         }
-        Ok(self.state.touch(region, RegionState::new(region_word, &slice_words, durable.as_ref())))
+        let loaded = RegionState::new(region_word, &slice_words, durable.as_ref());
+        self.state.touch(region, loaded).map_err(|source| {
+            Error::io_at(
+                "take memory for the state of a region",
+                self.home.path(),
+                region.start(),
+                source,
+            )
+        })
     }
 
     /// Loads every region of `range`. The caller is in a read section and has checked the range.

@@ -47,7 +47,7 @@ use crate::pair::dirty::DirtySet;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
-use crate::pair::page_table::State;
+use crate::pair::page_table::PageTable;
 use crate::pair::read_set::Watched;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
@@ -68,6 +68,8 @@ pub(crate) struct Opened {
     pub len: u64,
     pub high_water: u64,
     pub max_len: u64,
+    /// The state of all regions, of which none is loaded.
+    pub state: PageTable,
     /// `true` if this open made the reflection file, so every word in it is zero.
     pub fresh: bool,
 }
@@ -83,7 +85,7 @@ pub(crate) struct Pair {
     pub len: AtomicU64,
     /// Cached copy of the high-water word. Changed under `resizing`.
     pub high_water: AtomicU64,
-    pub state: State,
+    pub state: PageTable,
     /// The stamps of deployed pages.
     pub stamps: DeployedStamps,
     /// How often pages were changed that transactions watch.
@@ -132,7 +134,7 @@ impl Pair {
             keeper,
             keeps_points,
             dirty: DirtySet::new(),
-            state: State::new(opened.max_len),
+            state: opened.state,
             stamps: DeployedStamps::new(opened.max_len),
             platform: opened.platform,
             home: opened.home,

@@ -1,16 +1,17 @@
 //! Finds the state of a region by its index, and holds the allocation flags of each chunk.
 //!
-//! A superchunk's part of the table is made when one of its regions is loaded first.
+//! The state of all regions lies in one table, so an operation finds it by arithmetic. A region's
+//! entry is made when the region is loaded, and a superchunk's allocation flags when they are first
+//! needed.
 //!
-//! May import `pair::region`, `pair::pieces`, `units`, `primitive`.
+//! May import `pair::region`, `pair::pieces`, `units`, `primitive`, and the table of `platform`.
 
 use crate::pair::pieces::Pieces;
 use crate::pair::region::RegionState;
+use crate::platform::Table;
 use crate::primitive::{AtomicBool, AtomicU8, OnceBox, Ordering, many};
-use crate::units::{
-    CHUNKS_PER_SUPERCHUNK, ChunkIndex, REGIONS_PER_CHUNK, REGIONS_PER_SUPERCHUNK, RegionIndex,
-    SUPERCHUNK,
-};
+use crate::units::{CHUNKS_PER_SUPERCHUNK, ChunkIndex, REGION, RegionIndex, SUPERCHUNK};
+use std::io;
 
 /// The allocation flags of a chunk: bits in [`Superchunk::chunks`].
 pub mod known {
@@ -25,9 +26,6 @@ pub mod known {
     /// The file system had no space for a whole chunk: allocate only the pages that are needed.
     pub const PIECEWISE: u8 = 16;
 }
-
-/// The regions of one superchunk.
-type Regions = [OnceBox<RegionState>; REGIONS_PER_SUPERCHUNK];
 
 /// The allocation state of one superchunk, which is 1 GiB of home file.
 #[derive(Debug)]
@@ -59,21 +57,29 @@ impl Superchunk {
 
 /// The state of all regions, and the allocation state of all superchunks.
 #[derive(Debug)]
-pub struct State {
+pub struct PageTable {
     superchunks: Box<[OnceBox<Superchunk>]>,
-    /// The regions of each superchunk. Every operation finds a region with two loads.
-    regions: Box<[OnceBox<Regions>]>,
+    /// Every operation finds a region here, by its index.
+    regions: Table<RegionState>,
 }
 
-impl State {
-    /// Creates the state for a file of at most `max_len` bytes. Allocates 16 bytes for each GiB of
-    /// `max_len`.
-    pub fn new(max_len: u64) -> Self {
+impl PageTable {
+    /// Creates the state for a file of at most `max_len` bytes. Takes 9 bytes of memory for each
+    /// GiB of `max_len`, and reserves less than 1 % of `max_len` as address space.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the process may not reserve as many addresses.
+    pub fn new(max_len: u64) -> io::Result<Self> {
         let count = max_len.div_ceil(SUPERCHUNK as u64);
-        State {
+        Ok(PageTable {
             superchunks: (0..count).map(|_| OnceBox::new()).collect(),
-            regions: (0..count).map(|_| OnceBox::new()).collect(),
-        }
+            regions: Table::new(max_len.div_ceil(REGION as u64))?,
+        })
+    }
+
+    /// Returns the bytes of address space that the state for a file of `max_len` bytes reserves.
+    pub fn reserved(max_len: u64) -> u64 {
+        max_len.div_ceil(REGION as u64) * size_of::<RegionState>() as u64
     }
 
     /// Returns superchunk `n`. Creates its state if there is none.
@@ -105,14 +111,16 @@ impl State {
     /// Returns the region, if it is loaded.
     #[inline(always)]
     pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
-        self.regions.get(region.superchunk())?.get()?[region.in_superchunk()].get()
+        self.regions.get(region.0)
     }
 
     /// Returns the region. Installs `loaded`, which was read from the medium, unless another thread
     /// has loaded the region first.
-    pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> &RegionState {
-        let regions = self.regions[region.superchunk()].get_or_init(|| many(OnceBox::new));
-        regions[region.in_superchunk()].get_or_init(|| Box::new(loaded))
+    ///
+    /// # Errors
+    /// What the system says if it has no memory for the state.
+    pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> io::Result<&RegionState> {
+        self.regions.get_or_insert(region.0, loaded)
     }
 
     /// Clears the allocation flags of all chunks from `chunk` on, and of the region words of all
@@ -124,24 +132,16 @@ impl State {
             let gone = chunk.0.saturating_sub(first).min(CHUNKS_PER_SUPERCHUNK as u64) as usize;
             state.chunks[gone..].iter().for_each(|known| known.store(0, Ordering::Release));
             state.pieces[gone..].iter().filter_map(OnceBox::get).for_each(|p| p.forget_from(0));
-            // A superchunk without allocation state has no region that is noted as loadable.
-            let regions = self.regions[n].get().into_iter().flatten();
-            let regions = regions.skip(gone * REGIONS_PER_CHUNK).filter_map(OnceBox::get);
-            regions.for_each(|region| region.set_home_loadable(false));
             if n >= superchunk {
                 state.region_words_allocated.store(false, Ordering::Release);
             }
         }
+        let gone = self.loaded_regions().filter(|(index, _)| *index >= chunk.first_region());
+        gone.for_each(|(_, region)| region.set_home_loadable(false));
     }
 
     /// Iterates over all loaded regions, in ascending order.
     pub fn loaded_regions(&self) -> impl Iterator<Item = (RegionIndex, &RegionState)> {
-        let touched = self.regions.iter().enumerate().filter_map(|(n, s)| Some((n, s.get()?)));
-        touched.flat_map(|(n, regions)| {
-            regions.iter().enumerate().filter_map(move |(r, state)| {
-                let index = RegionIndex((n * REGIONS_PER_SUPERCHUNK + r) as u64);
-                Some((index, state.get()?))
-            })
-        })
+        self.regions.iter().map(|(n, state)| (RegionIndex(n), state))
     }
 }

@@ -45,7 +45,7 @@ pub use isa::Crc;
 use machine::Simulated;
 use os::persistence_domain as domain;
 pub use os::{
-    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow,
+    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow, Table,
     ZeroedWords, fork, membarrier as barrier,
 };
 #[cfg(feature = "recorder")]

@@ -48,6 +48,7 @@ use crate::format::superblock::{State, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::Opened;
+use crate::pair::page_table::PageTable;
 use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
 use context::{HomeFile, Opening, Rollback, Step};
@@ -275,6 +276,9 @@ impl<'a> Prepared<'a> {
         if !reaches {
             carried.verdict.max_len = carried.verdict.lengths.len;
         }
+        let max_len = carried.verdict.max_len;
+        let state = PageTable::new(max_len)
+            .map_err(|e| Error::of_mapping(path, PageTable::reserved(max_len), max_len, e))?;
         // Where durable points are kept, a store only has to survive a process crash. Bytes that
         // have to be durable are synced or written through.
         let keeps_points = opening.keeps_durable_points(medium);
@@ -301,7 +305,16 @@ impl<'a> Prepared<'a> {
             reflection_mapping,
             reflection_len,
         );
-        Ok(Mapped { home, reflection, reflection_len, platform, medium, keeps_points, carried })
+        Ok(Mapped {
+            home,
+            reflection,
+            reflection_len,
+            platform,
+            medium,
+            keeps_points,
+            state,
+            carried,
+        })
     }
 }
 
@@ -314,6 +327,8 @@ struct Mapped<'a> {
     medium: Medium,
     /// `true` if this session keeps durable points.
     keeps_points: bool,
+    /// The state of all regions, of which none is loaded.
+    state: PageTable,
     carried: Carried<'a>,
 }
 
@@ -524,6 +539,7 @@ impl Mapped<'_> {
                 len: verdict.lengths.len,
                 high_water: verdict.lengths.high_water,
                 max_len: verdict.max_len,
+                state: self.state,
                 fresh: verdict.is_fresh,
             },
             policy: options.deploy,

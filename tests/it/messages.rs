@@ -27,6 +27,7 @@ fn plays_the_child_if_it_is_one() {
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["many"] => open_many(&path),
         ["addresses"] => open_with_few_addresses(&path),
+        ["memory"] => write_with_little_memory(&path),
         ["descriptors"] => open_with_few_descriptors(&path),
         ["locked"] => open_with_little_locked_memory(&path),
         ["locked-as-root"] => use_with_all_memory_locked(&path),
@@ -189,6 +190,33 @@ fn open_with_few_addresses(folder: &Path) {
     let error = options().open(folder.join("none")).expect_err("no addresses");
     assert!(matches!(error, Error::NoAddressSpace { .. }), "{error:?}");
     before.assert_unchanged(folder, "no addresses at all");
+}
+
+/// The state of a region once came from the heap, which ends the process where it has no memory.
+#[test]
+fn an_operation_without_memory_for_its_state_fails_and_changes_nothing() {
+    let scratch = ram().scratch();
+    run_child(CHILD, "memory", scratch.path());
+}
+
+fn write_with_little_memory(folder: &Path) {
+    let path = folder.join("file");
+    let file = ram().options().create(true).len(4 * GIB).open(&path).expect("open");
+    file.write_at(b"one", 0).expect("write");
+    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find(|line| line.starts_with("VmData:")).expect("VmData");
+    let in_use: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("kB");
+    limit(libc::RLIMIT_DATA, (in_use + 1024) << 10);
+    let refused = file.write_many(&[(0, b"two"), (2 * GIB, b"two")]);
+    limit(libc::RLIMIT_DATA, u64::MAX);
+    let error = refused.expect_err("no memory for the state of a second GiB");
+    assert_says(&error, &["memory", &path.display().to_string(), &(2 * GIB).to_string()]);
+    let mut bytes = [0; 3];
+    file.read_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"one", "both or none");
+    file.write_many(&[(0, b"two"), (2 * GIB, b"two")]).expect("with memory");
+    file.read_at(&mut bytes, 2 * GIB).expect("read");
+    assert_eq!(&bytes, b"two");
 }
 
 #[test]

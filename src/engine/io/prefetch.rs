@@ -233,7 +233,10 @@ impl Engine {
         if let Some(region) = self.state.touched(page.region()) {
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(&region.pages[page.in_region()]);
-            self.platform.prefetch_own(region.pins(page.in_region()));
+            region
+                .pins(page.in_region())
+                .into_iter()
+                .for_each(|pins| self.platform.prefetch_own(pins));
         }
     }
 

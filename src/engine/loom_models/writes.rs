@@ -2,7 +2,7 @@
 
 use super::{Slots, new_region};
 use crate::lock::{LockGuard, lock_page, try_lock_page_exclusive};
-use crate::pair::page_table::{State, known};
+use crate::pair::page_table::{PageTable, known};
 use crate::pair::read_set::Watched;
 use crate::pair::region::RegionState;
 use crate::pair::space::unless_known;
@@ -235,11 +235,15 @@ fn pinned_bytes_do_not_change() {
 /// Two threads race to load a region for the first time.
 fn first_touch(of_one_state: bool) {
     // A short file: this model has a word for every region of a superchunk.
-    let states = [Arc::new(State::new(1)), Arc::new(State::new(1))];
-    let touch = |state: &State, words: u64| {
+    let states = [
+        Arc::new(PageTable::new(1).expect("a table")),
+        Arc::new(PageTable::new(1).expect("a table")),
+    ];
+    let touch = |state: &PageTable, words: u64| {
         let region = RegionIndex(0);
         if state.touched(region).is_none() {
-            state.touch(region, RegionState::new(words, &[words; PAGES_PER_REGION], None));
+            let loaded = RegionState::new(words, &[words; PAGES_PER_REGION], None);
+            state.touch(region, loaded).expect("memory");
         }
         let touched = state.touched(region).expect("just loaded");
         touched.pin(8);
@@ -252,7 +256,7 @@ fn first_touch(of_one_state: bool) {
     let mine = touch(&states[0], 5);
     assert_eq!(mine, other.join().unwrap());
     let region = states[0].touched(RegionIndex(0)).expect("touched");
-    assert_eq!(region.pins(8).load(Ordering::Relaxed), 2, "a pin was lost");
+    assert_eq!(region.pins(8).expect("counts").load(Ordering::Relaxed), 2, "a pin was lost");
 }
 
 #[test]

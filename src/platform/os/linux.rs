@@ -16,6 +16,8 @@ use crate::platform::isa;
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io;
+#[cfg(not(any(miri, loom, shuttle)))]
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::ptr::NonNull;
@@ -217,36 +219,81 @@ fn has_ram_for(file: &File) -> bool {
 
 /// Returns an aligned range of addresses that was free a moment ago.
 fn free_range(len: usize) -> io::Result<*mut u8> {
-    let start =
-        reserved_for_a_moment(len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?)?;
+    let len = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?;
+    let start = Reservation::new(len)?.start().as_ptr();
     Ok(start.wrapping_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr()))
 }
 
 /// Returns `true` if `len` bytes of address space were free in one piece a moment ago.
 pub fn has_addresses(len: usize) -> bool {
-    reserved_for_a_moment(len).is_ok()
+    Reservation::new(len).is_ok()
 }
 
-/// Reserves addresses, unmaps them, and returns where they began.
-fn reserved_for_a_moment(len: usize) -> io::Result<*mut u8> {
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
-    let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+/// A range of addresses of this process at which nothing but zeros is. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Reservation {
+    /// Reserves `len` bytes of address space at which nothing can be loaded or stored.
+    pub fn new(len: usize) -> io::Result<Self> {
+        if len == 0 {
+            return Ok(Reservation { start: NonNull::dangling(), len });
+        }
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of
+        // ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        match NonNull::new(start.cast()) {
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => {
+                Ok(Reservation { start, len })
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
     }
-    let start = start.cast::<u8>();
-    // SAFETY: the whole reservation is ours, page-aligned, and known to no other code.
-    unsafe { unmap(start, len) };
-    Ok(start)
+
+    /// Returns the first address, which begins a page.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Makes the range of bytes readable and writable. They are zero until something is stored. Its
+    /// ends are multiples of a page.
+    ///
+    /// # Errors
+    /// `OutOfMemory` where a limit of memory (RLIMIT_DATA) or of mappings is exceeded, or where the
+    /// system never overcommits.
+    #[cfg(not(any(miri, loom, shuttle)))]
+    pub fn make_writable(&self, bytes: Range<usize>) -> io::Result<()> {
+        assert!(bytes.end <= self.len, "within the reservation");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let at = self.start.as_ptr().wrapping_add(bytes.start).cast();
+        // SAFETY: the range lies in the reservation, which is ours alone. More access breaks no
+        // reference to it.
+        let changed =
+            unsafe { libc::mprotect(at, bytes.len(), libc::PROT_READ | libc::PROT_WRITE) };
+        checked(changed)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, page-aligned, and is not used afterwards: its user keeps the
+        // reservation.
+        unsafe { unmap(self.start.as_ptr(), self.len) };
+    }
 }
 
 /// Maps the file at `hint`, or at another address if that is not free any more. Returns `None` if

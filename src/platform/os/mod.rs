@@ -29,6 +29,7 @@ pub mod persistence_domain;
 mod positioned;
 mod rights;
 mod stat;
+mod table;
 
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 use fallback as sys;
@@ -43,3 +44,4 @@ pub use file_system::FileSystem;
 pub use name::{Folder, Name};
 pub use stat::{FileStat, NO_TIME};
 pub use sys::Mapping;
+pub use table::Table;
