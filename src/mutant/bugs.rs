@@ -42,6 +42,7 @@ macro_rules! mutants {
 mutants! {
     "engine/write/page.rs" {
         PageFlipsDurableSlots "page-flips-durable-slots": "a write in one page flips into durable slots",
+        DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
         VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of a flip record is not allocated",
         FlipNoClear "flip-no-clear": "a flip in one page does not invalidate the flip records over its slots",
         FlipWordBeforeData "flip-word-before-data": "a flip stores its word before its data",
@@ -92,11 +93,6 @@ mutants! {
         NotClosedBeforeMarks "not-closed-before-marks": "a commit validates its read set before its locks are exclusive",
         ReadsAloneNotChecked "reads-alone-not-checked": "a read-only transaction is not validated when it commits",
         HeldMarksHold "held-marks-hold": "a page that another writer holds passes validation",
-    }
-    "engine/write/small.rs" {
-        DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
-        SmallNotClosed "small-not-closed": "a small flip is published without a new version",
-        SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
     }
     "engine/write/direct.rs" {
         StoreOverView "store-over-view": "a direct store goes to a page that a view pins",

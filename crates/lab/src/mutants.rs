@@ -197,7 +197,7 @@ fn fate(mutant: Mutant) -> Fate {
         }
         KnownNotSeen => by(test("atomic_mmap", "a_direct_store_goes_to_the_valid_slot")),
         StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
-        WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
+        WholeNotPublished => by(test("boundaries", "every_awkward_place")),
         AlikeNotForgotten => by(test("atomic_mmap", "a_uniform_region_is_not_checked")),
         AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_need_not")),
         WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
@@ -348,8 +348,8 @@ fn fate(mutant: Mutant) -> Fate {
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
-        VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
-        | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
+        VouchNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed | LoggedNotClosed
+        | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "a_write_by_any_protocol"))
         }
         ReservationNotAdapted => by_any(&[

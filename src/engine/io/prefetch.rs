@@ -259,26 +259,25 @@ impl Engine {
         }
     }
 
-    /// Prefetches the lines in both files that a small write will touch.
+    /// Prefetches the lines in both files that a write within a page will touch. `WHOLE_LINES` says
+    /// that it covers its slices from end to end.
     #[inline(always)]
-    pub(in crate::engine) fn prefetch_small<const IS_LOGGED: bool, const IS_WHOLE: bool>(
+    pub(in crate::engine) fn prefetch_in_page<const WHOLE_LINES: bool>(
         &self,
         start: u64,
         len: usize,
     ) {
-        if IS_WHOLE && IS_LOGGED {
+        let last = start + len.saturating_sub(1) as u64;
+        if WHOLE_LINES && (self.mode.logs_flips || len >= STREAM_FROM_UNFLUSHED) {
             // Only the translations of the slots are wanted: a line that is streamed to must not be
             // in the cache. They are wanted on both sides, since the free one is not known yet.
             // Another line of the page gives them. If there may be none, take the last line
             // written: it can arrive and be evicted before it is streamed to.
-            let beside = start ^ (PAGE / 2) as u64;
-            let last = start + len.saturating_sub(SLICE) as u64;
-            self.prefetch_slots(if len > PAGE / 2 { last } else { beside });
+            self.prefetch_slots(if len > HALF { last } else { start ^ HALF as u64 });
         } else {
             // The slots are stored to through the cache, or the slices at the ends are loaded to be
             // completed.
             self.prefetch_slots(start);
-            let last = start + (len as u64).saturating_sub(1);
             if last / SLICE as u64 != start / SLICE as u64 {
                 self.prefetch_slots(last);
             }

@@ -26,7 +26,7 @@
 use crate::bitmap::Side;
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
-use crate::engine::write::small::Small;
+use crate::engine::write::Mode;
 use crate::lock::{ExclusiveGuard, lock_page_biased, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
 use crate::mutant::planted;
@@ -49,14 +49,15 @@ pub(in crate::engine) struct DirectStore {
 }
 
 impl DirectStore {
-    /// Returns the configuration for this platform. Direct stores are enabled for [`Small::Flip`]
-    /// only.
-    pub fn of(platform: &Platform, small: Small) -> Self {
-        let in_line = platform.in_line().filter(|_| small == Small::Flip);
-        let unit = match (small, in_line) {
-            (Small::Flip, Some(_)) => SLICE,
-            (Small::Flip, None) => WORD,
-            _ => 0,
+    /// Returns the configuration for this platform. Direct stores are enabled for plain files where
+    /// only the process can crash.
+    pub fn of(platform: &Platform, mode: Mode) -> Self {
+        let is_enabled = mode.is_plain && !mode.logs_flips;
+        let in_line = platform.in_line().filter(|_| is_enabled);
+        let unit = match in_line {
+            Some(_) => SLICE,
+            None if is_enabled => WORD,
+            None => 0,
         };
         DirectStore { unit, mask: unit.saturating_sub(1), in_line }
     }
