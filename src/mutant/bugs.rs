@@ -68,6 +68,7 @@ mutants! {
         RegionForgetsNamed "region-forgets-named": "a region forgets pages that still have active flip records",
         PagesWordGivenBack "pages-word-given-back": "a writer of several pages releases the region word before it has stored to it",
         PagesNotClosed "pages-not-closed": "a write over several pages is published without a new version",
+        PagesNotPublished "pages-not-published": "a write over several pages is not published in DRAM",
     }
     "engine/write/general.rs" {
         PartsWhileResizing "parts-while-resizing": "a writer of several segments does not enter the gate that a shrink closes",
@@ -98,15 +99,6 @@ mutants! {
         StoreOverView "store-over-view": "a direct store goes to a page that a view pins",
         StoreToFreeSlot "store-to-free-slot": "a direct store goes to the free slot",
         StoreToHole "store-to-hole": "a direct store goes to a possible hole",
-    }
-    "engine/write/aligned.rs" {
-        WholeNotLookedAtAgain "whole-not-looked-at-again": "a write of whole pages goes to the side that was free before it locked the pages",
-        WholeNoClear "whole-no-clear": "a write of whole pages goes over slots that active flip records name",
-        WholeOverView "whole-over-view": "a write of whole pages goes over a view's bytes",
-        WholeNotAllocated "whole-not-allocated": "a write of whole pages goes to slots that are not allocated",
-        WholeNotClosed "whole-not-closed": "a write of whole pages is published without a new version",
-        WholeWordGivenBack "whole-word-given-back": "a writer of whole pages releases the region word before it has stored to it",
-        WholeNotPublished "whole-not-published": "a write of whole pages is not published in DRAM",
     }
     "engine/durable/checkpoint.rs" {
         RetryAfterFailedSync "retry-after-failed-sync": "a failed sync is retried, and counts if the retry succeeds",

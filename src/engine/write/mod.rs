@@ -3,7 +3,6 @@
 //! | room | holds |
 //! |---|---|
 //! | `direct` | direct stores by one instruction, where only the process can crash |
-//! | `aligned` | the fast path of page-aligned writes within one region |
 //! | `general` | locks, checks, and the choice of a commit protocol |
 //! | `page` | writes within one page |
 //! | `range` | writes over several pages or ranges |
@@ -12,7 +11,6 @@
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
-pub mod aligned;
 pub mod checks;
 pub mod direct;
 pub mod general;
@@ -83,6 +81,6 @@ impl Engine {
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         self.prefetch_pages(data.len(), offset);
-        self.write_aligned(data, offset)
+        self.write_slow(data, offset)
     }
 }

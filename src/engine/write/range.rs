@@ -90,7 +90,7 @@ impl Engine {
         }
         for change in &moves {
             if let Some(region) = self.state.touched(change.word.region()) {
-                publish(region, change);
+                unless!(PagesNotPublished, publish(region, change));
             }
         }
         // Keep the word until it is drained and its cached copy changed: the next holder starts
