@@ -56,8 +56,6 @@ mutants! {
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over several pages flips into durable slots",
         LengthNotCheckedAgain "length-not-checked-again": "a write does not check the length again under its locks",
         FlipOverView "flip-over-view": "a flip copies over a view's bytes",
-        CopyOverView "copy-over-view": "a write that copies without preparation does not check for views",
-        CopyOverEntries "copy-over-entries": "a write that copies without preparation does not check for active flip records",
         CopyToHoles "copy-to-holes": "a write that copies without preparation does not check that its slots are allocated",
         CopyNotNoted "copy-not-noted": "a write that copies without preparation notes no change for the next durable point",
         WordsNotCounted "words-not-counted": "a write that copies without preparation does not check that its words fit the undo record",
@@ -340,6 +338,10 @@ mutants! {
         SliceWordsNotZeroed "slice-words-not-zeroed": "slice words past the end are not zeroed",
         RegionWordNotCut "region-word-not-cut": "the bits past the end in the last region word are not zeroed",
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
+    }
+    "pair/readiness.rs" {
+        CopyOverView "copy-over-view": "a write does not check for views before it copies",
+        CopyOverEntries "copy-over-entries": "a write does not check for active flip records before it copies",
     }
     "pair/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",

@@ -68,6 +68,7 @@ impl Engine {
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
+        let own = if is_logged { lane.bit() } else { 0 };
         let target = Target { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
@@ -79,14 +80,8 @@ impl Engine {
             draft.valid == region.validity(place) || planted!(DraftNotLookedAtAgain)
         };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
-            && !region.is_pinned(place)
-            && self.page_is_allocated(page)
-            && draft.as_ref().is_none_or(is_still_right)
-            && if is_logged {
-                !self.conflicts_with_other_lane(&lane, &target)
-            } else {
-                region.lanes(place) == 0 || !self.is_named(region, page)
-            };
+            && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
+            && draft.as_ref().is_none_or(is_still_right);
         if !is_usual {
             return false;
         }
@@ -152,18 +147,17 @@ impl Engine {
         }
         let target = Target { page, region, slices };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
-        let commit = if self.can_log_flip(lane, segments, slices)
-            && !self.conflicts_with_other_lane(lane, &target)
-        {
-            unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-            Commit::Logged(None)
-        } else {
-            self.note_changed(page);
-            if region.lanes(place) != 0 && !planted!(FlipNoClear) {
-                self.invalidate_records(lane, std::iter::once(target));
-            }
-            Commit::Unlogged
-        };
+        let commit =
+            if self.can_log_flip(lane, segments, slices) && !self.is_named(&target, lane.bit()) {
+                unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
+                Commit::Logged(None)
+            } else {
+                self.note_changed(page);
+                if region.lanes(place) != 0 && !planted!(FlipNoClear) {
+                    self.invalidate_records(lane, std::iter::once(target));
+                }
+                Commit::Unlogged
+            };
         self.flip_in_page::<false>(lane, &target, held, segments, &commit)
     }
 

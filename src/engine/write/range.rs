@@ -5,7 +5,7 @@
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
-use crate::bitmap;
+use crate::bitmap::{self, Slices};
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
 use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
@@ -51,7 +51,7 @@ impl Engine {
         };
         let has_shared_word = shared_word.is_some();
         let mut moves = WordUpdates::new();
-        let can_copy = self.is_ready(lane, &plans, has_shared_word);
+        let can_copy = self.can_copy_at_once(lane, &plans, has_shared_word);
         let mut extents = None;
         if !can_copy {
             plan::word_updates(&mut moves, &plans, segments, has_shared_word);
@@ -106,15 +106,20 @@ impl Engine {
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
     /// or active record is in the way. The caller holds the locks.
     #[inline(always)]
-    fn is_ready(&self, lane: &Lane, plans: &[RegionPlan<'_>], has_shared_word: bool) -> bool {
+    fn can_copy_at_once(
+        &self,
+        lane: &Lane,
+        plans: &[RegionPlan<'_>],
+        has_shared_word: bool,
+    ) -> bool {
         let is_ready = |plan: &RegionPlan<'_>| {
-            let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
-            let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
             let by_region = has_shared_word || plan.may_update_by_region();
-            let has_slice_words = !by_region || plan.whole != plan.touched;
-            let is_allocated = self.all_is_allocated(plan.index, has_slice_words)
-                && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
-            (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
+            let words = !by_region || plan.whole != plan.touched;
+            let (index, all) = (plan.index, Slices::ALL);
+            self.is_ready(index, plan.state, plan.touched, all, 0, words)
+                && (!by_region
+                    || self.region_words_are_allocated(index.superchunk())
+                    || planted!(CopyToHoles))
         };
         // A lane's undo record has room for all words of one region.
         let fits = plans.len() == 1
