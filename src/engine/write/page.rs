@@ -126,23 +126,15 @@ impl Engine {
         if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
             return self.commit_in_place(lane, segments, std::slice::from_ref(&held));
         }
-        let pinned = region.is_pinned(place);
-        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
+        if region.is_pinned(place)
+            && !valid.in_reflection(slices).is_empty()
+            && !planted!(FlipOverView)
+        {
             return self.commit_pinned(lane, segments, LockGuards::from_iter([held]));
         }
         if let [segment] = segments
-            && !pinned
-            && let Some(side) = self.direct_side(region, page, segment)
+            && self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close()))
         {
-            // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
-            // the new version.
-            unless!(StoreNotClosed, held.close());
-            debug_assert_eq!(
-                region.lanes(place),
-                0,
-                "no entry outlives the locks of its operation"
-            );
-            self.store_direct(lane, side, segment);
             return Ok(());
         }
         let target = Target { page, region, slices };
