@@ -67,7 +67,7 @@ impl Engine {
             _ => slices.count() <= SLICES,
         };
         // Where drains cost nothing, a log record saves nothing.
-        is_small && self.mode.logs_flips && (lane.is_private() || planted!(VouchInSharedLane))
+        is_small && self.mode.has_drains && (lane.is_private() || planted!(VouchInSharedLane))
     }
 
     /// Returns the lane's next record, for a flip of the target's slices from the slots that

@@ -268,7 +268,7 @@ impl Engine {
         len: usize,
     ) {
         let last = start + len.saturating_sub(1) as u64;
-        if WHOLE_LINES && (self.mode.logs_flips || len >= STREAM_FROM_UNFLUSHED) {
+        if WHOLE_LINES && (self.mode.has_drains || len >= STREAM_FROM_UNFLUSHED) {
             // Only the translations of the slots are wanted: a line that is streamed to must not be
             // in the cache. They are wanted on both sides, since the free one is not known yet.
             // Another line of the page gives them. If there may be none, take the last line

@@ -15,7 +15,6 @@ use crate::error::Result;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
-use crate::platform::Persistence;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
@@ -48,10 +47,7 @@ impl Engine {
     pub(in crate::engine) fn scatter(&self, lane: &Lane, segments: &[Segment<'_>]) -> Result<()> {
         // While one run is on its way to the medium, the next pages are inspected. Without flushes
         // each copy is synchronous, so runs have no limit there: that makes the copies few.
-        let at_once = match self.platform.persistence() {
-            Persistence::Process => u64::MAX,
-            Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
-        };
+        let at_once = if self.mode.has_drains { RUN_AT_ONCE } else { u64::MAX };
         let mut completed = None;
         for (n, segment) in segments.iter().enumerate() {
             // Copied first, so that the medium is busy while the slices at the ends are loaded.

@@ -52,7 +52,7 @@ impl DirectStore {
     /// Returns the configuration for this platform. Direct stores are enabled for plain files where
     /// only the process can crash.
     pub fn of(platform: &Platform, mode: Mode) -> Self {
-        let is_enabled = mode.is_plain && !mode.logs_flips;
+        let is_enabled = mode.is_plain && !mode.has_drains;
         let in_line = platform.in_line().filter(|_| is_enabled);
         let unit = match in_line {
             Some(_) => SLICE,

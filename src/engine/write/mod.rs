@@ -30,16 +30,16 @@ pub(in crate::engine) struct Mode {
     /// `true` if a write has nothing to do besides its commit: no durable points are kept, and no
     /// page is deployed right after it.
     pub is_plain: bool,
-    /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
-    /// process can crash, drains cost nothing.
-    pub logs_flips: bool,
+    /// `true` if a drain takes time, so that a logged flip is faster than a flip. `false` where only
+    /// the process can crash.
+    pub has_drains: bool,
 }
 
 impl Mode {
     pub fn of(platform: &Platform, keeps_points: bool, policy: DeployPolicy) -> Mode {
         Mode {
             is_plain: !keeps_points && policy != DeployPolicy::Eager,
-            logs_flips: platform.persistence() != Persistence::Process,
+            has_drains: platform.persistence() != Persistence::Process,
         }
     }
 }

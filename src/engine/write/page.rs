@@ -64,7 +64,7 @@ impl Engine {
             self.platform.prefetch_own(&region.lock);
             self.platform.prefetch_own(region.named(place));
         }
-        let is_logged = self.mode.logs_flips && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
+        let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
