@@ -176,20 +176,8 @@ impl Engine {
     }
 
     /// Allocates the words that move and the slots that they make valid.
-    #[inline(always)]
-    fn ensure_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
-        let is_there = |change: &WordUpdate| match change.word {
-            WordId::Slice(page) => self.all_is_allocated(page.region(), true),
-            WordId::Region(region) => {
-                self.all_is_allocated(region, self.keeps_points)
-                    && self.region_words_are_allocated(region.superchunk())
-            }
-        };
-        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_words(lane, moves) }
-    }
-
     #[inline(never)]
-    fn allocate_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
+    fn ensure_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
         // Where durable points are kept, each page also needs its durable word, which is allocated
         // with the slice words.
         let word = self.keeps_points;
