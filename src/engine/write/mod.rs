@@ -30,8 +30,8 @@ pub(in crate::engine) struct Mode {
     /// `true` if a write has nothing to do besides its commit: no durable points are kept, and no
     /// page is deployed right after it.
     pub is_plain: bool,
-    /// `true` if a drain takes time, so that a logged flip is faster than a flip. `false` where only
-    /// the process can crash.
+    /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
+    /// process can crash, it takes none.
     pub has_drains: bool,
 }
 
