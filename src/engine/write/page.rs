@@ -52,18 +52,11 @@ impl Engine {
         // for the drain of the previous operation.
         let page = PageIndex::of(offset);
         let Some(lane) = self.lane_to_write() else { return false };
-        let is_cold = !lane.recent.has(page);
-        if is_cold {
-            self.prefetch_in_page::<WHOLE_LINES>(offset, data.len());
-        }
+        let segment = Segment { offset, data };
+        self.prefetch_in_page::<WHOLE_LINES>(&lane, &segment);
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
         let state = &region.pages[place];
-        if is_cold {
-            self.platform.prefetch_own(state);
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(region.named(place));
-        }
         let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
@@ -86,7 +79,6 @@ impl Engine {
             return false;
         }
         let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
-        let segment = Segment { offset, data };
         let segments = std::slice::from_ref(&segment);
         if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, segments, &commit).is_err() {
             return false;
