@@ -42,8 +42,8 @@ use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::durable::Durable;
 use crate::engine::superblock::Companions;
 use crate::engine::worker::Worker;
+use crate::engine::write::Mode;
 use crate::engine::write::direct::DirectStore;
-use crate::engine::write::small::Small;
 use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::superblock::Superblock;
@@ -80,8 +80,8 @@ pub(crate) struct Engine {
     pair: Pair,
     policy: DeployPolicy,
     pub(crate) durability: Durability,
-    /// The fast path that small writes take.
-    small: Small,
+    /// What kind of file this is, for the choice of a way to write.
+    mode: Mode,
     /// The direct stores that are possible.
     direct: DirectStore,
     superblock: Mutex<Superblock>,
@@ -124,8 +124,8 @@ impl Engine {
     pub fn new(setup: Setup) -> Arc<Self> {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
-        let small = Small::of(platform, setup.durable.is_some(), setup.policy);
-        let direct = DirectStore::of(platform, small);
+        let mode = Mode::of(platform, setup.durable.is_some(), setup.policy);
+        let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
         let every = setup.sync_every.filter(|_| setup.durable.is_some());
@@ -137,7 +137,7 @@ impl Engine {
             durability: setup.durability,
             worker: Worker::new(every, may_run),
             policy: setup.policy,
-            small,
+            mode,
             direct,
             superblock: Mutex::new(setup.superblock),
             registrations: Mutex::new(Some(setup.registrations)),

@@ -31,7 +31,12 @@ pub(crate) struct Segment<'a> {
 
 impl Segment<'_> {
     pub fn range(&self) -> std::ops::Range<u64> {
-        self.offset..self.offset + self.data.len() as u64
+        self.offset..self.end()
+    }
+
+    /// Returns the offset after the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
     }
 }
 

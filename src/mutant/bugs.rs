@@ -42,6 +42,7 @@ macro_rules! mutants {
 mutants! {
     "engine/write/page.rs" {
         PageFlipsDurableSlots "page-flips-durable-slots": "a write in one page flips into durable slots",
+        DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
         VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of a flip record is not allocated",
         FlipNoClear "flip-no-clear": "a flip in one page does not invalidate the flip records over its slots",
         FlipWordBeforeData "flip-word-before-data": "a flip stores its word before its data",
@@ -53,8 +54,6 @@ mutants! {
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over several pages flips into durable slots",
         LengthNotCheckedAgain "length-not-checked-again": "a write does not check the length again under its locks",
         FlipOverView "flip-over-view": "a flip copies over a view's bytes",
-        CopyOverView "copy-over-view": "a write that copies without preparation does not check for views",
-        CopyOverEntries "copy-over-entries": "a write that copies without preparation does not check for active flip records",
         CopyToHoles "copy-to-holes": "a write that copies without preparation does not check that its slots are allocated",
         CopyNotNoted "copy-not-noted": "a write that copies without preparation notes no change for the next durable point",
         WordsNotCounted "words-not-counted": "a write that copies without preparation does not check that its words fit the undo record",
@@ -65,6 +64,7 @@ mutants! {
         RegionForgetsNamed "region-forgets-named": "a region forgets pages that still have active flip records",
         PagesWordGivenBack "pages-word-given-back": "a writer of several pages releases the region word before it has stored to it",
         PagesNotClosed "pages-not-closed": "a write over several pages is published without a new version",
+        PagesNotPublished "pages-not-published": "a write over several pages is not published in DRAM",
     }
     "engine/write/general.rs" {
         PartsWhileResizing "parts-while-resizing": "a writer of several segments does not enter the gate that a shrink closes",
@@ -91,24 +91,10 @@ mutants! {
         ReadsAloneNotChecked "reads-alone-not-checked": "a read-only transaction is not validated when it commits",
         HeldMarksHold "held-marks-hold": "a page that another writer holds passes validation",
     }
-    "engine/write/small.rs" {
-        DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
-        SmallNotClosed "small-not-closed": "a small flip is published without a new version",
-        SmallNotPublished "small-not-published": "a small flip is not published in DRAM",
-    }
     "engine/write/direct.rs" {
         StoreOverView "store-over-view": "a direct store goes to a page that a view pins",
         StoreToFreeSlot "store-to-free-slot": "a direct store goes to the free slot",
         StoreToHole "store-to-hole": "a direct store goes to a possible hole",
-    }
-    "engine/write/aligned.rs" {
-        WholeNotLookedAtAgain "whole-not-looked-at-again": "a write of whole pages goes to the side that was free before it locked the pages",
-        WholeNoClear "whole-no-clear": "a write of whole pages goes over slots that active flip records name",
-        WholeOverView "whole-over-view": "a write of whole pages goes over a view's bytes",
-        WholeNotAllocated "whole-not-allocated": "a write of whole pages goes to slots that are not allocated",
-        WholeNotClosed "whole-not-closed": "a write of whole pages is published without a new version",
-        WholeWordGivenBack "whole-word-given-back": "a writer of whole pages releases the region word before it has stored to it",
-        WholeNotPublished "whole-not-published": "a write of whole pages is not published in DRAM",
     }
     "engine/durable/checkpoint.rs" {
         RetryAfterFailedSync "retry-after-failed-sync": "a failed sync is retried, and counts if the retry succeeds",
@@ -342,6 +328,10 @@ mutants! {
         SliceWordsNotZeroed "slice-words-not-zeroed": "slice words past the end are not zeroed",
         RegionWordNotCut "region-word-not-cut": "the bits past the end in the last region word are not zeroed",
         RegionWordsNotZeroed "region-words-not-zeroed": "region words past the end are not zeroed",
+    }
+    "pair/readiness.rs" {
+        CopyOverView "copy-over-view": "a write does not check for views before it copies",
+        CopyOverEntries "copy-over-entries": "a write does not check for active flip records before it copies",
     }
     "pair/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",

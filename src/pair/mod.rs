@@ -12,6 +12,7 @@
 //! | `dirty` | what has changed since the last durable point |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
+//! | `readiness` | whether a write finds its pages in their usual state |
 //! | `read_set` | the types of a transaction's read set |
 //! | `pair::own_changes` | what a thread changes while it runs a transaction's closure |
 //! | `stats` | the counters |
@@ -29,6 +30,7 @@ pub mod page_table;
 pub mod pause;
 pub mod pieces;
 pub mod read_set;
+pub mod readiness;
 pub mod region;
 pub mod space;
 pub mod stamps;

@@ -165,14 +165,11 @@ impl Pair {
             .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
     }
 
-    /// Returns `true` if both slots of a page and its slice word are known to be allocated.
-    #[inline(always)]
-    pub(crate) fn page_is_allocated(&self, page: PageIndex) -> bool {
-        self.all_is_allocated(page.region(), true) || self.is_allocated_in_pieces(page)
-    }
-
+    /// Returns `true` if both slots of a page and its slice word are known to be allocated, in a
+    /// chunk that is not known to be allocated as a whole.
+    #[cold]
     #[inline(never)]
-    fn is_allocated_in_pieces(&self, page: PageIndex) -> bool {
+    pub(crate) fn is_allocated_in_pieces(&self, page: PageIndex) -> bool {
         let range = page.start()..page.start() + PAGE as u64;
         let is_there = |side| {
             self.side_is_allocated(page.region(), side, true)

@@ -141,7 +141,6 @@ fn fate(mutant: Mutant) -> Fate {
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
         NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
         | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
-        WholeNoClear => by(test("drains", "whole_pages_of_a_region")),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
         ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
@@ -194,8 +193,7 @@ fn fate(mutant: Mutant) -> Fate {
         }
         KnownNotSeen => by(test("atomic_mmap", "a_direct_store_goes_to_the_valid_slot")),
         StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
-        WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
-        WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
+        PagesNotPublished => by(test("boundaries", "every_awkward_place")),
 
         // ---- space --------------------------------------------------------------------
         VouchLaneNotAllocated
@@ -208,7 +206,6 @@ fn fate(mutant: Mutant) -> Fate {
         | GrowChunkNotExtended
         | CutStaysAllocated
         | PiecesNotAllocated
-        | WholeNotAllocated
         | CopyToHoles
         | SliceWordsNotAllocated => by(test("allocation", "nothing_is_stored_to_a_hole")),
         UnreservedBtrfsTaken => by_any(&[
@@ -228,9 +225,6 @@ fn fate(mutant: Mutant) -> Fate {
         }
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
-        WholeWordGivenBack => {
-            by_any(&[test("atomic_mmap", "deployment_sets_stamps"), Killer::Schedules("6")])
-        }
         PagesWordGivenBack => by_any(&[
             test("atomic_mmap", "a_writer_without_space_for_an_undo"),
             Killer::Schedules("6"),
@@ -337,8 +331,8 @@ fn fate(mutant: Mutant) -> Fate {
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
-        VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
-        | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
+        VouchNotClosed | FlipNotClosed | PagesNotClosed | LoggedNotClosed | StoreNotClosed
+        | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "a_write_by_any_protocol"))
         }
         ReservationNotAdapted => by_any(&[
@@ -386,7 +380,7 @@ fn fate(mutant: Mutant) -> Fate {
         ),
         // ---- views --------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
-        WholeOverView | CopyOverView => by(test("boundaries", "while_a_view_pins_everything")),
+        CopyOverView => by(test("boundaries", "while_a_view_pins_everything")),
         DeployOverView | PinAway => by(test("boundaries", "a_second_view_of_a_page")),
         PinNotCounted | PinNotGivenBack | ShrinkUnderView => {
             by(test("errors", "a_view_keeps_its_bytes"))

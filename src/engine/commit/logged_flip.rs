@@ -27,7 +27,6 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
 use crate::pair::stats::Counter;
-use crate::platform::Persistence;
 use crate::units::{PAGE, SLICE};
 
 /// Longest logged flip in bytes: its checksum takes less time than a drain, or none at all. See
@@ -43,7 +42,7 @@ pub(in crate::engine) const COMPLETED_AT_MOST: usize = 256;
 const SUMMED_BEFORE: usize = 512;
 
 /// Most slices that [`COMPLETED_AT_MOST`] bytes may touch.
-pub(in crate::engine) const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
+const SLICES: usize = COMPLETED_AT_MOST / SLICE + 1;
 
 /// A log record for a flip, computed before the lock is held.
 pub(in crate::engine) struct DraftRecord {
@@ -68,9 +67,7 @@ impl Engine {
             _ => slices.count() <= SLICES,
         };
         // Where drains cost nothing, a log record saves nothing.
-        is_small
-            && self.platform.persistence() != Persistence::Process
-            && (lane.is_private() || planted!(VouchInSharedLane))
+        is_small && self.mode.has_drains && (lane.is_private() || planted!(VouchInSharedLane))
     }
 
     /// Returns the lane's next record, for a flip of the target's slices from the slots that

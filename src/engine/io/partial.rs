@@ -2,7 +2,7 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
-use crate::bitmap::bits;
+use crate::bitmap::{Side, bits};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::error::Result;
@@ -10,6 +10,29 @@ use crate::pair::log::records::Target;
 use crate::units::SLICE;
 
 impl Engine {
+    /// Fills `line` with the slice at `offset`: the bytes of `segments` over those of its slot on
+    /// `side`. The segments are sorted, and the first one ends after `offset`.
+    pub(in crate::engine) fn merge_partial(
+        &self,
+        side: Side,
+        offset: u64,
+        segments: &[Segment<'_>],
+        line: &mut [u8; SLICE],
+    ) -> Result<()> {
+        let end = offset + SLICE as u64;
+        let is_covered = |segment: &Segment<'_>| segment.offset <= offset && end <= segment.end();
+        if !segments.first().is_some_and(is_covered) {
+            self.load_slot(side, line, offset)?;
+        }
+        for segment in segments.iter().take_while(|segment| segment.offset < end) {
+            let (from, to) = (segment.offset.max(offset), segment.end().min(end));
+            line[(from - offset) as usize..(to - offset) as usize].copy_from_slice(
+                &segment.data[(from - segment.offset) as usize..(to - segment.offset) as usize],
+            );
+        }
+        Ok(())
+    }
+
     /// Returns the target's slices one after the other in `room`, with the bytes of `segments`
     /// merged over the valid ones.
     #[inline(never)]
@@ -21,29 +44,10 @@ impl Engine {
     ) -> Result<&'r [u8]> {
         let valid = target.region.validity(target.page.in_region());
         let whole = &mut room[..target.slices.count() * SLICE];
-        let mut segments = segments.iter().peekable();
-        for (n, slice) in bits(target.slices.0).zip(whole.as_chunks_mut::<SLICE>().0) {
+        for (n, line) in bits(target.slices.0).zip(whole.as_chunks_mut::<SLICE>().0) {
             let start = target.page.start() + (n * SLICE) as u64;
-            let end = start + SLICE as u64;
-            let is_covered = segments
-                .peek()
-                .is_some_and(|segment| segment.offset <= start && end <= segment.range().end);
-            if !is_covered {
-                self.load_slot(valid.side(n), slice, start)?;
-            }
-            while let Some(segment) = segments.peek() {
-                let (from, to) = (segment.offset.max(start), segment.range().end.min(end));
-                if from < to {
-                    slice[(from - start) as usize..(to - start) as usize].copy_from_slice(
-                        &segment.data
-                            [(from - segment.offset) as usize..(to - segment.offset) as usize],
-                    );
-                }
-                if segment.range().end > end {
-                    break;
-                }
-                segments.next();
-            }
+            let first = segments.partition_point(|segment| segment.end() <= start);
+            self.merge_partial(valid.side(n), start, &segments[first..], line)?;
         }
         Ok(whole)
     }

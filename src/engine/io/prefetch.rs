@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
-use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
+use crate::platform::STREAM_FROM_UNFLUSHED;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
 /// Parts of one operation that are prefetched. More requests than the processor can have in flight
@@ -190,42 +190,6 @@ impl Engine {
         }
     }
 
-    /// Prefetches the lines that the commit of `segment` will touch: the state of its first page,
-    /// and both slots there. The free slot is not known yet. These lines are far apart, so no other
-    /// access brings them into the cache. Without the prefetches the misses would follow one after
-    /// the other.
-    #[inline]
-    pub(in crate::engine) fn prefetch_lines(&self, lane: &Lane, segment: &Segment<'_>) {
-        let page = PageIndex::of(segment.offset);
-        if lane.recent.has(page) {
-            return;
-        }
-        let len = segment.data.len();
-        let streams =
-            self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
-        let end = segment.range().end;
-        if !end.is_multiple_of(SLICE as u64) && end - segment.offset > SLICE as u64 {
-            self.prefetch_slots(end - 1);
-        }
-        // A line that is about to be streamed to must not be in the cache: the store would wait for
-        // its eviction. Only the address translation is wanted then. Another line of the page gives
-        // that. So does the neighbouring page: its page table entry lies in the same line. But a
-        // partly covered slice is loaded, and a miss takes longer than that wait.
-        if !streams || !segment.offset.is_multiple_of(SLICE as u64) {
-            self.prefetch_slots(segment.offset);
-        } else if len <= PAGE / 2 {
-            self.prefetch_slots(segment.offset ^ (PAGE / 2) as u64);
-        } else if len <= PAGE {
-            self.prefetch_slots(page.start() ^ PAGE as u64);
-        }
-        // A single miss among more bytes is not worth the risk.
-        if let Some(region) = self.state.touched(page.region()) {
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(&region.pages[page.in_region()]);
-            self.platform.prefetch_own(region.named(page.in_region()));
-        }
-    }
-
     /// Prefetches the state that a view of the page at `offset` checks first, and its first bytes.
     pub(in crate::engine) fn prefetch_view(&self, offset: u64) {
         let page = PageIndex::of(offset);
@@ -257,31 +221,43 @@ impl Engine {
         }
     }
 
-    /// Prefetches the lines in both files that a small write will touch.
+    /// Prefetches what the commit of `segment`, which lies in one page, will touch: both slots, the
+    /// slice word, and the page's state. These lines are far apart, so no other access brings them
+    /// into the cache. Without the prefetches the misses would follow one after the other.
+    /// `WHOLE_LINES` says that the segment covers its slices from end to end.
     #[inline(always)]
-    pub(in crate::engine) fn prefetch_small<const IS_LOGGED: bool, const IS_WHOLE: bool>(
+    pub(in crate::engine) fn prefetch_in_page<const WHOLE_LINES: bool>(
         &self,
-        start: u64,
-        len: usize,
+        lane: &Lane,
+        segment: &Segment<'_>,
     ) {
-        if IS_WHOLE && IS_LOGGED {
+        let (start, len) = (segment.offset, segment.data.len());
+        let page = PageIndex::of(start);
+        if lane.recent.has(page) {
+            return;
+        }
+        let last = start + len.saturating_sub(1) as u64;
+        if WHOLE_LINES && (self.mode.has_drains || len >= STREAM_FROM_UNFLUSHED) {
             // Only the translations of the slots are wanted: a line that is streamed to must not be
             // in the cache. They are wanted on both sides, since the free one is not known yet.
             // Another line of the page gives them. If there may be none, take the last line
             // written: it can arrive and be evicted before it is streamed to.
-            let beside = start ^ (PAGE / 2) as u64;
-            let last = start + len.saturating_sub(SLICE) as u64;
-            self.prefetch_slots(if len > PAGE / 2 { last } else { beside });
+            self.prefetch_slots(if len > HALF { last } else { start ^ HALF as u64 });
         } else {
             // The slots are stored to through the cache, or the slices at the ends are loaded to be
-            // completed.
+            // completed. A single miss among more bytes is not worth the risk.
             self.prefetch_slots(start);
-            let last = start + (len as u64).saturating_sub(1);
             if last / SLICE as u64 != start / SLICE as u64 {
                 self.prefetch_slots(last);
             }
         }
         // The slice word is stored through the cache in both cases.
-        self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
+        self.reflection.prefetch_write(layout::slice_word(page));
+        if let Some(region) = self.state.touched(page.region()) {
+            let place = page.in_region();
+            self.platform.prefetch_own(&region.pages[place]);
+            self.platform.prefetch_own(&region.lock);
+            self.platform.prefetch_own(region.named(place));
+        }
     }
 }

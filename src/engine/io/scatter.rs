@@ -2,8 +2,8 @@
 //!
 //! This is the counterpart of `io::gather`. What matters is how long the medium idles, from the end
 //! of the last drain to the first store of this operation. So the slices that a segment covers are
-//! copied first. The slices at its ends must be loaded and completed, so they come after. The
-//! caller holds the locks, and has allocated the slots.
+//! copied first. The slices at its ends must be loaded and completed (`io::partial`), so they come
+//! after. The caller holds the locks, and has allocated the slots.
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
@@ -15,7 +15,6 @@ use crate::error::Result;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
-use crate::platform::Persistence;
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
@@ -48,15 +47,12 @@ impl Engine {
     pub(in crate::engine) fn scatter(&self, lane: &Lane, segments: &[Segment<'_>]) -> Result<()> {
         // While one run is on its way to the medium, the next pages are inspected. Without flushes
         // each copy is synchronous, so runs have no limit there: that makes the copies few.
-        let at_once = match self.platform.persistence() {
-            Persistence::Process => u64::MAX,
-            Persistence::Flush | Persistence::Caches => RUN_AT_ONCE,
-        };
+        let at_once = if self.mode.has_drains { RUN_AT_ONCE } else { u64::MAX };
         let mut completed = None;
-        for segment in segments {
+        for (n, segment) in segments.iter().enumerate() {
             // Copied first, so that the medium is busy while the slices at the ends are loaded.
             self.scatter_covered(lane, segment, at_once)?;
-            self.merge_ends(lane, segment, &mut completed)?;
+            self.merge_ends(lane, &segments[n..], &mut completed)?;
         }
         Ok(())
     }
@@ -111,24 +107,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the slices at the ends of the segment that it covers in part, and completes them.
+    /// Completes the slices at the ends of the first segment that it covers in part, with what the
+    /// others have of them, and copies them. `completed` is the slice that was completed last.
     fn merge_ends(
         &self,
         lane: &Lane,
-        segment: &Segment<'_>,
+        segments: &[Segment<'_>],
         completed: &mut Option<u64>,
     ) -> Result<()> {
-        let Range { start, end } = segment.range();
-        let (into, past) = (start % SLICE as u64, end % SLICE as u64);
-        if start == end || into | past == 0 {
+        let Some(Range { start, end }) = segments.first().map(Segment::range) else {
             return Ok(());
-        }
-        let (first, last) = (start - into, end - past);
-        if into > 0 || first == last {
-            self.merge_slice(lane, segment, first, completed)?;
-        }
-        if past > 0 && first != last {
-            self.merge_slice(lane, segment, last, completed)?;
+        };
+        for at in [start, end.saturating_sub(1)] {
+            let offset = at - at % SLICE as u64;
+            let is_in_part = offset < start || end < offset + SLICE as u64;
+            // An earlier segment may share the slice, and has then completed it.
+            let is_done = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
+            if start < end && is_in_part && !is_done {
+                self.merge_slice(lane, segments, offset)?;
+                *completed = Some(offset);
+            }
         }
         Ok(())
     }
@@ -171,32 +169,17 @@ impl Engine {
         self.store(lane, file, at, &segment.data[from]);
     }
 
-    /// Copies the slice at `offset`, which the segment covers in part. The other bytes come from
+    /// Copies the slice at `offset`, which the segments cover in part. The other bytes come from
     /// the valid slot.
-    fn merge_slice(
-        &self,
-        lane: &Lane,
-        segment: &Segment<'_>,
-        offset: u64,
-        completed: &mut Option<u64>,
-    ) -> Result<()> {
+    fn merge_slice(&self, lane: &Lane, segments: &[Segment<'_>], offset: u64) -> Result<()> {
         let page = PageIndex::of(offset);
-        let valid = self.region(page.region())?.validity(page.in_region());
-        let side = valid.targets().side((offset - page.start()) as usize / SLICE);
-        let mut slice = [0; SLICE];
-        // Two segments may share a slice: the second one completes the bytes that the first one has
-        // stored.
-        let again = *completed == Some(offset) && !planted!(SecondPartFromValidSlot);
-        let base = if again || planted!(CompletedFromFreeSlot) { side } else { side.other() };
-        self.load_slot(base, &mut slice, offset)?;
-        let start = segment.offset.max(offset);
-        let end = segment.range().end.min(offset + SLICE as u64);
-        slice[(start - offset) as usize..(end - offset) as usize].copy_from_slice(
-            &segment.data[(start - segment.offset) as usize..(end - segment.offset) as usize],
-        );
-        let (file, at) = self.slot(side, offset);
-        self.store(lane, file, at, &slice);
-        *completed = Some(offset);
+        let region = self.region(page.region())?;
+        let valid = region.side(page.in_region(), (offset - page.start()) as usize / SLICE);
+        let base = if planted!(CompletedFromFreeSlot) { valid.other() } else { valid };
+        let mut line = [0; SLICE];
+        self.merge_partial(base, offset, segments, &mut line)?;
+        let (file, at) = self.slot(valid.other(), offset);
+        self.store(lane, file, at, &line);
         Ok(())
     }
 

@@ -1,12 +1,11 @@
-//! Tests of `write::aligned`.
+//! Tests of page-aligned writes.
 
 use crate::lock::lock_page;
 use crate::units::{PAGE, REGION, RegionIndex};
 use crate::{AtomicMappedFile, Medium};
 use std::time::Duration;
 
-/// The free side is read before the lock is taken, so a lock holder may flip the page in
-/// between.
+/// A lock holder may flip the page while a writer waits for it.
 #[test]
 fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -25,7 +25,7 @@
 use crate::bitmap::Side;
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
-use crate::engine::write::small::Small;
+use crate::engine::write::Mode;
 use crate::lock::{ExclusiveGuard, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
 use crate::mutant::planted;
@@ -48,14 +48,15 @@ pub(in crate::engine) struct DirectStore {
 }
 
 impl DirectStore {
-    /// Returns the configuration for this platform. Direct stores are enabled for [`Small::Flip`]
-    /// only.
-    pub fn of(platform: &Platform, small: Small) -> Self {
-        let in_line = platform.in_line().filter(|_| small == Small::Flip);
-        let unit = match (small, in_line) {
-            (Small::Flip, Some(_)) => SLICE,
-            (Small::Flip, None) => WORD,
-            _ => 0,
+    /// Returns the configuration for this platform. Direct stores are enabled for plain files where
+    /// only the process can crash.
+    pub fn of(platform: &Platform, mode: Mode) -> Self {
+        let is_enabled = mode.is_plain && !mode.has_drains;
+        let in_line = platform.in_line().filter(|_| is_enabled);
+        let unit = match in_line {
+            Some(_) => SLICE,
+            None if is_enabled => WORD,
+            None => 0,
         };
         DirectStore { unit, mask: unit.saturating_sub(1), in_line }
     }
@@ -67,49 +68,7 @@ impl DirectStore {
     }
 }
 
-/// Returns the side on which the slice at `offset` is valid. The caller holds its page.
-#[inline(always)]
-pub(in crate::engine) fn valid_side(region: &RegionState, offset: u64) -> Side {
-    region.side(PageIndex::of(offset).in_region(), offset as usize % PAGE / SLICE)
-}
-
 impl Engine {
-    /// Returns the side that a direct store of `segment` writes to. `None` if `segment` does not
-    /// fit one, or if its valid slot is not allocated. The caller holds the page lock and has
-    /// checked that no view pins the page.
-    #[inline]
-    pub(super) fn direct_side(
-        &self,
-        region: &RegionState,
-        page: PageIndex,
-        segment: &Segment<'_>,
-    ) -> Option<Side> {
-        if !self.direct.takes(segment.offset, segment.data.len()) {
-            return None;
-        }
-        let side = valid_side(region, segment.offset);
-        self.backs(region, page, side).then_some(side)
-    }
-
-    /// Returns `true` if the page's slots on `side`, some of which are valid, are allocated. The
-    /// caller holds the page lock.
-    #[inline(always)]
-    fn backs(&self, region: &RegionState, page: PageIndex, side: Side) -> bool {
-        let is_there = match side {
-            Side::Home => region.home_is_loadable() || self.home_is_found(region, page.region()),
-            Side::Reflection => self.side_is_allocated(page.region(), side, false),
-        };
-        is_there || planted!(StoreToHole)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn home_is_found(&self, region: &RegionState, index: RegionIndex) -> bool {
-        // Cache the answer in the region for the next write.
-        self.note_loadable(region, index);
-        region.home_is_loadable()
-    }
-
     /// Tries to write `data` by a direct store; `data` [fits](DirectStore::takes) one. Returns
     /// `false`, with nothing stored, if the write needs another way.
     // Not a `Result`: that would be stored and loaded again. Inlined, so that the caller looks up
@@ -117,37 +76,24 @@ impl Engine {
     #[inline(always)]
     pub(super) fn try_direct(&self, data: &[u8], offset: u64) -> bool {
         match self.cached_lane_for_write() {
-            Some(lane) => self.try_direct_on(lane, data, offset),
-            None => self.try_direct_slow(data, offset),
+            Some(lane) if lane.recent.stores_to() == Side::Home => {
+                self.try_direct_on(Side::Home, lane, data, offset)
+            }
+            lane => self.try_direct_slow(lane, data, offset),
         }
     }
 
-    /// Tries the direct store for a thread that used another file last, or has no lane of its own.
-    #[cold]
+    /// Tries the direct store for a thread that stored to the reflection file last, or that used
+    /// another file last, or has no lane of its own.
     #[inline(never)]
-    fn try_direct_slow(&self, data: &[u8], offset: u64) -> bool {
+    fn try_direct_slow(&self, lane: Option<&Lane>, data: &[u8], offset: u64) -> bool {
         // Inside the closure of a transaction a write takes the general way, which records it.
-        let lane = if self.is_usable() { self.lane_to_write() } else { None };
-        lane.is_some_and(|lane| self.try_direct_on(&lane, data, offset))
+        let mine = if lane.is_none() && self.is_usable() { self.lane_to_write() } else { None };
+        let Some(lane) = lane.or(mine.as_deref()) else { return false };
+        self.try_direct_on(lane.recent.stores_to(), lane, data, offset)
     }
 
-    /// Dispatches on the side this thread last stored to, so that the target address does not
-    /// depend on a load.
-    #[inline(always)]
-    fn try_direct_on(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
-        match lane.recent.stores_to() {
-            Side::Home => self.try_on_side::<true>(lane, data, offset),
-            Side::Reflection => self.try_direct_reflection(lane, data, offset),
-        }
-    }
-
-    #[inline(never)]
-    fn try_direct_reflection(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
-        self.try_on_side::<false>(lane, data, offset)
-    }
-
-    /// Tries the direct store where the slice is expected to be deployed (`AT_HOME`), or else in
-    /// the reflection file.
+    /// Tries the direct store where the slice is expected to be valid on the side `expected`.
     ///
     /// Throughput depends on how many of these writes the processor's window holds, each with the
     /// cache miss of its slot. So this path has few instructions, and the slot's address does not
@@ -155,13 +101,12 @@ impl Engine {
     // Inlined: a call, with the registers that it saves and moves, would take about 15 % of the
     // time.
     #[inline(always)]
-    fn try_on_side<const AT_HOME: bool>(&self, lane: &Lane, data: &[u8], offset: u64) -> bool {
+    fn try_direct_on(&self, expected: Side, lane: &Lane, data: &[u8], offset: u64) -> bool {
         let Some(ends_at) = offset.checked_add(data.len() as u64) else { return false };
         // An offset past the end may have no slot in the reflection file.
-        if !AT_HOME && ends_at > self.len() {
+        if expected == Side::Reflection && ends_at > self.len() {
             return false;
         }
-        let expected = if AT_HOME { Side::Home } else { Side::Reflection };
         let (file, at) = self.slot(expected, offset);
         file.prefetch_store(at);
         let page = PageIndex::of(offset);
@@ -173,14 +118,13 @@ impl Engine {
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // Where only the process can crash, no record outlives the locks of its operation.
         debug_assert_eq!(region.lanes(place), 0);
-        let side = valid_side(region, offset);
-        let is_as_expected = side == expected
+        let is_as_expected = region.side(place, offset as usize % PAGE / SLICE) == expected
             && ends_at <= self.len()
             && region.has_no_observers(place)
-            && self.backs(region, page, expected)
+            && self.is_backed(page.region(), region, expected)
             && !planted!(StoreToFreeSlot);
         if !is_as_expected {
-            return self.try_direct_locked(lane, region, held, side, &Segment { offset, data });
+            return self.try_direct_locked(lane, region, held, &Segment { offset, data });
         }
         // Orders the lock word's mark before the store: a reader that has copied some of the new
         // bytes finds the mark.
@@ -195,45 +139,71 @@ impl Engine {
         true
     }
 
-    /// Completes the direct store where the fast path found something unusual. The caller holds the
-    /// page and has found its slice valid on `side`. Returns `false`, with nothing stored, if the
-    /// write needs another way.
+    /// Completes the direct store where `try_direct_on` found something unusual. The caller holds
+    /// the page. Returns `false`, with nothing stored, if the write needs another way.
     #[inline(never)]
     fn try_direct_locked(
         &self,
         lane: &Lane,
         region: &RegionState,
         held: ExclusiveGuard<'_>,
-        side: Side,
         segment: &Segment<'_>,
     ) -> bool {
-        let (page, len) = (PageIndex::of(segment.offset), segment.data.len() as u64);
-        let is_within = segment.offset + len <= self.len() || planted!(LengthNotCheckedAgain);
-        let is_pinned = region.is_pinned(page.in_region()) && !planted!(StoreOverView);
-        if !is_within || is_pinned || !self.backs(region, page, side) {
+        let is_within = segment.end() <= self.len() || planted!(LengthNotCheckedAgain);
+        if !is_within || !self.store_direct(lane, region, segment, || ()) {
             held.give_back_unchanged();
             return false;
         }
-        self.clear_stamp(page.region(), region, 1 << page.in_region());
-        // Orders two things before the store, as in `try_on_side`: the lock word's mark, and the
-        // cleared deployed stamp.
-        fence(Ordering::Release);
-        self.store_direct(lane, side, segment);
-        lane.stats.bump(Counter::BytesAsked, len);
-        // As in `try_on_side`: the bytes are written already.
-        drop(held);
+        lane.stats.bump(Counter::BytesAsked, segment.data.len() as u64);
+        // The guard is dropped. As in `try_direct_on`, the bytes are written already.
         true
     }
 
-    /// Stores a part that [fits](DirectStore::takes) a direct store. The caller holds the page
-    /// closed, and no view pins it. The part's slice is valid on `side` and allocated there.
+    /// Stores `segment` to its valid slot. Returns `false`, with nothing stored, if it does not
+    /// [fit](DirectStore::takes) a direct store, if a view pins its page, or if the slot may be a
+    /// hole. The caller holds the page's lock, and `close` makes that exclusive.
     #[inline(never)]
-    pub(super) fn store_direct(&self, lane: &Lane, side: Side, segment: &Segment<'_>) {
+    pub(super) fn store_direct(
+        &self,
+        lane: &Lane,
+        region: &RegionState,
+        segment: &Segment<'_>,
+        close: impl FnOnce(),
+    ) -> bool {
+        if !self.direct.takes(segment.offset, segment.data.len()) {
+            return false;
+        }
+        let page = PageIndex::of(segment.offset);
+        let (index, place) = (page.region(), page.in_region());
+        let side = region.side(place, segment.offset as usize % PAGE / SLICE);
+        // Cache the answer in the region for the next write.
+        self.note_loadable(region, index);
+        let is_pinned = region.is_pinned(place) && !planted!(StoreOverView);
+        if is_pinned || !self.is_backed(index, region, side) {
+            return false;
+        }
+        self.clear_stamp(index, region, 1 << place);
+        close();
+        // Orders two things before the store, as in `try_direct_on`: the lock word's mark, and the
+        // cleared deployed stamp.
+        fence(Ordering::Release);
         let side = if planted!(StoreToFreeSlot) { side.other() } else { side };
         lane.recent.note_stored(side);
         let (file, at) = self.slot(side, segment.offset);
         self.store_to(file, at, segment.data);
         lane.stats.bump(Counter::DirectStore, 1);
+        true
+    }
+
+    /// Returns `true` if the region's slots on `side` are known to be allocated. The caller holds a
+    /// page of which some slices are valid there.
+    #[inline(always)]
+    fn is_backed(&self, index: RegionIndex, region: &RegionState, side: Side) -> bool {
+        let is_there = match side {
+            Side::Home => region.home_is_loadable(),
+            Side::Reflection => self.side_is_allocated(index, side, false),
+        };
+        is_there || planted!(StoreToHole)
     }
 
     /// Stores `bytes` at `at` by one instruction. The statistics count it as one written line: see

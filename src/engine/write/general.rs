@@ -151,7 +151,7 @@ impl Engine {
                 .then(|| self.lanes.enter(Gate::Length, &lane));
             if in_page {
                 for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
-                    self.prefetch_lines(&lane, segment);
+                    self.prefetch_in_page::<false>(&lane, segment);
                 }
             } else {
                 match segments {

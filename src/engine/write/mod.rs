@@ -3,27 +3,46 @@
 //! | room | holds |
 //! |---|---|
 //! | `direct` | direct stores by one instruction, where only the process can crash |
-//! | `write::small` | the fast path of small writes within one page |
-//! | `aligned` | the fast path of page-aligned writes within one region |
 //! | `general` | locks, checks, and the choice of a commit protocol |
-//! | `page` | writes within one page that `write::small` leaves |
+//! | `page` | writes within one page |
 //! | `range` | writes over several pages or ranges |
 //! | `checks` | what every write validates under its locks |
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
-pub mod aligned;
 pub mod checks;
 pub mod direct;
 pub mod general;
 pub mod page;
 pub mod range;
-pub mod small;
 
+use crate::config::DeployPolicy;
 use crate::engine::Engine;
+use crate::engine::plan::{Segment, is_whole_slices};
 use crate::error::Result;
+use crate::platform::{Persistence, Platform};
 use crate::units::PAGE;
+
+/// What kind of file this is, for the choice of a way to write.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Mode {
+    /// `true` if a write has nothing to do besides its commit: no durable points are kept, and no
+    /// page is deployed right after it.
+    pub is_plain: bool,
+    /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
+    /// process can crash, it takes none.
+    pub has_drains: bool,
+}
+
+impl Mode {
+    pub fn of(platform: &Platform, keeps_points: bool, policy: DeployPolicy) -> Mode {
+        Mode {
+            is_plain: !keeps_points && policy != DeployPolicy::Eager,
+            has_drains: platform.persistence() != Persistence::Process,
+        }
+    }
+}
 
 impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
@@ -31,21 +50,37 @@ impl Engine {
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.direct.takes(offset, data.len()) {
             if self.try_direct(data, offset) { Ok(()) } else { self.write_slow(data, offset) }
-        } else if data.len() <= self.small.longest() && offset as usize % PAGE + data.len() <= PAGE
-        {
+        } else if offset as usize % PAGE + data.len() <= PAGE {
             // Also an empty write, for which the result of `is_in_page` is unspecified.
-            self.write_small(data, offset)
+            if is_whole_slices(&Segment { offset, data }) {
+                self.write_in_page::<true>(data, offset)
+            } else {
+                self.write_in_page::<false>(data, offset)
+            }
         } else {
             self.write_pages(data, offset)
         }
     }
 
-    /// Writes one or more whole pages, or a range that spans several pages.
+    /// Writes `data`, which lies within one page. `WHOLE_LINES` says that it covers its slices from
+    /// end to end.
+    // A function for each kind, which keeps no values for the other one. Values that do not fit the
+    // registers are stored, and there is room for only about sixty stores behind a drain. For the
+    // same reason the last step is a tail call: no value has to be saved over a call.
+    #[inline(never)]
+    fn write_in_page<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.mode.is_plain && self.try_in_page::<WHOLE_LINES>(data, offset) {
+            return Ok(());
+        }
+        self.write_slow(data, offset)
+    }
+
+    /// Writes a range that spans several pages.
     // A function of its own, so that small writes need no registers for it. Its only call is a tail
     // call, so it saves few registers: each save is a store before the first prefetch.
     #[inline(never)]
     fn write_pages(&self, data: &[u8], offset: u64) -> Result<()> {
         self.prefetch_pages(data.len(), offset);
-        self.write_aligned(data, offset)
+        self.write_slow(data, offset)
     }
 }

@@ -1,28 +1,93 @@
-//! The general way of writes that lie within one page.
+//! Writes within one page: the fast path, the general way, and the flip that both commit by.
 //!
 //! Most writes are of this kind. They show all software overhead: a drain costs about as much as a
-//! cache miss, and a few hundred instructions cost half of one. So this module first prefetches the
-//! lines that the write needs, and checks the usual case first.
+//! cache miss, and while a processor waits for it, it looks ahead over a few hundred instructions.
+//! Work beyond that window begins after the drain. So the fast path prefetches first the lines that
+//! would miss, and looks once whether the page is in its usual state. If it is not, the write
+//! starts again in the general way, which prepares the page and then runs the same flip.
 //!
-//! The order is that of `write::general`: lock, validate, allocate, store.
+//! The order is that of `write::general`: lock, validate, allocate, store. Direct stores have a
+//! shorter path of their own: `write::direct`.
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
+use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord};
 use crate::engine::commit::publish;
-use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
+use crate::engine::plan::{Segment, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{LockGuards, lock_page};
+use crate::lock::{LockGuard, LockGuards, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
 use crate::pair::read_set::ReadSet;
-use crate::units::PageIndex;
+use crate::pair::stats::Counter;
+use crate::units::{PAGE, PageIndex};
+
+/// How a flip within one page commits.
+enum Commit<'d> {
+    /// By one drain: a log record says what moves. It may have been drafted before the lock.
+    Logged(Option<&'d DraftRecord>),
+    /// By two drains, or by none where only the process can crash.
+    Unlogged,
+}
 
 impl Engine {
+    /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
+    /// returns `false`, with nothing made valid. `WHOLE_LINES` says that `data` covers its slices
+    /// from end to end.
+    #[inline(always)]
+    pub(super) fn try_in_page<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> bool {
+        let start = offset as usize % PAGE;
+        let end = start + data.len();
+        let ends_at = offset.wrapping_add(data.len() as u64);
+        let is_possible = !data.is_empty() && end <= PAGE && ends_at >= offset;
+        if !is_possible || ends_at > self.len() || !self.is_usable() {
+            return false;
+        }
+        // Prefetch as early as possible: the processor then reaches these requests while it waits
+        // for the drain of the previous operation.
+        let page = PageIndex::of(offset);
+        let Some(lane) = self.lane_to_write() else { return false };
+        let segment = Segment { offset, data };
+        self.prefetch_in_page::<WHOLE_LINES>(&lane, &segment);
+        let Some(region) = self.state.touched(page.region()) else { return false };
+        let place = page.in_region();
+        let state = &region.pages[place];
+        let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
+        if is_logged && (!lane.is_private() || !lane.is_allocated()) {
+            return false;
+        }
+        let own = if is_logged { lane.bit() } else { 0 };
+        let target = Target { page, region, slices: Slices::of_bytes(start, end) };
+        // Taking the lock waits for the drain of the previous operation. The draft is computed
+        // during that wait, and validated under the lock.
+        let draft = (WHOLE_LINES && is_logged)
+            .then(|| self.draft(&lane, &target, region.validity(place), data));
+        let held = lock_page(&region.lock, &state.lock);
+        self.clear_stamp(page.region(), region, 1 << place);
+        let is_still_right = |draft: &DraftRecord| {
+            draft.valid == region.validity(place) || planted!(DraftNotLookedAtAgain)
+        };
+        let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
+            && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
+            && draft.as_ref().is_none_or(is_still_right);
+        if !is_usual {
+            return false;
+        }
+        let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
+        let segments = std::slice::from_ref(&segment);
+        if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, segments, &commit).is_err() {
+            return false;
+        }
+        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
+        true
+    }
+
+    /// Writes `segments`, all of them in `page`, whatever its state.
     #[inline]
     pub(super) fn commit_in_page(
         &self,
@@ -40,8 +105,7 @@ impl Engine {
             }
         };
         let place = page.in_region();
-        let state = &region.pages[place];
-        let held = lock_page(&region.lock, &state.lock);
+        let held = lock_page(&region.lock, &region.pages[place].lock);
         self.clear_stamp(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         if !marks.is_empty() {
@@ -54,45 +118,67 @@ impl Engine {
         if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
             return self.commit_in_place(lane, segments, std::slice::from_ref(&held));
         }
-        let pinned = region.is_pinned(place);
-        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
+        if region.is_pinned(place)
+            && !valid.in_reflection(slices).is_empty()
+            && !planted!(FlipOverView)
+        {
             return self.commit_pinned(lane, segments, LockGuards::from_iter([held]));
         }
         if let [segment] = segments
-            && !pinned
-            && let Some(side) = self.direct_side(region, page, segment)
+            && self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close()))
         {
-            // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
-            // the new version.
-            unless!(StoreNotClosed, held.close());
-            debug_assert_eq!(
-                region.lanes(place),
-                0,
-                "no entry outlives the locks of its operation"
-            );
-            self.store_direct(lane, side, segment);
             return Ok(());
         }
         let target = Target { page, region, slices };
-        let change =
-            WordUpdate { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
-        if self.can_log_flip(lane, segments, slices)
-            && !self.conflicts_with_other_lane(lane, &target)
-        {
-            unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-            return self.commit_segments_logged(lane, &target, &change, held, segments);
-        }
-        self.note_changed(page);
-        if region.lanes(place) != 0 && !planted!(FlipNoClear) {
-            self.invalidate_records(lane, std::iter::once(target));
+        let commit =
+            if self.can_log_flip(lane, segments, slices) && !self.is_named(&target, lane.bit()) {
+                unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
+                Commit::Logged(None)
+            } else {
+                self.note_changed(page);
+                if region.lanes(place) != 0 && !planted!(FlipNoClear) {
+                    self.invalidate_records(lane, std::iter::once(target));
+                }
+                Commit::Unlogged
+            };
+        self.flip_in_page::<false>(lane, &target, held, segments, &commit)
+    }
+
+    /// Makes the target's slices valid with the bytes of `segments`, all of them in its page.
+    /// `held` is the page's lock. Everything is allocated, and no record or view is in the way.
+    #[inline(always)]
+    fn flip_in_page<const WHOLE_LINES: bool>(
+        &self,
+        lane: &InUse<'_>,
+        target: &Target<'_>,
+        held: LockGuard<'_>,
+        segments: &[Segment<'_>],
+        commit: &Commit<'_>,
+    ) -> Result<()> {
+        let place = target.page.in_region();
+        let change = WordUpdate {
+            word: WordId::Slice(target.page),
+            mask: target.slices.0,
+            old: target.region.pages[place].slice_word(),
+        };
+        match (commit, segments) {
+            (Commit::Logged(Some(draft)), [segment]) => {
+                self.commit_logged_flip(lane, target, &change, held, segment.data, draft);
+                return Ok(());
+            }
+            (Commit::Logged(_), _) => {
+                return self.commit_segments_logged(lane, target, &change, held, segments);
+            }
+            (Commit::Unlogged, _) => {}
         }
         if planted!(FlipWordBeforeData) {
             self.commit_flip(lane, &change);
         }
         match segments {
-            [segment] if is_whole_slices(segment) => {
-                self.copy_lines(lane, segment.offset, valid.targets(), segment.data);
+            [segment] if WHOLE_LINES => {
+                let free = target.region.validity(place).targets();
+                self.copy_lines(lane, segment.offset, free, segment.data);
             }
             _ => self
                 .scatter(lane, segments)
@@ -100,7 +186,7 @@ impl Engine {
         }
         unless!(FlipWordBeforeData, self.commit_flip(lane, &change));
         unless!(FlipNotClosed, held.close());
-        unless!(FlipNotPublished, publish(region, &change));
+        unless!(FlipNotPublished, publish(target.region, &change));
         Ok(())
     }
 }

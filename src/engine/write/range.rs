@@ -5,7 +5,7 @@
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
-use crate::bitmap;
+use crate::bitmap::{self, Slices};
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
 use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
@@ -51,7 +51,7 @@ impl Engine {
         };
         let has_shared_word = shared_word.is_some();
         let mut moves = WordUpdates::new();
-        let can_copy = self.is_ready(lane, &plans, has_shared_word);
+        let can_copy = self.can_copy_at_once(lane, &plans, has_shared_word);
         let mut extents = None;
         if !can_copy {
             plan::word_updates(&mut moves, &plans, segments, has_shared_word);
@@ -78,7 +78,7 @@ impl Engine {
         unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
         for change in &moves {
             if let Some(region) = self.state.touched(change.word.region()) {
-                publish(region, change);
+                unless!(PagesNotPublished, publish(region, change));
             }
         }
         // Keep the word until it is drained and its cached copy changed: the next holder starts
@@ -90,15 +90,20 @@ impl Engine {
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
     /// or active record is in the way. The caller holds the locks.
     #[inline(always)]
-    fn is_ready(&self, lane: &Lane, plans: &[RegionPlan<'_>], has_shared_word: bool) -> bool {
+    fn can_copy_at_once(
+        &self,
+        lane: &Lane,
+        plans: &[RegionPlan<'_>],
+        has_shared_word: bool,
+    ) -> bool {
         let is_ready = |plan: &RegionPlan<'_>| {
-            let pinned = if planted!(CopyOverView) { 0 } else { plan.state.pinned_pages() };
-            let named = if planted!(CopyOverEntries) { 0 } else { plan.state.named_pages() };
             let by_region = has_shared_word || plan.may_update_by_region();
-            let has_slice_words = !by_region || plan.whole != plan.touched;
-            let is_allocated = self.all_is_allocated(plan.index, has_slice_words)
-                && (!by_region || self.region_words_are_allocated(plan.index.superchunk()));
-            (pinned | named) & plan.touched == 0 && (is_allocated || planted!(CopyToHoles))
+            let words = !by_region || plan.whole != plan.touched;
+            let (index, all) = (plan.index, Slices::ALL);
+            self.is_ready(index, plan.state, plan.touched, all, 0, words)
+                && (!by_region
+                    || self.region_words_are_allocated(index.superchunk())
+                    || planted!(CopyToHoles))
         };
         // A lane's undo record has room for all words of one region.
         let fits = plans.len() == 1
@@ -155,20 +160,8 @@ impl Engine {
     }
 
     /// Allocates the words that move and the slots that they make valid.
-    #[inline(always)]
-    fn ensure_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
-        let is_there = |change: &WordUpdate| match change.word {
-            WordId::Slice(page) => self.all_is_allocated(page.region(), true),
-            WordId::Region(region) => {
-                self.all_is_allocated(region, self.keeps_points)
-                    && self.region_words_are_allocated(region.superchunk())
-            }
-        };
-        if moves.iter().all(is_there) { Ok(()) } else { self.allocate_words(lane, moves) }
-    }
-
     #[inline(never)]
-    fn allocate_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
+    fn ensure_words(&self, lane: &Lane, moves: &[WordUpdate]) -> Result<()> {
         // Where durable points are kept, each page also needs its durable word, which is allocated
         // with the slice words.
         let word = self.keeps_points;

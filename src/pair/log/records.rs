@@ -32,7 +32,6 @@ use crate::format::{flip_record, layout};
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::log::lane::{ActiveRecord, Lane};
-use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
@@ -81,25 +80,19 @@ impl Pair {
         live
     }
 
-    /// Returns `true` if an active flip record names the page. Called where the region's bitmap
-    /// says that one may. Clears stale bits.
-    #[cold]
-    pub(crate) fn is_named(&self, region: &RegionState, page: PageIndex) -> bool {
-        !self.active_records(page, region).is_empty()
-    }
-
-    /// Returns `true` if an active flip record of another lane names one of the target's slices.
+    /// Returns `true` if an active flip record names one of the target's slices. Records of the
+    /// lanes in `own` do not count: a flip by such a lane is ordered after them.
     #[inline(always)]
-    pub(crate) fn conflicts_with_other_lane(&self, lane: &InUse<'_>, target: &Target<'_>) -> bool {
-        target.lanes() & !lane.bit() != 0
-            && !planted!(VouchOverOtherLane)
-            && self.scan_other_lanes(lane.index(), target)
+    pub(crate) fn is_named(&self, target: &Target<'_>, own: u64) -> bool {
+        let is_own = own != 0 && planted!(VouchOverOtherLane);
+        target.lanes() & !own != 0 && !is_own && self.scan_records(target, own)
     }
 
+    /// Looks at the records themselves, and clears stale bits.
     #[cold]
-    fn scan_other_lanes(&self, mine: LaneIndex, target: &Target<'_>) -> bool {
+    fn scan_records(&self, target: &Target<'_>, own: u64) -> bool {
         let live = self.active_records(target.page, target.region);
-        live.iter().any(|entry| entry.lane != mine && target.is_named_by(entry))
+        live.iter().any(|entry| own >> entry.lane.0 & 1 == 0 && target.is_named_by(entry))
     }
 
     /// Invalidates every active flip record that names one of the slices about to be moved. Returns

@@ -1,0 +1,38 @@
+//! Answers whether a write finds its pages in their usual state: it can copy to their free slots at
+//! once, with nothing to prepare.
+//!
+//! May import `pair::{log, region, space}`, `bitmap`, `units`.
+
+use crate::bitmap::{Slices, bits};
+use crate::mutant::planted;
+use crate::pair::Pair;
+use crate::pair::log::records::Target;
+use crate::pair::region::RegionState;
+use crate::units::RegionIndex;
+
+impl Pair {
+    /// Returns `true` if a write can copy `slices` of each of the region's `pages` to their free
+    /// slots at once. Then no view pins the pages, and no active record names the slices, except
+    /// records of the lanes in `own`. Both slots of the pages and, with `words`, the slice words
+    /// are allocated. The caller holds the pages' locks.
+    #[inline(always)]
+    pub(crate) fn is_ready(
+        &self,
+        index: RegionIndex,
+        region: &RegionState,
+        pages: u64,
+        slices: Slices,
+        own: u64,
+        words: bool,
+    ) -> bool {
+        let pinned = if planted!(CopyOverView) { 0 } else { region.pinned_pages() & pages };
+        let named = if planted!(CopyOverEntries) { 0 } else { region.named_pages() & pages };
+        let is_named = |n| self.is_named(&Target { page: index.page(n), region, slices }, own);
+        // A bit may outlive its reason, so look at the pins and the records themselves.
+        !bits(pinned).any(|n| region.is_pinned(n))
+            && !bits(named).any(is_named)
+            && (self.all_is_allocated(index, words)
+                || bits(pages).all(|n| self.is_allocated_in_pieces(index.page(n)))
+                || planted!(CopyToHoles))
+    }
+}
