@@ -259,7 +259,6 @@ mutants! {
     }
     "engine/read/page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies undeployed slices from the home file",
-        AwayTakenForHome "away-taken-for-home": "a read within a page copies a partly deployed page from the home file",
         InPageLengthFirst "in-page-length-first": "a read within a page checks the length before the versions",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from a possible hole",
     }

@@ -173,7 +173,7 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesReadAtHome
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
-        AwayReadAtHome | AwayTakenForHome => by(test("atomic_mmap", "engine::tests::read_page")),
+        AwayReadAtHome => by(test("atomic_mmap", "engine::tests::read_page")),
         HomeWordNotLookedAtAgain | HomeWordGoesBack => {
             by(Killer::Loom("a_stamped_read_sees_one_state"))
         }

@@ -72,7 +72,7 @@ impl Engine {
     fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         match lane.recent.expected() {
             Expected::DeployedStamps => {
-                self.read_stamped(lane, to, offset) || self.read_home(lane, to, offset)
+                self.read_stamped(lane, to, offset) || self.read_page::<true>(lane, to, offset)
             }
             Expected::OnOneSide => self.read_page::<false>(lane, to, offset),
             Expected::OnBothSides => self.read_page::<true>(lane, to, offset),
@@ -95,18 +95,17 @@ impl Engine {
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
         let are_several = !is_in_page(offset, to.len());
-        // If the lane was at hand, a range of several pages was already tried.
-        let mut are_tried = are_several && self.cached_lane().is_some();
+        // If the lane was at hand, the fast path was tried.
+        let mut is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
-        // Perhaps the page is merely not deployed, or the thread's last operation was on another
-        // file.
-        if !are_tried && let Some(cached_lane) = self.cached_lane() {
+        // Perhaps the thread's last operation was merely on another file.
+        if !is_tried && let Some(cached_lane) = self.cached_lane() {
             if self.read_page::<true>(cached_lane, to, offset) {
                 return Ok(());
             }
-            are_tried = are_several;
+            is_tried = true;
         }
-        if !are_tried {
+        if !is_tried {
             self.ask_ahead(offset, to.len());
         }
         let mut pieces = 0;

@@ -13,11 +13,11 @@
 use crate::bitmap::span::slices_of;
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
-use crate::engine::deploy::policy::is_counted;
+use crate::engine::deploy::policy::{is_sampled, only_reads};
 use crate::format::layout;
 use crate::lock::Stamp;
 use crate::mutant::planted;
-use crate::pair::hints::samples_stamp;
+use crate::pair::hints::{Expected, samples_stamp};
 use crate::pair::log::guard::TryGuard;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::{PageState, RegionState};
@@ -52,25 +52,6 @@ impl PageRead<'_> {
 }
 
 impl Engine {
-    /// Fills `to` from `offset`, if the bytes lie in one page that is deployed and not locked
-    /// exclusively. This is the most frequent case. `lane` is the result of
-    /// [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to` are
-    /// unspecified.
-    #[inline(never)]
-    pub(in crate::engine) fn read_home(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let Some(begun) = self.begin_in_page(lane, to.len(), offset) else { return false };
-        // The whole page must be deployed. Then it does not matter which slices are read.
-        let is_copied = (begun.validity == Validity(0) || planted!(AwayTakenForHome))
-            && (begun.region.home_is_loadable() || planted!(HoleReadAtOnce))
-            && self.home.copy_out_in_page(to, offset);
-        let number = begun.pinned.number();
-        let is_done = is_copied && begun.end(lane);
-        if is_done && samples_stamp(number) {
-            self.stamp_sampled(PageIndex::of(offset));
-        }
-        is_done
-    }
-
     /// Fills `to` from `offset`, with each byte from its valid slot. With `MAY_BE_BOTH` the valid
     /// slots may be mixed; without it, mixed bytes are left to the slow path. A range of several
     /// pages goes to [`read_range_fast`](Self::read_range_fast). On `false` the contents of `to`
@@ -88,7 +69,9 @@ impl Engine {
         }
         // The home slot is already prefetched. Which slot is valid is known only once the page's
         // state is loaded.
-        self.reflection.prefetch_read(layout::reflection(offset));
+        if lane.recent.expected() != Expected::DeployedStamps {
+            self.reflection.prefetch_read(layout::reflection(offset));
+        }
         let pinned = lane.pin_fast();
         // The bounds are checked here, where the addresses are at hand, and before the length is
         // checked. A shrink first publishes the new length. Then it waits for all read sections,
@@ -132,34 +115,25 @@ impl Engine {
         if !begun.end(lane) {
             return false;
         }
-        !is_counted(lane, number) || self.count_other_page(lane, offset)
+        !is_sampled(number) || self.sample_page(lane, number, offset)
     }
 
-    /// Counts the read if it begins in another page than the read counted last. Also counts empty
-    /// reads. Always returns `true`.
+    /// Sets the page's stamp if it is deployed, and else counts the read. Does so for a sample of
+    /// the reads only, see [`is_sampled`]. Also counts empty reads. Always returns `true`.
     #[cold]
     #[inline(never)]
-    fn count_other_page(&self, lane: &Lane, offset: u64) -> bool {
+    fn sample_page(&self, lane: &Lane, number: u64, offset: u64) -> bool {
         let page = PageIndex::of(offset);
-        if lane.recent.reads_other_page(page) {
+        // A thread that keeps finding undeployed pages reads pages that are written, too. Their
+        // stamps would be cleared before they have saved anything.
+        if samples_stamp(number) && lane.recent.expected() == Expected::DeployedStamps {
+            self.stamp_sampled(page);
+        }
+        // Of several reads in a row of one page, only one is counted.
+        if only_reads(lane) && lane.recent.reads_other_page(page) {
             self.count_read(page.start()..page.start() + PAGE as u64);
         }
         true
-    }
-
-    /// Enters a read section and checks everything that a read of `len` bytes of one page relies
-    /// on.
-    #[inline(always)]
-    fn begin_in_page<'e>(
-        &'e self,
-        lane: &'e Lane,
-        len: usize,
-        offset: u64,
-    ) -> Option<PageRead<'e>> {
-        if !is_in_page(offset, len) {
-            return None;
-        }
-        self.begin_pinned(lane.pin_fast(), len, offset)
     }
 
     /// Checks everything that a read of `len` bytes relies on, in the read section of `pinned`.

@@ -12,10 +12,9 @@ use crate::primitive::{Ordering, fence};
 use crate::units::{PageIndex, is_in_page};
 
 impl Engine {
-    /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. A range of several
-    /// pages goes to [`read_range_fast`](Self::read_range_fast). `lane` is the result of
-    /// [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to` are
-    /// unspecified.
+    /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. `lane` is the
+    /// result of [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to`
+    /// are unspecified.
     ///
     /// The steps are those of any read: enter the read section, version, copy, version.
     // A separate function with few values at a time: each register that it had to save would be a
@@ -23,8 +22,7 @@ impl Engine {
     #[inline(never)]
     pub(in crate::engine) fn read_stamped(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         if !is_in_page(offset, to.len()) {
-            // From here the call is a tail jump, so reads within a page pay nothing for it.
-            return self.read_range_fast(lane, to, offset);
+            return false;
         }
         let Some(word) = self.stamps.word(PageIndex::of(offset)) else { return false };
         let pinned = lane.pin_fast();
