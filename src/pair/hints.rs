@@ -98,6 +98,12 @@ impl Hints {
         }
     }
 
+    /// Returns `true` if recent reads have found mixed bytes.
+    #[inline(always)]
+    pub fn expects_mixed(&self) -> bool {
+        self.both.load(Ordering::Relaxed) != 0
+    }
+
     /// Notes whether a read has found bytes in the reflection file. There is no branch, because it
     /// could not be predicted.
     #[inline(always)]

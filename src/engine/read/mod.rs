@@ -70,13 +70,8 @@ impl Engine {
     /// hand. On `false` the contents of `to` are unspecified.
     #[inline(always)]
     fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        match lane.recent.expected() {
-            Expected::DeployedStamps => {
-                self.read_stamped(lane, to, offset) || self.read_page::<true>(lane, to, offset)
-            }
-            Expected::OnOneSide => self.read_page::<false>(lane, to, offset),
-            Expected::OnBothSides => self.read_page::<true>(lane, to, offset),
-        }
+        let is_expected_home = lane.recent.expected() == Expected::DeployedStamps;
+        is_expected_home && self.read_stamped(lane, to, offset) || self.read_page(lane, to, offset)
     }
 
     /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
@@ -100,7 +95,7 @@ impl Engine {
         let lane = self.lane_fenced();
         // Perhaps the thread's last operation was merely on another file.
         if !is_tried && let Some(cached_lane) = self.cached_lane() {
-            if self.read_page::<true>(cached_lane, to, offset) {
+            if self.read_page(cached_lane, to, offset) {
                 return Ok(());
             }
             is_tried = true;

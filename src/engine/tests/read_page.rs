@@ -25,7 +25,7 @@ fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
 /// Reads on the fast path of one page. Returns `true` if it succeeded.
 fn in_page(file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> bool {
     let engine = file.engine();
-    engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, to, offset))
+    engine.cached_lane().is_some_and(|lane| engine.read_page(lane, to, offset))
 }
 
 #[test]
@@ -62,19 +62,17 @@ fn a_fragmented_page_is_read_at_once() {
     let asks =
         engine.cached_lane().is_some_and(|lane| lane.recent.expected() != Expected::DeployedStamps);
     assert!(asks, "both slots are asked for now");
-    // A read that expects a uniform page accepts either side, and refuses mixed bytes.
-    let on_one = |to: &mut [u8], offset: u64| {
-        let lane = engine.cached_lane().expect("nothing was published");
-        engine.read_page::<false>(lane, to, offset)
-    };
+    // Reads of uniform bytes, until none of the last reads was mixed.
+    let expects_mixed = || engine.cached_lane().expect("a lane").recent.expects_mixed();
     let before = file.stats().reads;
-    assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "undeployed");
-    assert!(on_one(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128], "deployed");
-    assert_eq!(file.stats().reads, before + 2);
-    assert!(!on_one(&mut read, 4096), "on both");
-    assert_eq!(file.stats().reads, before + 2, "it was none");
-    let expected_next = engine.cached_lane().map(|lane| lane.recent.expected());
-    assert_eq!(expected_next, Some(Expected::OnBothSides));
+    for _ in 0..8 {
+        assert!(in_page(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128]);
+        assert!(in_page(&mut read[..64], 4096 + 128) && read[..64] == expected[128..192]);
+    }
+    assert!(!expects_mixed() && file.stats().reads == before + 16);
+    assert!(in_page(&mut read, 4096) && read == expected, "mixed, and not expected so");
+    assert!(expects_mixed() && in_page(&mut read, 4096) && read == expected, "and expected so");
+    assert!(in_page(&mut read[..64], 4096 + 128) && read[..64] == expected[128..192]);
     assert!(!at_once(1, u64::MAX) && !at_once(0, u64::MAX), "nor are they where there are none");
     // As fragmented as a page can be.
     let slices: Vec<_> = (2..64).step_by(2).map(|slice| slice * 64).collect();
@@ -131,7 +129,7 @@ fn holes_are_not_loaded_at_once() {
     let engine = file.engine();
     let long_at_once = |len: usize, offset: u64| {
         let mut to = vec![0; len];
-        engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, &mut to, offset))
+        engine.cached_lane().is_some_and(|lane| engine.read_page(lane, &mut to, offset))
     };
     let at_once = |offset: u64| long_at_once(1, offset);
     for _ in 0..2 {

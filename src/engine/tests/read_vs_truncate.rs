@@ -77,7 +77,7 @@ fn a_read_of_one_page_beside_a_cut_is_of_one_state() {
     let offset = REGION as u64;
     check(offset, 256, 128, |engine, to| {
         let lane = engine.cached_lane().expect("a lane");
-        engine.read_page::<true>(lane, to, offset)
+        engine.read_page(lane, to, offset)
     });
 }
 
