@@ -262,12 +262,6 @@ mutants! {
         InPageLengthFirst "in-page-length-first": "a read within a page checks the length before the versions",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from a possible hole",
     }
-    "engine/read/range.rs" {
-        SeveralReadAtHome "several-read-at-home": "a read of several pages copies undeployed pages from the home file",
-        SeveralNotLookedAtAgain "several-not-looked-at-again": "a read of uniform pages does not validate the versions after its copy",
-        SeveralLengthFirst "several-length-first": "a read of uniform pages checks the length before the versions",
-        HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from a possible hole",
-    }
     "pair/stamps.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a stamped read of one page does not check the stamp after its copy",
         KnownNotLookedAtAgain "known-not-looked-at-again": "a stamped read of several pages does not check the stamps after its copy",
@@ -286,6 +280,7 @@ mutants! {
     }
     "engine/io/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
+        SeveralReadAtHome "several-read-at-home": "a read of several pages copies undeployed pages from the home file",
         PiecesReadAtHome "pieces-read-at-home": "a read of a mixed page copies all slices from the home file",
     }
     "engine/deploy/region.rs" {

@@ -18,17 +18,17 @@
 
 pub mod all;
 pub mod page;
-pub mod range;
 pub mod read_set;
 pub mod stamped;
 
 use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
+use crate::engine::io::gather::Gathered;
 use crate::engine::{Engine, plan};
 use crate::error::Result;
 use crate::lock::{Backoff, fence_own_writes};
 use crate::mutant::{planted, unless};
-use crate::pair::hints::{Expected, samples_stamp};
+use crate::pair::hints::samples_stamp;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -42,7 +42,7 @@ const ATTEMPTS: u32 = 32;
 /// Returns the sum of the versions of these pages and of their region, or `None` while one of the
 /// locks is exclusive.
 #[inline]
-fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
+pub(in crate::engine) fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
     let of_region = region.lock.begin()?.count();
     let sum = if planted!(RegionNotSummed) { 0 } else { of_region };
     region.pages[pages]
@@ -70,8 +70,8 @@ impl Engine {
     /// hand. On `false` the contents of `to` are unspecified.
     #[inline(always)]
     fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        let is_expected_home = lane.recent.expected() == Expected::DeployedStamps;
-        is_expected_home && self.read_stamped(lane, to, offset) || self.read_page(lane, to, offset)
+        (lane.recent.expects_home() && self.read_stamped(lane, to, offset))
+            || self.read_page(lane, to, offset)
     }
 
     /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
@@ -103,12 +103,12 @@ impl Engine {
         if !is_tried {
             self.ask_ahead(offset, to.len());
         }
-        let mut pieces = 0;
         let mut backoff = Backoff::new();
         for attempt in 0..ATTEMPTS {
-            if self.try_read(&lane, to, offset, &mut pieces)? {
+            if let Some(Gathered { pieces, is_away }) = self.try_read(&lane, to, offset)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
                 if are_several {
+                    lane.recent.note_away(is_away);
                     lane.recent.note_both(pieces > 1);
                 }
                 let is_counted = is_counted_of(&lane, number, to.len());
@@ -130,31 +130,31 @@ impl Engine {
         self.read_locked(&lane, to, offset)
     }
 
-    /// Makes one optimistic attempt. Returns `Ok(false)` if a version has changed meanwhile. Sets
-    /// `pieces` to the number of pieces that the bytes were gathered from.
+    /// Makes one optimistic attempt. Returns where the bytes were, or `None` if a version has
+    /// changed meanwhile.
     pub(in crate::engine) fn try_read(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        pieces: &mut usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<Gathered>> {
         let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;
         if range.is_empty() {
-            return Ok(true);
+            return Ok(Some(Gathered::default()));
         }
         let Some(before) = self.version_sum(&range)? else {
-            return Ok(false);
+            return Ok(None);
         };
         // Checked again, after the versions: at this moment the file has this length, and the pages
         // are as they are copied below. The first check may have seen the length before a shrink.
         // The versions may then include a write by a thread that has seen the shrink.
         unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
-        *pieces = self.gather(to, range.clone())?;
+        let found = self.gather(to, range.clone())?;
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
-        Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
+        let is_state = self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain);
+        Ok(is_state.then_some(found))
     }
 
     /// Returns the sum of all versions of `range`, or `None` while one of the locks is exclusive.

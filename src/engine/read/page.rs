@@ -17,7 +17,7 @@ use crate::engine::deploy::policy::{is_sampled, only_reads};
 use crate::format::layout;
 use crate::lock::Stamp;
 use crate::mutant::planted;
-use crate::pair::hints::{Expected, samples_stamp};
+use crate::pair::hints::samples_stamp;
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
@@ -31,13 +31,13 @@ impl Engine {
     #[inline(never)]
     pub(in crate::engine) fn read_page(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
         let (slots, len) = (self.slots(offset), to.len());
-        if !is_in_page(offset, len) {
-            return self.read_range_fast(lane, to, offset);
-        }
         // The home slot is already prefetched. Which slot is valid is known only once the page's
         // state is loaded.
-        if lane.recent.expected() != Expected::DeployedStamps {
+        if !lane.recent.expects_home() {
             self.reflection.prefetch_read(layout::reflection(offset));
+        }
+        if !is_in_page(offset, len) {
+            return self.read_range_fast(lane, to, offset);
         }
         let pinned = lane.pin_fast();
         // The bounds are checked here, where the addresses are at hand, and before the length is
@@ -106,7 +106,7 @@ impl Engine {
         let page = PageIndex::of(offset);
         // A thread that keeps finding undeployed pages reads pages that are written, too. Their
         // stamps would be cleared before they have saved anything.
-        if samples_stamp(number) && lane.recent.expected() == Expected::DeployedStamps {
+        if samples_stamp(number) && lane.recent.expects_home() {
             self.stamp_sampled(page);
         }
         // Of several reads in a row of one page, only one is counted.

@@ -1,5 +1,5 @@
-//! The fast path of a read of one deployed page: one stamp before the copy, and the same one after
-//! it.
+//! The fast paths of reads of deployed pages: one stamp a page before the copy, and the same stamp
+//! after it. Each path is tried once.
 //!
 //! `pair::stamps` says why this is correct.
 //!
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PageIndex, is_in_page};
+use crate::units::{PAGE, PageIndex, is_in_page};
 
 impl Engine {
     /// Fills `to` from `offset`, if the bytes lie in one page with an odd stamp. `lane` is the
@@ -38,5 +38,44 @@ impl Engine {
         }
         pinned.finish();
         true
+    }
+
+    /// Fills `to` from `offset` in one copy, if all pages of the range have odd stamps. Works for
+    /// any number of pages. On `false` the contents of `to` are unspecified.
+    pub(in crate::engine) fn read_stamped_range(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let end = offset.checked_add(to.len() as u64);
+        // An empty range has no page, and so no stamp that could cover it.
+        let Some(end) = end.filter(|end| *end > offset) else { return false };
+        let pages = offset / PAGE as u64..end.div_ceil(PAGE as u64);
+        let pinned = lane.pin_fast();
+        let Some(seen) = self.stamps.begin_all(pages.clone()) else {
+            return pinned.abort();
+        };
+        if !self.home.try_copy_out(to, offset) {
+            return pinned.abort();
+        }
+        // As in `read_stamped`, for all stamps.
+        fence(Ordering::Acquire);
+        if !seen.are_still(self.stamps.begin_all(pages)) {
+            lane.stats.bump(Counter::ReadRetries, 1);
+            return pinned.abort();
+        }
+        pinned.finish();
+        true
+    }
+
+    /// Fills `to` from `offset`, a range of several pages, by their stamps if this thread's recent
+    /// reads suggest them. Pages that are written now and then are seldom stamped. `lane` is the
+    /// result of [`cached_lane`](crate::pair::Pair::cached_lane). On `false` the contents of `to`
+    /// are unspecified.
+    #[inline(never)]
+    pub(super) fn read_range_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
+        self.ask_ahead(offset, to.len());
+        lane.recent.expects_home() && self.read_stamped_range(lane, to, offset)
     }
 }
