@@ -59,30 +59,24 @@ impl Engine {
         // Nearly always the bytes are in the home file. The earlier they are requested, the more
         // reads overlap.
         self.home.prefetch_read(offset);
-        let is_done = match self.cached_lane() {
-            Some(lane) => self.read_fast(lane, to, offset),
-            None => self.read_fenced(to, offset),
-        };
+        let lane = self.cached_lane().or_else(|| self.lane_behind_own_write());
+        // The fast path that this thread's recent reads suggest, once.
+        let is_done = lane.is_some_and(|lane| {
+            (lane.recent.expects_home() && self.read_stamped(lane, to, offset))
+                || self.read_page(lane, to, offset)
+        });
         if is_done { Ok(()) } else { self.read_slow(to, offset) }
     }
 
-    /// Tries the fast path that this thread's recent reads suggest, once. `lane` is the one at
-    /// hand. On `false` the contents of `to` are unspecified.
-    #[inline(always)]
-    fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        (lane.recent.expects_home() && self.read_stamped(lane, to, offset))
-            || self.read_page(lane, to, offset)
-    }
-
-    /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
-    /// its way.
+    /// Returns the lane at hand after a fence for this thread's own writes, if nothing else stands
+    /// in the way of the fast path.
     #[inline(never)]
-    fn read_fenced(&self, to: &mut [u8], offset: u64) -> bool {
+    fn lane_behind_own_write(&self) -> Option<&Lane> {
         // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
-        let Some(lane) = self.cached_lane_dirty() else { return false };
+        let lane = self.cached_lane_dirty()?;
         fence_own_writes();
         lane.recent.note_write(lane.reads());
-        self.read_fast(lane, to, offset)
+        Some(lane)
     }
 
     /// Reads any range in any state: the slow path.
@@ -117,7 +111,7 @@ impl Engine {
                 self.on_read(range.clone(), pieces, is_counted);
                 // Several pieces mean that some pages are not deployed, or that the range spans
                 // chunks. Pages of a range that spans chunks are not stamped by this read.
-                if pieces == 1 && samples_stamp(number) {
+                if pieces == 1 && !is_away && samples_stamp(number) {
                     self.stamp_all_sampled(range);
                 }
                 return Ok(());
