@@ -11,9 +11,10 @@
 use crate::bitmap::bits;
 use crate::config::Medium;
 use crate::engine::Engine;
-use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment};
+use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment, is_whole_slices};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
 use crate::platform::{Persistence, STREAM_FROM_UNFLUSHED};
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
@@ -44,7 +45,7 @@ const HALF: usize = PAGE / 2;
 /// and been evicted by then. A line of a neighbouring page would not load the page's own
 /// translation.
 #[inline(always)]
-pub(in crate::engine) fn beside(offset: u64) -> u64 {
+fn beside(offset: u64) -> u64 {
     let line = if offset as usize % PAGE >= SLICE { 0 } else { PAGE - SLICE };
     PageIndex::of(offset).start() + line as u64
 }
@@ -112,8 +113,8 @@ impl Engine {
     pub(in crate::engine) fn prefetch_first_pages(&self, lane: &Lane, segments: &[Segment<'_>]) {
         for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
             let page = PageIndex::of(segment.offset);
-            if !lane.recent.has(page) {
-                self.prefetch_first_page(page, segment);
+            if !lane.recent.has(page) && self.prefetch_state(page).is_some() {
+                self.prefetch_translations(segment.offset, segment.data.len());
             }
         }
     }
@@ -133,17 +134,23 @@ impl Engine {
         }
     }
 
-    /// Prefetches the locks, and the translations of the first addresses on both sides, since the
-    /// free one is not known yet.
-    #[inline]
-    fn prefetch_first_page(&self, page: PageIndex, segment: &Segment<'_>) {
-        let Some(region) = self.state.touched(page.region()) else { return };
+    /// Prefetches the lock and the state of `page`, and returns the state of its region.
+    #[inline(always)]
+    fn prefetch_state(&self, page: PageIndex) -> Option<&RegionState> {
+        let region = self.state.touched(page.region())?;
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
-        self.prefetch_slots(match segment.data.len() {
+        Some(region)
+    }
+
+    /// Prefetches the translations of the page at `offset`, for a write of `len` bytes that streams
+    /// to it.
+    #[inline(always)]
+    fn prefetch_translations(&self, offset: u64, len: usize) {
+        self.prefetch_slots(match len {
             // Another line of the page, which is not written.
-            0..=HALF => segment.offset ^ HALF as u64,
-            _ => beside(segment.offset),
+            0..=HALF => offset ^ HALF as u64,
+            _ => beside(offset),
         });
     }
 
@@ -195,38 +202,40 @@ impl Engine {
         }
     }
 
-    /// Prefetches the lines that the commit of `segment` will touch: the state of its first page,
-    /// and both slots there. The free slot is not known yet. These lines are far apart, so no other
-    /// access brings them into the cache. Without the prefetches the misses would follow one after
-    /// the other.
+    /// Prefetches the lines that the commit of `segment`, which lies in one page, will touch.
     #[inline]
     pub(in crate::engine) fn prefetch_lines(&self, lane: &Lane, segment: &Segment<'_>) {
-        let page = PageIndex::of(segment.offset);
-        if lane.recent.has(page) {
-            return;
+        if !lane.recent.has(PageIndex::of(segment.offset)) {
+            let len = segment.data.len();
+            let streams =
+                self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
+            self.prefetch_page(segment.offset, len, streams && is_whole_slices(segment));
         }
-        let len = segment.data.len();
-        let streams =
-            self.platform.persistence() == Persistence::Flush || len >= STREAM_FROM_UNFLUSHED;
-        let end = segment.range().end;
-        if !end.is_multiple_of(SLICE as u64) && end - segment.offset > SLICE as u64 {
-            self.prefetch_slots(end - 1);
+    }
+
+    /// Prefetches the lines that a write of `len` bytes at `offset`, within one page, will touch:
+    /// the state of the page and both slots there. The free slot is not known yet. These lines are
+    /// far apart, so no other access brings them into the cache. Without the prefetches the misses
+    /// would follow one after the other.
+    #[inline(always)]
+    pub(in crate::engine) fn prefetch_page(&self, offset: u64, len: usize, streams: bool) {
+        if streams {
+            // A line that is about to be streamed to must not be in the cache: the store would wait
+            // for its eviction. Only the address translation is wanted.
+            self.prefetch_translations(offset, len);
+        } else {
+            // The slots are stored to through the cache, or the slices at the ends are loaded to be
+            // completed.
+            self.prefetch_slots(offset);
+            let last = offset + (len as u64).saturating_sub(1);
+            if last / SLICE as u64 != offset / SLICE as u64 {
+                self.prefetch_slots(last);
+            }
         }
-        // A line that is about to be streamed to must not be in the cache: the store would wait for
-        // its eviction. Only the address translation is wanted then. Another line of the page gives
-        // that. So does the neighbouring page: its page table entry lies in the same line. But a
-        // partly covered slice is loaded, and a miss takes longer than that wait.
-        if !streams || !segment.offset.is_multiple_of(SLICE as u64) {
-            self.prefetch_slots(segment.offset);
-        } else if len <= PAGE / 2 {
-            self.prefetch_slots(segment.offset ^ (PAGE / 2) as u64);
-        } else if len <= PAGE {
-            self.prefetch_slots(page.start() ^ PAGE as u64);
-        }
-        // A single miss among more bytes is not worth the risk.
-        if let Some(region) = self.state.touched(page.region()) {
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(&region.pages[page.in_region()]);
+        let page = PageIndex::of(offset);
+        // The slice word is stored through the cache in both cases.
+        self.reflection.prefetch_write(layout::slice_word(page));
+        if let Some(region) = self.prefetch_state(page) {
             self.platform.prefetch_own(region.named(page.in_region()));
         }
     }
@@ -235,9 +244,7 @@ impl Engine {
     pub(in crate::engine) fn prefetch_view(&self, offset: u64) {
         let page = PageIndex::of(offset);
         self.home.prefetch_read(offset);
-        if let Some(region) = self.state.touched(page.region()) {
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(&region.pages[page.in_region()]);
+        if let Some(region) = self.prefetch_state(page) {
             self.platform.prefetch_own(region.pins(page.in_region()));
         }
     }
@@ -257,33 +264,5 @@ impl Engine {
         for at in (offset..end).step_by(READ_AHEAD_STEP as usize) {
             self.home.will_need(at, (end - at).min(READ_AHEAD_STEP));
         }
-    }
-
-    /// Prefetches the lines in both files that a small write will touch.
-    #[inline(always)]
-    pub(in crate::engine) fn prefetch_small<const IS_LOGGED: bool, const IS_WHOLE: bool>(
-        &self,
-        start: u64,
-        len: usize,
-    ) {
-        if IS_WHOLE && IS_LOGGED {
-            // Only the translations of the slots are wanted: a line that is streamed to must not be
-            // in the cache. They are wanted on both sides, since the free one is not known yet.
-            // Another line of the page gives them. If there may be none, take the last line
-            // written: it can arrive and be evicted before it is streamed to.
-            let beside = start ^ (PAGE / 2) as u64;
-            let last = start + len.saturating_sub(SLICE) as u64;
-            self.prefetch_slots(if len > PAGE / 2 { last } else { beside });
-        } else {
-            // The slots are stored to through the cache, or the slices at the ends are loaded to be
-            // completed.
-            self.prefetch_slots(start);
-            let last = start + (len as u64).saturating_sub(1);
-            if last / SLICE as u64 != start / SLICE as u64 {
-                self.prefetch_slots(last);
-            }
-        }
-        // The slice word is stored through the cache in both cases.
-        self.reflection.prefetch_write(layout::slice_word(PageIndex::of(start)));
     }
 }

@@ -125,18 +125,12 @@ impl Engine {
         // for the drain of the previous operation.
         let page = PageIndex::of(offset);
         let Some(lane) = self.lane_to_write() else { return false };
-        let is_cold = !lane.recent.has(page);
-        if is_cold {
-            self.prefetch_small::<IS_LOGGED, IS_WHOLE>(offset, data.len());
+        if !lane.recent.has(page) {
+            self.prefetch_page(offset, data.len(), IS_LOGGED && IS_WHOLE);
         }
         let Some(region) = self.state.touched(page.region()) else { return false };
         let place = page.in_region();
         let state = &region.pages[place];
-        if is_cold {
-            self.platform.prefetch_own(state);
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(region.named(place));
-        }
         if IS_LOGGED && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
