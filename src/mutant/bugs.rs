@@ -238,15 +238,8 @@ mutants! {
     }
     "engine/read/page.rs" {
         AwayReadAtHome "away-read-at-home": "a read within a page copies undeployed slices from the home file",
-        AwayTakenForHome "away-taken-for-home": "a read within a page copies a partly deployed page from the home file",
         InPageLengthFirst "in-page-length-first": "a read within a page checks the length before the versions",
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from a possible hole",
-    }
-    "engine/read/range.rs" {
-        SeveralReadAtHome "several-read-at-home": "a read of several pages copies undeployed pages from the home file",
-        SeveralNotLookedAtAgain "several-not-looked-at-again": "a read of uniform pages does not validate the versions after its copy",
-        SeveralLengthFirst "several-length-first": "a read of uniform pages checks the length before the versions",
-        HoleOfSeveralRead "hole-of-several-read": "a read of several pages loads from a possible hole",
     }
     "pair/stamps.rs" {
         HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a stamped read of one page does not check the stamp after its copy",
@@ -266,6 +259,7 @@ mutants! {
     }
     "engine/io/gather.rs" {
         ReadJoinsChunks "read-joins-chunks": "a read runs over the end of a chunk",
+        SeveralReadAtHome "several-read-at-home": "a read of several pages copies undeployed pages from the home file",
         PiecesReadAtHome "pieces-read-at-home": "a read of a mixed page copies all slices from the home file",
     }
     "engine/deploy/region.rs" {

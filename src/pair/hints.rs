@@ -38,17 +38,6 @@ pub(crate) fn is_one_in(many: u32, number: u64) -> bool {
 /// their words and their state in DRAM.
 const TAGS: usize = 512;
 
-/// Where a read is likely to find its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Expected {
-    /// In the home file.
-    DeployedStamps,
-    /// On one side, home or reflection.
-    OnOneSide,
-    /// On both sides.
-    OnBothSides,
-}
-
 /// The predictors of one lane.
 #[derive(Debug)]
 #[repr(C)]
@@ -84,18 +73,16 @@ impl Hints {
         }
     }
 
-    /// Returns where the next read is likely to find its bytes.
+    /// Returns `true` if recent reads have found all their bytes in the home file.
     #[inline(always)]
-    pub fn expected(&self) -> Expected {
-        // `away` is checked first. Only some reads look for mixed bytes, and only those note when
-        // there are none any more.
-        if self.away.load(Ordering::Relaxed) == 0 {
-            Expected::DeployedStamps
-        } else if self.both.load(Ordering::Relaxed) == 0 {
-            Expected::OnOneSide
-        } else {
-            Expected::OnBothSides
-        }
+    pub fn expects_home(&self) -> bool {
+        self.away.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns `true` if recent reads have found mixed bytes.
+    #[inline(always)]
+    pub fn expects_mixed(&self) -> bool {
+        self.both.load(Ordering::Relaxed) != 0
     }
 
     /// Notes whether a read has found bytes in the reflection file. There is no branch, because it
@@ -177,23 +164,23 @@ mod tests {
     #[test]
     fn reads_expect_what_they_have_found_for_a_while() {
         let recent = Hints::new();
-        let expect = |expected, times| {
+        let expect = |is_home, is_mixed, times| {
             for _ in 0..times {
-                assert_eq!(recent.expected(), expected);
+                assert_eq!((recent.expects_home(), recent.expects_mixed()), (is_home, is_mixed));
                 recent.note_away(false);
                 recent.note_both(false);
             }
         };
-        expect(Expected::DeployedStamps, 20);
+        expect(true, false, 20);
         recent.note_away(true);
-        expect(Expected::OnOneSide, 16);
-        expect(Expected::DeployedStamps, 1);
+        expect(false, false, 16);
+        expect(true, false, 1);
         recent.note_away(true);
         recent.note_both(true);
-        expect(Expected::OnBothSides, 8);
+        expect(false, true, 8);
         recent.note_away(true);
-        expect(Expected::OnBothSides, 8);
-        expect(Expected::OnOneSide, 8);
-        expect(Expected::DeployedStamps, 1);
+        expect(false, true, 8);
+        expect(false, false, 8);
+        expect(true, false, 1);
     }
 }

@@ -169,7 +169,7 @@ fn fate(mutant: Mutant) -> Fate {
         | PiecesReadAtHome
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
-        AwayReadAtHome | AwayTakenForHome => by(test("atomic_mmap", "engine::tests::read_page")),
+        AwayReadAtHome => by(test("atomic_mmap", "engine::tests::read_page")),
         HomeWordNotLookedAtAgain | HomeWordGoesBack => {
             by(Killer::Loom("a_stamped_read_sees_one_state"))
         }
@@ -179,9 +179,7 @@ fn fate(mutant: Mutant) -> Fate {
         KnownAway => by(test("atomic_mmap", "repeated_reads_of_a_deployed_page")),
         HoleKnown => by(test("atomic_mmap", "a_page_in_a_hole_gets_no_stamp")),
         KnownWhileCutting | CutStaysKnown => by(test("atomic_mmap", "truncate_clears_stamps")),
-        SeveralReadAtHome => by(test("atomic_mmap", "pages_on_one_side_are_read_at_once")),
-        SeveralNotLookedAtAgain => by(Killer::Loom("a_read_of_pages_on_one_side")),
-        HoleOfSeveralRead => by(test("atomic_mmap", "pages_in_a_hole_are_not_loaded")),
+        SeveralReadAtHome => by(test("atomic_mmap", "pages_on_one_side_are_read_in_one_piece")),
         HoleReadAtOnce => by(test("atomic_mmap", "holes_are_not_loaded_at_once")),
         RunsJoined => by(test("atomic_mmap", "runs_cover_the_set_exactly")),
         LastPageOfRegionMissed => by(test("atomic_mmap", "page_spans_cover_the_range")),
@@ -346,7 +344,6 @@ fn fate(mutant: Mutant) -> Fate {
         ReadLengthFirst => by(test("atomic_mmap", "a_read_over_regions_beside_a_cut")),
         MarkedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),
         InPageLengthFirst => by(test("atomic_mmap", "a_read_of_one_page_beside_a_cut")),
-        SeveralLengthFirst => by(test("atomic_mmap", "a_read_of_several_pages_beside_a_cut")),
         ToldLengthHolds => by(test("transactions", "a_length_that_was_told")),
         WatchedNotCounted => by(test("transactions", "a_change_of_one_of_many_pages")),
         HeldPageWatched => by(test("atomic_mmap", "a_page_that_a_writer_holds_is_not_watched")),

@@ -11,6 +11,7 @@ use crate::engine::plan::PAGES_FOR_REGION_LOCK;
 use crate::pair::hints::is_one_in;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
+use crate::pair::stamps::NOTED;
 use crate::units::{PAGE, PAGES_PER_REGION};
 use std::ops::Range;
 
@@ -39,11 +40,14 @@ pub(in crate::engine) const BLOCK: usize = 16;
 
 const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 
-/// Returns `true` if the lane's read with this number is counted, should its page not be deployed.
-/// The read lies within one page. The processor predicts this branch nearly always.
+// The reads that set stamps are among the reads that are counted: one comparison finds both.
+const _: () = assert!(NOTED >= SAMPLED);
+
+/// Returns `true` if the lane's read with this number may be counted or may set a stamp. The read
+/// lies within one page. The processor predicts this branch nearly always.
 #[inline(always)]
-pub(in crate::engine) fn is_counted(lane: &Lane, number: u64) -> bool {
-    is_one_in(SAMPLED, number) && only_reads(lane)
+pub(in crate::engine) fn is_sampled(number: u64) -> bool {
+    is_one_in(SAMPLED, number)
 }
 
 /// Returns `true` if the lane's read with this number, of `len` bytes, is counted, should its pages
@@ -54,7 +58,7 @@ pub(in crate::engine) fn is_counted_of(lane: &Lane, number: u64, len: usize) -> 
 
 /// Returns `true` if the lane's thread has written nothing for a while.
 #[inline(always)]
-fn only_reads(lane: &Lane) -> bool {
+pub(in crate::engine) fn only_reads(lane: &Lane) -> bool {
     lane.reads().wrapping_sub(lane.recent.reads_before_write()) >= ONLY_READS
 }
 

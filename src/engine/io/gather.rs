@@ -1,8 +1,9 @@
 //! Holds the copying of bytes out of their valid slots.
 //!
-//! Uniform pages are copied together with their neighbours on the same side. A fragmented page is
-//! valid partly in the home file and partly in the reflection file. Each of its slices is copied
-//! from its own side, without a branch.
+//! Uniform pages are copied together with their neighbours on the same side: the region is asked
+//! first whether all pages of the range are on one side. A fragmented page is valid partly in the
+//! home file and partly in the reflection file. Each of its slices is copied from its own side,
+//! without a branch.
 //!
 //! The copied bytes are a consistent state only if the caller's versions or locks say so
 //! afterwards.
@@ -14,7 +15,8 @@ use crate::bitmap::{Side, Slices, Validity};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
-use crate::units::{ChunkIndex, SLICE};
+use crate::pair::region::RegionState;
+use crate::units::{ChunkIndex, RegionIndex, SLICE};
 use std::ops::Range;
 
 /// Where the bytes of a piece are copied from.
@@ -36,12 +38,20 @@ struct RunCopier<'a> {
     pending: Option<(Source, Range<u64>)>,
     /// The side and the end of the piece that was counted last.
     last: (Side, u64),
+    found: Gathered,
+}
+
+/// Where the bytes of a range were found.
+#[derive(Clone, Copy, Default, Debug)]
+pub(in crate::engine) struct Gathered {
     /// Number of pieces; neighbours on the same side count as one.
-    pieces: usize,
+    pub pieces: usize,
+    /// `true` if some of the bytes were in the reflection file.
+    pub is_away: bool,
 }
 
 impl RunCopier<'_> {
-    /// Counts a piece of one page. A mixed piece counts as one piece on the side with more slices,
+    /// Counts a piece. A mixed piece counts as one piece on the side with more slices,
     /// plus the smaller number of runs of the two sides.
     #[inline]
     fn count(&mut self, source: Source, piece: &Range<u64>) {
@@ -57,11 +67,12 @@ impl RunCopier<'_> {
                 (most, home.run_count().min(there.run_count()))
             }
         };
-        self.pieces += between + usize::from(self.last != (side, piece.start));
+        self.found.pieces += between + usize::from(self.last != (side, piece.start));
+        self.found.is_away |= side == Side::Reflection || between > 0;
         self.last = (side, piece.end);
     }
 
-    /// Takes a piece of one page.
+    /// Takes a piece of one region, or of one page if it is mixed.
     #[inline]
     fn take(&mut self, source: Source, piece: Range<u64>) -> Result<()> {
         self.count(source, &piece);
@@ -80,6 +91,31 @@ impl RunCopier<'_> {
         self.copy()?;
         self.pending = Some((source, piece));
         Ok(())
+    }
+
+    /// Takes bytes of one region that are all valid on `side`.
+    #[inline]
+    fn take_uniform(&mut self, region: &RegionState, side: Side, bytes: Range<u64>) -> Result<()> {
+        if side == Side::Home {
+            self.engine.note_loadable(region, RegionIndex::of(bytes.start));
+        }
+        self.take(Source::On(side), bytes)
+    }
+
+    /// Takes bytes of one page, with slices that may be valid on both sides.
+    fn take_page(&mut self, region: &RegionState, span: &PageSpan) -> Result<()> {
+        let (validity, slices) = (region.validity(span.page.in_region()), span.slices());
+        let all = span.offset()..span.offset() + span.len() as u64;
+        if validity.are_on_one_side(slices) {
+            return self.take_uniform(region, validity.side(span.start / SLICE), all);
+        }
+        // A page with a valid slot in the reflection file was written, so all of it is allocated
+        // there.
+        if !self.engine.home_is_loadable(ChunkIndex::of(all.start))? {
+            return self.take_valid(validity, span);
+        }
+        self.engine.note_loadable(region, span.page.region());
+        self.take(Source::OnBoth(validity), all)
     }
 
     /// Takes each run of a page's slices from its valid slots, and loads nothing else: the home
@@ -115,40 +151,30 @@ impl RunCopier<'_> {
 }
 
 impl Engine {
-    /// Copies `range` from the valid slots, and returns the number of pieces. The bytes are
-    /// consistent only if the caller's versions or locks say so afterwards.
-    pub(in crate::engine) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<usize> {
+    /// Copies `range` from the valid slots, and returns where they were. The bytes are consistent
+    /// only if the caller's versions or locks say so afterwards.
+    pub(in crate::engine) fn gather(&self, to: &mut [u8], range: Range<u64>) -> Result<Gathered> {
         let mut joined = RunCopier {
             engine: self,
             begin: range.start,
             to,
             pending: None,
             last: (Side::Home, u64::MAX),
-            pieces: 0,
+            found: Gathered::default(),
         };
-        for span in span::pages(range) {
-            let region = self.region(span.page.region())?;
-            let (validity, slices) = (region.validity(span.page.in_region()), span.slices());
-            let all = span.offset()..span.offset() + span.len() as u64;
-            if validity.are_on_one_side(slices) {
-                let side = validity.side(span.start / SLICE);
-                if side == Side::Home {
-                    self.note_loadable(region, span.page.region());
+        for span in span::regions(range.clone()) {
+            let (region, bytes) = (self.region(span.region)?, span.bytes_of(&range));
+            // A block that was written as one, as a rule by a database, lies on one side.
+            match region.valid_side(span.pages) {
+                Some(side) => {
+                    let side = if planted!(SeveralReadAtHome) { Side::Home } else { side };
+                    joined.take_uniform(region, side, bytes)?;
                 }
-                joined.take(Source::On(side), all)?;
-                continue;
-            }
-            // A page with a valid slot in the reflection file was written, so all of it is
-            // allocated there.
-            if self.home_is_loadable(ChunkIndex::of(span.offset()))? {
-                self.note_loadable(region, span.page.region());
-                joined.take(Source::OnBoth(validity), all)?;
-            } else {
-                joined.take_valid(validity, &span)?;
+                None => span::pages(bytes).try_for_each(|page| joined.take_page(region, &page))?,
             }
         }
         joined.copy()?;
-        Ok(joined.pieces)
+        Ok(joined.found)
     }
 
     /// Fills `to`, bytes of one page, with each slice from its valid slot. The page is loadable on
@@ -163,7 +189,8 @@ impl Engine {
         })
     }
 
-    /// Prefetches a piece of one page that is copied soon.
+    /// Prefetches a piece that is copied soon, if it lies in one page. Longer copies prefetch their
+    /// lines themselves.
     #[inline]
     fn prefetch_piece(&self, source: Source, piece: &Range<u64>) {
         let sides = match source {

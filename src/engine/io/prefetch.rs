@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
 use crate::platform::STREAM_FROM_UNFLUSHED;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
@@ -44,7 +45,7 @@ const HALF: usize = PAGE / 2;
 /// and been evicted by then. A line of a neighbouring page would not load the page's own
 /// translation.
 #[inline(always)]
-pub(in crate::engine) fn beside(offset: u64) -> u64 {
+fn beside(offset: u64) -> u64 {
     let line = if offset as usize % PAGE >= SLICE { 0 } else { PAGE - SLICE };
     PageIndex::of(offset).start() + line as u64
 }
@@ -112,8 +113,8 @@ impl Engine {
     pub(in crate::engine) fn prefetch_first_pages(&self, lane: &Lane, segments: &[Segment<'_>]) {
         for segment in segments.iter().take(PREFETCHED_SEGMENTS) {
             let page = PageIndex::of(segment.offset);
-            if !lane.recent.has(page) {
-                self.prefetch_first_page(page, segment);
+            if !lane.recent.has(page) && self.prefetch_state(page).is_some() {
+                self.prefetch_translations(segment.offset, segment.data.len());
             }
         }
     }
@@ -133,17 +134,23 @@ impl Engine {
         }
     }
 
-    /// Prefetches the locks, and the translations of the first addresses on both sides, since the
-    /// free one is not known yet.
-    #[inline]
-    fn prefetch_first_page(&self, page: PageIndex, segment: &Segment<'_>) {
-        let Some(region) = self.state.touched(page.region()) else { return };
+    /// Prefetches the lock and the state of `page`, and returns the state of its region.
+    #[inline(always)]
+    fn prefetch_state(&self, page: PageIndex) -> Option<&RegionState> {
+        let region = self.state.touched(page.region())?;
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
-        self.prefetch_slots(match segment.data.len() {
+        Some(region)
+    }
+
+    /// Prefetches the translations of the page at `offset`, for a write of `len` bytes that streams
+    /// to it.
+    #[inline(always)]
+    fn prefetch_translations(&self, offset: u64, len: usize) {
+        self.prefetch_slots(match len {
             // Another line of the page, which is not written.
-            0..=HALF => segment.offset ^ HALF as u64,
-            _ => beside(segment.offset),
+            0..=HALF => offset ^ HALF as u64,
+            _ => beside(offset),
         });
     }
 
@@ -194,13 +201,10 @@ impl Engine {
     pub(in crate::engine) fn prefetch_view(&self, offset: u64) {
         let page = PageIndex::of(offset);
         self.home.prefetch_read(offset);
-        if let Some(region) = self.state.touched(page.region()) {
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(&region.pages[page.in_region()]);
-            region
-                .pins(page.in_region())
-                .into_iter()
-                .for_each(|pins| self.platform.prefetch_own(pins));
+        if let Some(region) = self.prefetch_state(page)
+            && let Some(pins) = region.pins(page.in_region())
+        {
+            self.platform.prefetch_own(pins);
         }
     }
 
@@ -253,11 +257,8 @@ impl Engine {
         }
         // The slice word is stored through the cache in both cases.
         self.reflection.prefetch_write(layout::slice_word(page));
-        if let Some(region) = self.state.touched(page.region()) {
-            let place = page.in_region();
-            self.platform.prefetch_own(&region.pages[place]);
-            self.platform.prefetch_own(&region.lock);
-            self.platform.prefetch_own(region.named(place));
+        if let Some(region) = self.prefetch_state(page) {
+            self.platform.prefetch_own(region.named(page.in_region()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Slots, new_region};
 use crate::bitmap::{Side, Validity};
-use crate::engine::read::range::VersionSum;
+use crate::engine::read::version_sum_of;
 use crate::lock::{
     LockGuard, LockGuards, lock_page, lock_pages, lock_region, try_lock_page_exclusive,
     try_lock_page_stable,
@@ -251,12 +251,12 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
             }
         }
     });
-    if let Some(seen) = VersionSum::begin(&region, PAGES)
+    if let Some(seen) = version_sum_of(&region, PAGES)
         && let Some(side) = region.valid_side(PAGES)
     {
         let [a, b] = [0, 1].map(|n: usize| slots[n].of(side).load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        if seen.are_still(&region, PAGES) || !looks_again {
+        if version_sum_of(&region, PAGES) == Some(seen) || !looks_again {
             assert_eq!(a, b, "half of it");
             assert_eq!(a == 1, side == Side::Reflection, "the side of another state");
         }

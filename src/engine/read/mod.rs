@@ -17,17 +17,17 @@
 
 pub mod all;
 pub mod page;
-pub mod range;
 pub mod read_set;
 pub mod stamped;
 
 use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
+use crate::engine::io::gather::Gathered;
 use crate::engine::{Engine, plan};
 use crate::error::Result;
 use crate::lock::{Backoff, fence_own_writes};
 use crate::mutant::{planted, unless};
-use crate::pair::hints::{Expected, samples_stamp};
+use crate::pair::hints::samples_stamp;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
@@ -41,7 +41,7 @@ const ATTEMPTS: u32 = 32;
 /// Returns the sum of the versions of these pages and of their region, or `None` while one of the
 /// locks is exclusive.
 #[inline]
-fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
+pub(in crate::engine) fn version_sum_of(region: &RegionState, pages: Range<usize>) -> Option<u64> {
     let of_region = region.lock.begin()?.count();
     let sum = if planted!(RegionNotSummed) { 0 } else { of_region };
     region.pages[pages]
@@ -58,35 +58,24 @@ impl Engine {
         // Nearly always the bytes are in the home file. The earlier they are requested, the more
         // reads overlap.
         self.home.prefetch_read(offset);
-        let is_done = match self.cached_lane() {
-            Some(lane) => self.read_fast(lane, to, offset),
-            None => self.read_fenced(to, offset),
-        };
+        let lane = self.cached_lane().or_else(|| self.lane_behind_own_write());
+        // The fast path that this thread's recent reads suggest, once.
+        let is_done = lane.is_some_and(|lane| {
+            (lane.recent.expects_home() && self.read_stamped(lane, to, offset))
+                || self.read_page(lane, to, offset)
+        });
         if is_done { Ok(()) } else { self.read_slow(to, offset) }
     }
 
-    /// Tries the fast path that this thread's recent reads suggest, once. `lane` is the one at
-    /// hand. On `false` the contents of `to` are unspecified.
-    #[inline(always)]
-    fn read_fast(&self, lane: &Lane, to: &mut [u8], offset: u64) -> bool {
-        match lane.recent.expected() {
-            Expected::DeployedStamps => {
-                self.read_stamped(lane, to, offset) || self.read_home(lane, to, offset)
-            }
-            Expected::OnOneSide => self.read_page::<false>(lane, to, offset),
-            Expected::OnBothSides => self.read_page::<true>(lane, to, offset),
-        }
-    }
-
-    /// Tries the fast path after a fence for this thread's own writes, if nothing else stands in
-    /// its way.
+    /// Returns the lane at hand after a fence for this thread's own writes, if nothing else stands
+    /// in the way of the fast path.
     #[inline(never)]
-    fn read_fenced(&self, to: &mut [u8], offset: u64) -> bool {
+    fn lane_behind_own_write(&self) -> Option<&Lane> {
         // Otherwise leave the flag set: the slow path clears it and records the write in the lane.
-        let Some(lane) = self.cached_lane_dirty() else { return false };
+        let lane = self.cached_lane_dirty()?;
         fence_own_writes();
         lane.recent.note_write(lane.reads());
-        self.read_fast(lane, to, offset)
+        Some(lane)
     }
 
     /// Reads any range in any state: the slow path.
@@ -94,26 +83,25 @@ impl Engine {
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
         let are_several = !is_in_page(offset, to.len());
-        // If the lane was at hand, a range of several pages was already tried.
-        let mut are_tried = are_several && self.cached_lane().is_some();
+        // If the lane was at hand, the fast path was tried.
+        let mut is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
-        // Perhaps the page is merely not deployed, or the thread's last operation was on another
-        // file.
-        if !are_tried && let Some(cached_lane) = self.cached_lane() {
-            if self.read_page::<true>(cached_lane, to, offset) {
+        // Perhaps the thread's last operation was merely on another file.
+        if !is_tried && let Some(cached_lane) = self.cached_lane() {
+            if self.read_page(cached_lane, to, offset) {
                 return Ok(());
             }
-            are_tried = are_several;
+            is_tried = true;
         }
-        if !are_tried {
+        if !is_tried {
             self.ask_ahead(offset, to.len());
         }
-        let mut pieces = 0;
         let mut backoff = Backoff::new();
         for attempt in 0..ATTEMPTS {
-            if self.try_read(&lane, to, offset, &mut pieces)? {
+            if let Some(Gathered { pieces, is_away }) = self.try_read(&lane, to, offset)? {
                 let number = lane.stats.bump(Counter::Reads, 1);
                 if are_several {
+                    lane.recent.note_away(is_away);
                     lane.recent.note_both(pieces > 1);
                 }
                 let is_counted = is_counted_of(&lane, number, to.len());
@@ -122,7 +110,7 @@ impl Engine {
                 self.on_read(range.clone(), pieces, is_counted);
                 // Several pieces mean that some pages are not deployed, or that the range spans
                 // chunks. Pages of a range that spans chunks are not stamped by this read.
-                if pieces == 1 && samples_stamp(number) {
+                if pieces == 1 && !is_away && samples_stamp(number) {
                     self.stamp_all_sampled(range);
                 }
                 return Ok(());
@@ -135,31 +123,31 @@ impl Engine {
         self.read_locked(&lane, to, offset)
     }
 
-    /// Makes one optimistic attempt. Returns `Ok(false)` if a version has changed meanwhile. Sets
-    /// `pieces` to the number of pieces that the bytes were gathered from.
+    /// Makes one optimistic attempt. Returns where the bytes were, or `None` if a version has
+    /// changed meanwhile.
     pub(in crate::engine) fn try_read(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        pieces: &mut usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<Gathered>> {
         let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;
         if range.is_empty() {
-            return Ok(true);
+            return Ok(Some(Gathered::default()));
         }
         let Some(before) = self.version_sum(&range)? else {
-            return Ok(false);
+            return Ok(None);
         };
         // Checked again, after the versions: at this moment the file has this length, and the pages
         // are as they are copied below. The first check may have seen the length before a shrink.
         // The versions may then include a write by a thread that has seen the shrink.
         unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
-        *pieces = self.gather(to, range.clone())?;
+        let found = self.gather(to, range.clone())?;
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
-        Ok(self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain))
+        let is_state = self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain);
+        Ok(is_state.then_some(found))
     }
 
     /// Returns the sum of all versions of `range`, or `None` while one of the locks is exclusive.

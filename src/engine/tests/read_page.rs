@@ -1,6 +1,5 @@
 //! Tests of `read::page`.
 
-use crate::pair::hints::Expected;
 use crate::{AtomicMappedFile, Medium};
 
 /// Returns a deployed pair of 1 MiB, of which every page is loadable, and its bytes.
@@ -25,31 +24,22 @@ fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
 /// Reads on the fast path of one page. Returns `true` if it succeeded.
 fn in_page(file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> bool {
     let engine = file.engine();
-    engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, to, offset))
-}
-
-/// Reads on the fast path of a deployed page. Returns `true` if it succeeded.
-fn short(file: &AtomicMappedFile, len: usize, offset: u64) -> bool {
-    let engine = file.engine();
-    engine.cached_lane().is_some_and(|lane| engine.read_home(lane, &mut vec![0; len], offset))
+    engine.cached_lane().is_some_and(|lane| engine.read_page(lane, to, offset))
 }
 
 #[test]
 fn the_fast_path_reads_deployed_pages_and_nothing_past_the_end() {
     let (_folder, file, data) = deployed();
-    let engine = file.engine();
     let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
     let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
-    let short = |len: usize, offset: u64| short(&file, len, offset);
     for (len, offset) in [(1, 0), (64, 4032), (128, 8192), (127, (1 << 20) - 127)] {
         let mut read = vec![0; len];
-        let lane = engine.cached_lane().expect("nothing was published");
-        assert!(engine.read_home(lane, &mut read, offset));
+        assert!(in_page(&mut read, offset));
         assert_eq!(read, data[offset as usize..][..len]);
     }
-    assert!(at_once(4096, 4096) && short(4096, 4096) && !short(4097, 0));
-    assert_eq!(file.stats().reads, 7, "each is counted");
-    assert!(at_once(2, 4095) && at_once(4097, 0), "two pages, as such");
+    assert!(at_once(4096, 4096));
+    assert_eq!(file.stats().reads, 6, "each is counted");
+    assert!(!at_once(2, 4095) && !at_once(4097, 0), "two pages without stamps");
     assert!(at_once(0, 5) && !at_once(0, 0) && !at_once(0, (1 << 20) + 1));
     assert!(!at_once(1, 1 << 20) && !at_once(2, (1 << 20) - 1) && !at_once(1, u64::MAX));
 }
@@ -60,32 +50,27 @@ fn a_fragmented_page_is_read_at_once() {
     let engine = file.engine();
     let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
     let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
-    let short = |len: usize, offset: u64| short(&file, len, offset);
     // Now slices 0 and 1 of page 1 are valid in the reflection file.
     file.write_at(&[7; 128], 4096).expect("a write");
     file.load::<u8>(0).expect("a read");
-    assert!(short(64, 0) && !short(64, 4096 + 128), "the page is not entirely deployed");
     let mut expected = data[4096..8192].to_vec();
     expected[..128].fill(7);
     let mut read = vec![0; 4096];
     assert!(in_page(&mut read, 4096) && read == expected, "in two fragments");
     assert!(in_page(&mut read[..40], 4100) && read[..40] == [7; 40], "from reflection alone");
-    let asks =
-        engine.cached_lane().is_some_and(|lane| lane.recent.expected() != Expected::DeployedStamps);
+    let asks = engine.cached_lane().is_some_and(|lane| !lane.recent.expects_home());
     assert!(asks, "both slots are asked for now");
-    // A read that expects a uniform page accepts either side, and refuses mixed bytes.
-    let on_one = |to: &mut [u8], offset: u64| {
-        let lane = engine.cached_lane().expect("nothing was published");
-        engine.read_page::<false>(lane, to, offset)
-    };
+    // Reads of uniform bytes, until none of the last reads was mixed.
+    let expects_mixed = || engine.cached_lane().expect("a lane").recent.expects_mixed();
     let before = file.stats().reads;
-    assert!(on_one(&mut read[..40], 4100) && read[..40] == [7; 40], "undeployed");
-    assert!(on_one(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128], "deployed");
-    assert_eq!(file.stats().reads, before + 2);
-    assert!(!on_one(&mut read, 4096), "on both");
-    assert_eq!(file.stats().reads, before + 2, "it was none");
-    let expected_next = engine.cached_lane().map(|lane| lane.recent.expected());
-    assert_eq!(expected_next, Some(Expected::OnBothSides));
+    for _ in 0..8 {
+        assert!(in_page(&mut read[..64], 4096 + 64) && read[..64] == expected[64..128]);
+        assert!(in_page(&mut read[..64], 4096 + 128) && read[..64] == expected[128..192]);
+    }
+    assert!(!expects_mixed() && file.stats().reads == before + 16);
+    assert!(in_page(&mut read, 4096) && read == expected, "mixed, and not expected so");
+    assert!(expects_mixed() && in_page(&mut read, 4096) && read == expected, "and expected so");
+    assert!(in_page(&mut read[..64], 4096 + 128) && read[..64] == expected[128..192]);
     assert!(!at_once(1, u64::MAX) && !at_once(0, u64::MAX), "nor are they where there are none");
     // As fragmented as a page can be.
     let slices: Vec<_> = (2..64).step_by(2).map(|slice| slice * 64).collect();
@@ -142,17 +127,13 @@ fn holes_are_not_loaded_at_once() {
     let engine = file.engine();
     let long_at_once = |len: usize, offset: u64| {
         let mut to = vec![0; len];
-        engine.cached_lane().is_some_and(|lane| engine.read_page::<true>(lane, &mut to, offset))
+        engine.cached_lane().is_some_and(|lane| engine.read_page(lane, &mut to, offset))
     };
     let at_once = |offset: u64| long_at_once(1, offset);
-    let short = |offset: u64| {
-        let lane = engine.cached_lane().expect("nothing was published");
-        engine.read_home(lane, &mut [0], offset)
-    };
     for _ in 0..2 {
         assert_eq!(file.load::<u64>(2 << 20).expect("a hole"), 0);
     }
-    assert!(!at_once(2 << 20) && !short(2 << 20));
+    assert!(!at_once(2 << 20));
     // The first write goes to the reflection file, and the home slots around stay a hole.
     file.store(2 << 20, &1u64).expect("a store");
     assert_eq!(file.load::<u64>(0).expect("a load"), 0);

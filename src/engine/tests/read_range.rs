@@ -1,4 +1,4 @@
-//! Tests of `read::range`.
+//! Tests of `read::try_read` over several pages, and of the side that it asks a region for.
 
 use crate::units::{PAGE, REGION};
 use crate::{AtomicMappedFile, Medium};
@@ -18,62 +18,55 @@ fn file(folder: &std::path::Path, fill: u8) -> AtomicMappedFile {
     file
 }
 
-/// Returns `true` if the fast path reads the range, which must then hold `expected`.
-fn at_once(file: &AtomicMappedFile, offset: u64, expected: &[u8]) -> bool {
-    // Fences this thread's own writes.
-    file.load::<u8>(LEN / 4).expect("a read");
-    let mut to = vec![0xee; expected.len()];
+/// Makes one optimistic attempt. Returns the number of pieces, or `None` if it fails. The range
+/// must hold `expected`.
+fn pieces(file: &AtomicMappedFile, offset: u64, expected: &[u8]) -> Option<usize> {
     let engine = file.engine();
-    let lane = engine.cached_lane().expect("a lane");
-    let before = file.stats().reads;
-    let is_read = engine.read_region(lane, &mut to, offset);
-    assert_eq!(file.stats().reads - before, u64::from(is_read), "each is counted");
-    assert!(!is_read || to == expected, "not what is there");
-    is_read
+    let mut to = vec![0xee; expected.len()];
+    let found = engine.try_read(&engine.lane_fenced(), &mut to, offset).expect("a read")?;
+    assert!(to == expected, "not what is there");
+    assert_eq!(found.is_away, expected.iter().any(|byte| [2, 3].contains(byte)));
+    Some(found.pieces)
 }
 
 #[test]
-fn pages_on_one_side_are_read_at_once_and_no_others() {
+fn pages_on_one_side_are_read_in_one_piece() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), 1);
-    let region = REGION as u64;
-    file.read_at(&mut vec![0; REGION], 0).expect("a read");
-    assert!(at_once(&file, 0, &[1; BLOCK]), "deployed");
-    assert!(at_once(&file, 0, &[1; 9]) && at_once(&file, 4090, &[1; 9]), "of any length");
-    assert!(at_once(&file, 0, &[1; REGION]) && !at_once(&file, 1, &[1; REGION]), "two regions");
+    assert_eq!(pieces(&file, 0, &[1; BLOCK]), Some(1), "deployed");
+    assert_eq!(pieces(&file, 4090, &[1; 9]), Some(1), "of any length");
+    assert_eq!(pieces(&file, 0, &[]), Some(0), "nothing");
+    assert_eq!(pieces(&file, 1, &[1; 2 * REGION]), Some(1), "of several regions");
     file.write_at(&[2; BLOCK], BLOCK as u64).expect("a write");
-    assert!(at_once(&file, BLOCK as u64, &[2; BLOCK]), "undeployed");
-    assert!(at_once(&file, BLOCK as u64 + 100, &[2; BLOCK - 200]), "a part of it");
-    assert!(!at_once(&file, PAGE as u64, &[0; BLOCK]), "one page on each side");
+    assert_eq!(pieces(&file, BLOCK as u64, &[2; BLOCK]), Some(1), "undeployed");
+    assert_eq!(pieces(&file, BLOCK as u64 + 100, &[2; BLOCK - 200]), Some(1), "a part of it");
+    let both = [[1; PAGE], [2; PAGE]].concat();
+    assert_eq!(pieces(&file, PAGE as u64, &both), Some(2), "one page on each side");
     file.write_at(&[3; 65], BLOCK as u64).expect("a write");
-    assert!(!at_once(&file, BLOCK as u64, &[0; BLOCK]), "fragmented");
-    assert!(!at_once(&file, LEN - 100, &[0; 101]) && !at_once(&file, u64::MAX, &[0; 2]));
-    assert!(!at_once(&file, 0, &[]), "nothing");
+    let mixed = [&[3; 65][..], &[2; BLOCK - 65]].concat();
+    assert!(pieces(&file, BLOCK as u64, &mixed) > Some(1), "fragmented");
 
     let state = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
     let held = crate::lock::lock_page(&state.lock, &state.pages[1].lock);
-    assert!(
-        at_once(&file, 0, &[1; BLOCK]),
-        "a lock holder that copies and drains keeps no reader waiting"
-    );
+    // A lock holder that copies and drains keeps no reader waiting.
+    assert_eq!(pieces(&file, 0, &[1; BLOCK]), Some(1));
     held.close();
-    assert!(!at_once(&file, 0, &[1; BLOCK]));
+    assert_eq!(pieces(&file, 0, &[1; BLOCK]), None);
     drop(held);
-    assert!(at_once(&file, 0, &[1; BLOCK]));
-    assert!(!at_once(&file, 3 * region - 100, &[1; 200]), "over a region's end");
+    assert_eq!(pieces(&file, 0, &[1; BLOCK]), Some(1));
 }
 
 #[test]
-fn pages_in_a_hole_are_not_loaded_at_once() {
+fn pages_in_a_hole_are_read_beside_written_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), 1);
     let hole = LEN - REGION as u64;
-    let mut to = [1; BLOCK];
-    file.read_at(&mut to, hole).expect("a hole");
-    assert!(to == [0; BLOCK] && !at_once(&file, hole, &[0; BLOCK]));
-    file.write_at(&[5; BLOCK], hole).expect("a write");
-    assert!(at_once(&file, hole, &[5; BLOCK]), "what was written is there");
-    assert!(!at_once(&file, hole + BLOCK as u64, &[0; BLOCK]), "and a hole behind it");
+    assert_eq!(pieces(&file, hole, &[0; BLOCK]), Some(1));
+    file.write_at(&[2; BLOCK], hole).expect("a write");
+    assert_eq!(pieces(&file, hole, &[2; BLOCK]), Some(1), "what was written is there");
+    assert_eq!(pieces(&file, hole + BLOCK as u64, &[0; BLOCK]), Some(1), "a hole behind it");
+    let both = [[2; BLOCK], [0; BLOCK]].concat();
+    assert_eq!(pieces(&file, hole, &both), Some(2));
 }
 
 #[test]
@@ -91,12 +84,8 @@ fn a_block_that_is_written_again_and_again_is_read_in_one_state() {
         let (mut to, mut read) = ([0; BLOCK], 0);
         while !is_done.load(Ordering::SeqCst) {
             let engine = file.engine();
-            let Some(lane) = engine.cached_lane() else {
-                // The thread has deployed a page.
-                file.load::<u8>(0).expect("a read");
-                continue;
-            };
-            if engine.read_region(lane, &mut to, BLOCK as u64) {
+            let found = engine.try_read(&engine.lane_fenced(), &mut to, BLOCK as u64);
+            if found.expect("a read").is_some() {
                 assert!(to.iter().all(|byte| *byte == to[0]), "torn");
                 read += 1;
             }

@@ -34,7 +34,7 @@ fn is_known(file: &AtomicMappedFile, n: u64) -> bool {
     let is_known = engine.read_stamped(lane, &mut to, page(n).start);
     if is_known {
         let mut again = [0; PAGE];
-        assert!(engine.read_home(lane, &mut again, page(n).start), "it is deployed");
+        assert!(engine.read_page(lane, &mut again, page(n).start), "it is deployed");
         assert_eq!(to, again);
     }
     is_known
