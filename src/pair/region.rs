@@ -8,9 +8,9 @@
 //! Invariant: the cached words equal the words on the medium as of the last commit that returned.
 //! The cached words change only while the page's or the region's lock is held exclusively.
 //!
-//! Cost: 26 bytes a page of a loaded region, or 0.64 %. Durable words take 8 bytes a page more where
-//! durable points are kept, and pins 4 bytes where a view has pinned. The stamps of `pair::stamps`
-//! come on top.
+//! Cost: 26 bytes a page of a loaded region, or 0.64 %. Durable words take 8 bytes a page more
+//! where durable points are kept, and pins 4 bytes where a view has pinned. The stamps of
+//! `pair::stamps` come on top.
 //!
 //! What every operation needs lies close together. What is seldom needed is loaded only if a word
 //! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of

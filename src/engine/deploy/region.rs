@@ -1,9 +1,9 @@
 //! The deployment of pages that the caller has locked.
 //!
-//! The home slots are not valid while they are copied to. Each word that is stored moves whole pages. So after a crash each page is
-//! either deployed or not, with equal bytes. A page that its region bit alone has sent to the
-//! reflection file is deployed by that bit; any other page by its slice word. So the word was
-//! stored before, and needs no allocation.
+//! The home slots are not valid while they are copied to. Each word that is stored moves whole
+//! pages. So after a crash each page is either deployed or not, with equal bytes. A page that its
+//! region bit alone has sent to the reflection file is deployed by that bit; any other page by its
+//! slice word. So the word was stored before, and needs no allocation.
 //!
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 

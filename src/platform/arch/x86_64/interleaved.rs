@@ -36,9 +36,9 @@ macro_rules! for_each_line {
     };
 }
 
-/// Copies each line from `$from` to `$to`. One of the two is "{side} + {n}", the line's place on its
-/// side. The other one is "{whole} + {n}", the place in `$whole`, where all lines follow each other.
-/// `by` names the wide store, for processors that have it, and the narrow store.
+/// Copies each line from `$from` to `$to`. One of the two is "{side} + {n}", the line's place on
+/// its side. The other one is "{whole} + {n}", the place in `$whole`, where all lines follow each
+/// other. `by` names the wide store, for processors that have it, and the narrow store.
 macro_rules! copy_each_line {
     ($cpu:ident, $lines:tt, $from:literal to $to:literal, by $wide:literal or $narrow:literal, $whole:expr) => {
         match $cpu.wide {

@@ -41,7 +41,8 @@ macro_rules! next_line {
     };
 }
 
-/// Copies four lines at a time, while four are left. Takes `zmm16` to `zmm19` and the labels 2 and 3.
+/// Copies four lines at a time, while four are left. Takes `zmm16` to `zmm19` and the labels 2 and
+/// 3.
 macro_rules! copy_four_wide_lines {
     ($store:literal) => {
         text!(
