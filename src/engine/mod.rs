@@ -5,8 +5,8 @@
 //!
 //! | wing | holds |
 //! |---|---|
+//! | `tasks` | what the worker's requests mean |
 //! | `close` | the end of a session |
-//! | `worker` | the worker thread, and its requests |
 //! | `write` | writes: the fast paths, the general way, the choice of a commit protocol |
 //! | `read` | reads: the fast paths, the general way, the read sets of transactions |
 //! | `resize` | changes of the file's length |
@@ -16,6 +16,7 @@
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `superblock` | writes of the superblock and the names |
+//! | `worker` | the worker thread, its queue of requests and its timers |
 //! | `pair` | the state of one open pair: it has no operations |
 //!
 //! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
@@ -33,16 +34,17 @@ pub mod plan;
 pub mod read;
 pub mod resize;
 pub mod superblock;
+mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
-mod worker;
+pub mod worker;
 pub mod write;
 
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::deploy::on_write::FragmentationDebt;
 use crate::engine::durable::Durable;
 use crate::engine::superblock::Companions;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Request, Worker};
 use crate::engine::write::direct::DirectStore;
 use crate::engine::write::small::Small;
 use crate::error::{Error, Result};
@@ -94,7 +96,6 @@ pub(crate) struct Engine {
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.
     pub(crate) turns: Mutex<()>,
-    this: Weak<Engine>,
     durable: Option<Durable>,
     worker: Worker,
 }
@@ -133,13 +134,13 @@ impl Engine {
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
         let every = setup.sync_every.filter(|_| setup.durable.is_some());
+        let timers = every.map(|every| (Request::DurablePoint, every)).into_iter().collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             pair: Pair::new(setup.pair, seed, setup.durable.is_some(), this.clone()),
-            this: this.clone(),
             durable: setup.durable,
             durability: setup.durability,
-            worker: Worker::new(every, may_run),
+            worker: Worker::new(Box::new(this.clone()), timers, may_run),
             debt: CachePadded::new(FragmentationDebt::new()),
             policy: setup.policy,
             small,
@@ -157,7 +158,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoThread`]: no point would be made then, and no caller would be told.
     pub fn begin_interval(&self) -> Result<()> {
-        let begun = self.worker.begin_interval(&self.this);
+        let begun = self.worker.begin_timers();
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|source| Error::NoThread { path: self.path(), source })
     }

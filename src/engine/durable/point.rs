@@ -7,6 +7,7 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
+use crate::engine::worker::Request;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
@@ -125,7 +126,7 @@ impl Engine {
             .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
         self.publish_point(durable, cut);
         if durable.journal.is_half_full() {
-            self.worker.request_checkpoint(&self.this);
+            self.worker.request(Request::Checkpoint);
         }
         Ok(())
     }
