@@ -43,6 +43,7 @@ pub mod write;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::deploy::on_write::FragmentationDebt;
 use crate::engine::durable::Durable;
+use crate::engine::durable::journal::Journal;
 use crate::engine::superblock::Companions;
 use crate::engine::worker::{Request, Worker};
 use crate::engine::write::direct::DirectStore;
@@ -72,8 +73,10 @@ pub(crate) struct Setup {
     pub companions: Companions,
     /// `true` if every mount of the files' file systems shares the page cache that is stored to.
     pub cache_is_shared: bool,
-    /// What is kept for durable points. `None` where no durable points are kept.
-    pub durable: Option<Durable>,
+    /// The journal of durable points. `None` where no durable points are kept.
+    pub journal: Option<Journal>,
+    /// `true` if the first durable point must sync both files.
+    pub must_flush: bool,
     pub durability: Durability,
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
@@ -129,27 +132,38 @@ impl Engine {
     pub fn new(setup: Setup) -> Arc<Self> {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
-        let small = Small::of(platform, setup.durable.is_some(), setup.policy);
+        let keeps_points = setup.journal.is_some();
+        let small = Small::of(platform, keeps_points, setup.policy);
         let direct = DirectStore::of(platform, small);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
-        let every = setup.sync_every.filter(|_| setup.durable.is_some());
+        let every = setup.sync_every.filter(|_| keeps_points);
         let timers = every.map(|every| (Request::DurablePoint, every)).into_iter().collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
-        Arc::new_cyclic(|this: &Weak<Engine>| Engine {
-            pair: Pair::new(setup.pair, seed, setup.durable.is_some(), this.clone()),
-            durable: setup.durable,
-            durability: setup.durability,
-            worker: Worker::new(Box::new(this.clone()), timers, may_run),
-            debt: CachePadded::new(FragmentationDebt::new()),
-            policy: setup.policy,
-            small,
-            direct,
-            superblock: Mutex::new(setup.superblock),
-            registrations: Mutex::new(Some(setup.registrations)),
-            companions: setup.companions,
-            cache_is_shared: setup.cache_is_shared,
-            turns: Mutex::new(()),
+        Arc::new_cyclic(|this: &Weak<Engine>| {
+            let pair = Pair::new(setup.pair, seed, keeps_points, this.clone());
+            let durable = setup.journal.map(|journal| {
+                let durable = Durable::new(journal, pair.len(), pair.dirty.register());
+                if setup.must_flush {
+                    durable.must_flush();
+                }
+                durable
+            });
+            Engine {
+                pair,
+                durable,
+                durability: setup.durability,
+                worker: Worker::new(Box::new(this.clone()), timers, may_run),
+                debt: CachePadded::new(FragmentationDebt::new()),
+                policy: setup.policy,
+                small,
+                direct,
+                superblock: Mutex::new(setup.superblock),
+                registrations: Mutex::new(Some(setup.registrations)),
+                companions: setup.companions,
+                cache_is_shared: setup.cache_is_shared,
+                turns: Mutex::new(()),
+            }
         })
     }
 

@@ -9,7 +9,7 @@
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
 //! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
-//! | `dirty` | what has changed since the last durable point |
+//! | `dirty` | what has changed, for each consumer of changes |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
 //! | `read_set` | the types of a transaction's read set |
@@ -43,12 +43,13 @@ use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::planted;
-use crate::pair::dirty::DirtySet;
+use crate::pair::dirty::{Consumer, DirtySet, Pages};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::State;
 use crate::pair::read_set::Watched;
+use crate::pair::region::RegionState;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
@@ -95,7 +96,7 @@ pub(crate) struct Pair {
     pub ring_seeds: Box<[RingSeed]>,
     /// `true` if durable points are kept, and with them durable words.
     pub keeps_points: bool,
-    /// What has changed since the last durable point.
+    /// What has changed since each consumer of changes took it last.
     pub dirty: DirtySet,
     pub fresh: bool,
     /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
@@ -158,7 +159,7 @@ impl Pair {
         }
     }
 
-    /// Records that a page is about to differ from the last durable point.
+    /// Records for all consumers of changes that a page is about to change.
     #[inline]
     pub(crate) fn note_changed(&self, page: PageIndex) {
         if self.keeps_points
@@ -168,6 +169,12 @@ impl Pair {
         {
             self.dirty.note_region(page.region());
         }
+    }
+
+    /// Takes the pages that have changed since the consumer took last. No thread commits meanwhile.
+    pub(crate) fn take_changed(&self, consumer: Consumer) -> Pages {
+        let take_bits = |index| self.state.touched(index).map_or(0, RegionState::take_changed);
+        self.dirty.take(consumer, take_bits)
     }
 
     /// Returns the logical length in bytes.

@@ -40,7 +40,7 @@ mod trust;
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
 use crate::engine::superblock::Companions;
-use crate::engine::{Engine, Setup, durable::Durable, resize::truncate};
+use crate::engine::{Engine, Setup, durable::journal::Journal, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::Sessions;
@@ -395,19 +395,10 @@ impl Recovered<'_> {
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let superblock = self.begin_session(session)?;
         let cuts = self.finish_truncation()?;
-        let Carried { verdict, located, .. } = &self.mapped.carried;
-        let durable = match journal {
-            Some(journal) => {
-                let journal = located.opening.begin_journal(journal, &superblock)?;
-                let durable = Durable::new(journal, verdict.lengths.len);
-                if cuts {
-                    durable.must_flush();
-                }
-                Some(durable)
-            }
-            None => None,
-        };
-        self.mapped.into_engine(superblock, durable)
+        let opening = &self.mapped.carried.located.opening;
+        let begin = |journal| opening.begin_journal(journal, &superblock);
+        let journal = journal.map(begin).transpose()?;
+        self.mapped.into_engine(superblock, journal, cuts)
     }
 
     /// Opens or makes the journal, if this session keeps durable points.
@@ -511,7 +502,12 @@ impl Recovered<'_> {
 
 impl Mapped<'_> {
     /// Hands everything over to the engine. From here on, closing the pair releases the lock.
-    fn into_engine(self, superblock: Superblock, durable: Option<Durable>) -> Result<Arc<Engine>> {
+    fn into_engine(
+        self,
+        superblock: Superblock,
+        journal: Option<Journal>,
+        must_flush: bool,
+    ) -> Result<Arc<Engine>> {
         // In this order: steps are undone, and then the home file is dropped.
         let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
         let options = located.opening.options;
@@ -531,7 +527,8 @@ impl Mapped<'_> {
             registrations: [located.registration, registration],
             companions,
             cache_is_shared: located.opening.cache_is_shared,
-            durable,
+            journal,
+            must_flush,
             durability: options.durability,
             sync_every: options.sync_every,
         });

@@ -92,7 +92,7 @@ impl Engine {
         flush: bool,
     ) -> Result<()> {
         self.check_usable()?;
-        let mut cut = self.take_cut();
+        let mut cut = self.take_cut(durable);
         let result = self.write_point(&cut, lane, durable, flush);
         if result.is_ok() {
             durable.point_is_made();
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Takes the cut: step 1.
-    pub(super) fn take_cut<'e>(&'e self) -> Cut<'e> {
+    pub(super) fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.close(Gate::Cut));
@@ -142,9 +142,9 @@ impl Engine {
             held: LockGuards::new(),
             len: self.len(),
         };
-        for index in self.dirty.take() {
+        for (index, pages) in self.take_changed(durable.consumer) {
             let Some(region) = self.state.touched(index) else { continue };
-            let noted = crate::bitmap::bits(region.take_changed());
+            let noted = crate::bitmap::bits(pages);
             let locks = noted.clone().map(|n| &region.pages[n].lock);
             unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
             for place in noted {
