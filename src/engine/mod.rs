@@ -77,6 +77,8 @@ pub(crate) struct Setup {
     pub journal: Option<Journal>,
     /// `true` if the first durable point must sync both files.
     pub must_flush: bool,
+    /// `true` if cuts are taken. They are where durable points are kept.
+    pub keeps_cuts: bool,
     pub durability: Durability,
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
@@ -133,7 +135,7 @@ impl Engine {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
         let keeps_points = setup.journal.is_some();
-        let small = Small::of(platform, keeps_points, setup.policy);
+        let small = Small::of(platform, setup.keeps_cuts, setup.policy);
         let direct = DirectStore::of(platform, small);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
@@ -141,7 +143,7 @@ impl Engine {
         let timers = every.map(|every| (Request::DurablePoint, every)).into_iter().collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
-            let pair = Pair::new(setup.pair, seed, keeps_points, this.clone());
+            let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
             let durable = setup.journal.map(|journal| {
                 let durable = Durable::new(journal, pair.len(), pair.dirty.register());
                 if setup.must_flush {

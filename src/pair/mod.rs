@@ -44,6 +44,7 @@ use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::planted;
 use crate::pair::dirty::{Consumer, DirtySet, Pages};
+use crate::pair::gates::{Gate, GateGuard};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
@@ -96,6 +97,10 @@ pub(crate) struct Pair {
     pub ring_seeds: Box<[RingSeed]>,
     /// `true` if durable points are kept, and with them durable words.
     pub keeps_points: bool,
+    /// `true` if cuts are taken, for durable points or by another consumer of changes. Then each
+    /// operation that stores to slots enters the gate of cuts ([`enter_cut`](Self::enter_cut)), and
+    /// notes the pages that it changes.
+    pub keeps_cuts: bool,
     /// What has changed since each consumer of changes took it last.
     pub dirty: DirtySet,
     pub fresh: bool,
@@ -123,7 +128,7 @@ impl Pair {
     pub fn new(
         opened: Opened,
         seed: Seed,
-        keeps_points: bool,
+        (keeps_points, keeps_cuts): (bool, bool),
         keeper: Weak<dyn LaneKeeper>,
     ) -> Self {
         let number = next_file_number();
@@ -132,6 +137,7 @@ impl Pair {
         Pair {
             keeper,
             keeps_points,
+            keeps_cuts,
             dirty: DirtySet::new(),
             state: State::new(opened.max_len),
             stamps: DeployedStamps::new(opened.max_len),
@@ -162,13 +168,21 @@ impl Pair {
     /// Records for all consumers of changes that a page is about to change.
     #[inline]
     pub(crate) fn note_changed(&self, page: PageIndex) {
-        if self.keeps_points
+        if self.keeps_cuts
             && !planted!(ChangeNotNoted)
             && let Some(region) = self.state.touched(page.region())
             && region.note_changed(1 << page.in_region())
         {
             self.dirty.note_region(page.region());
         }
+    }
+
+    /// Enters the gate of cuts with this lane, if cuts are taken. No cut goes through the operation
+    /// then. The caller holds no lock of a page or region, since a cut takes them while the gate is
+    /// closed.
+    #[inline]
+    pub(crate) fn enter_cut<'a>(&'a self, lane: &'a Lane) -> Option<GateGuard<'a>> {
+        self.keeps_cuts.then(|| self.lanes.enter(Gate::Cut, lane))
     }
 
     /// Takes the pages that have changed since the consumer took last. No thread commits meanwhile.

@@ -527,6 +527,7 @@ impl Mapped<'_> {
             registrations: [located.registration, registration],
             companions,
             cache_is_shared: located.opening.cache_is_shared,
+            keeps_cuts: journal.is_some() || options.keeps_cuts,
             journal,
             must_flush,
             durability: options.durability,

@@ -52,9 +52,9 @@ impl Engine {
             && data.len().is_multiple_of(PAGE)
             && first + count <= PAGES_PER_REGION;
         let end = offset.saturating_add(data.len() as u64);
-        // A slot that is not valid may belong to the last durable point, where those are kept.
+        // Where cuts are taken, a write enters the gate of cuts and notes what it changes.
         if !is_whole
-            || self.keeps_points
+            || self.keeps_cuts
             || self.policy == DeployPolicy::Eager
             || !self.is_usable()
             || end > self.len()

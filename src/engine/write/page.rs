@@ -77,13 +77,13 @@ impl Engine {
         let change =
             WordUpdate { word: WordId::Slice(page), mask: slices.0, old: state.slice_word() };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
+        self.note_changed(page);
         if self.can_log_flip(lane, segments, slices)
             && !self.conflicts_with_other_lane(lane, &target)
         {
             unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
             return self.commit_segments_logged(lane, &target, &change, held, segments);
         }
-        self.note_changed(page);
         if region.lanes(place) != 0 && !planted!(FlipNoClear) {
             self.invalidate_records(lane, std::iter::once(target));
         }

@@ -41,9 +41,9 @@ pub(in crate::engine) enum Small {
 }
 
 impl Small {
-    pub fn of(platform: &Platform, keeps_points: bool, policy: DeployPolicy) -> Small {
+    pub fn of(platform: &Platform, keeps_cuts: bool, policy: DeployPolicy) -> Small {
         match platform.persistence() {
-            _ if keeps_points || policy == DeployPolicy::Eager => Small::General,
+            _ if keeps_cuts || policy == DeployPolicy::Eager => Small::General,
             Persistence::Process => Small::Flip,
             Persistence::Flush | Persistence::Caches => Small::FlippedSlices,
         }
