@@ -67,9 +67,9 @@ pub(crate) struct Setup {
     pub pair: Opened,
     pub policy: DeployPolicy,
     pub superblock: Superblock,
-    /// The registrations of the home file and the reflection file.
-    pub registrations: [Registration; 2],
-    /// The names of the reflection file and the journal.
+    /// The registrations of the home file and its companions.
+    pub registrations: Vec<Registration>,
+    /// The names of the companions.
     pub companions: Companions,
     /// `true` if every mount of the files' file systems shares the page cache that is stored to.
     pub cache_is_shared: bool,
@@ -96,7 +96,7 @@ pub(crate) struct Engine {
     /// The direct stores that are possible.
     direct: DirectStore,
     superblock: Mutex<Superblock>,
-    registrations: Mutex<Option<[Registration; 2]>>,
+    registrations: Mutex<Vec<Registration>>,
     companions: Companions,
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.
@@ -161,7 +161,7 @@ impl Engine {
                 small,
                 direct,
                 superblock: Mutex::new(setup.superblock),
-                registrations: Mutex::new(Some(setup.registrations)),
+                registrations: Mutex::new(setup.registrations),
                 companions: setup.companions,
                 cache_is_shared: setup.cache_is_shared,
                 turns: Mutex::new(()),

@@ -39,7 +39,7 @@ mod trust;
 
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
-use crate::engine::superblock::Companions;
+use crate::engine::superblock::{Companions, Kind};
 use crate::engine::{Engine, Setup, durable::journal::Journal, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
@@ -331,7 +331,7 @@ impl<'a> Mapped<'a> {
         if self.keeps_points && !is_fresh {
             // Another pair's journal refuses this opening before anything is written.
             opening.check_journal(
-                &self.carried.companions.journal,
+                self.carried.companions.journal(),
                 stat,
                 &self.carried.superblock,
             )?;
@@ -408,7 +408,7 @@ impl Recovered<'_> {
         if !keeps_points {
             return Ok(None);
         }
-        let (opening, name) = (&located.opening, &companions.journal);
+        let (opening, name) = (&located.opening, companions.journal());
         let home = (&located.home.file, &located.stat);
         let known = (self.had_points, self.has_died);
         let journal = opening.open_journal(name, home, *medium, known, superblock)?;
@@ -462,7 +462,7 @@ impl Recovered<'_> {
         if !keeps && self.had_points {
             // The last session kept durable points. The new superblock says that this session keeps
             // none.
-            opening.remove_journal(&companions.journal, stat, &begun.uuid)?;
+            opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;
         }
         Ok(begun)
     }
@@ -524,7 +524,7 @@ impl Mapped<'_> {
             },
             policy: options.deploy,
             superblock,
-            registrations: [located.registration, registration],
+            registrations: vec![located.registration, registration],
             companions,
             cache_is_shared: located.opening.cache_is_shared,
             keeps_cuts: journal.is_some() || options.keeps_cuts,
