@@ -30,6 +30,9 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) sync_every: Option<Duration>,
     pub(crate) journal_len: u64,
+    /// `true` if cuts are taken although no durable points are kept: `Pair::keeps_cuts`. No caller
+    /// can ask for that yet.
+    pub(crate) keeps_cuts: bool,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             durability: Durability::BySync,
             sync_every: None,
             journal_len: JOURNAL_LEN,
+            keeps_cuts: false,
         }
     }
 }

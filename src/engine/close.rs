@@ -57,7 +57,7 @@ impl Engine {
         // No other thread is left. But in a child of `fork`, a thread of the parent may seem to
         // hold this lock.
         if let Some(mut registrations) = self.registrations.try_lock() {
-            drop(registrations.take());
+            registrations.clear();
         }
         result
     }
@@ -120,14 +120,17 @@ impl Engine {
             .remove_xattr(self.home.file(), marker::NAME)
             .map_err(home("remove the attribute"))?;
         unless!(SpatialMarkNotSynced, self.sync_home()?);
-        if let Some(durable) = &self.durable {
-            // The journal goes before the reflection file, since opening accepts an emptied
-            // reflection file without a journal.
-            remove(durable.journal.name(), durable.journal.file())?;
-        }
+        // The companions beside it go before the reflection file, since opening accepts an emptied
+        // reflection file without them.
+        self.open_beside().try_for_each(|(name, file)| remove(name, file))?;
         unless!(SpatialMarkRemovedLast, remove(reflection, self.reflection.file())?);
         unless!(SpatialFolderNotSynced, self.sync_folder_of_companions()?);
         Ok(())
+    }
+
+    /// Returns the companions beside the reflection file that this session has open.
+    fn open_beside(&self) -> impl Iterator<Item = (&Name, &File)> {
+        self.durable.iter().map(|durable| (durable.journal.name(), durable.journal.file()))
     }
 
     fn close_fast(&self) -> Result<()> {

@@ -5,8 +5,8 @@
 //!
 //! | wing | holds |
 //! |---|---|
+//! | `tasks` | what the worker's requests mean |
 //! | `close` | the end of a session |
-//! | `worker` | the worker thread, and its requests |
 //! | `write` | writes: the fast paths, the general way, the choice of a commit protocol |
 //! | `read` | reads: the fast paths, the general way, the read sets of transactions |
 //! | `resize` | changes of the file's length |
@@ -16,6 +16,7 @@
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `superblock` | writes of the superblock and the names |
+//! | `worker` | the worker thread, its queue of requests and its timers |
 //! | `pair` | the state of one open pair: it has no operations |
 //!
 //! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
@@ -33,15 +34,17 @@ pub mod plan;
 pub mod read;
 pub mod resize;
 pub mod superblock;
+mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
-mod worker;
+pub mod worker;
 pub mod write;
 
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::durable::Durable;
+use crate::engine::durable::journal::Journal;
 use crate::engine::superblock::Companions;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Request, Worker};
 use crate::engine::write::Mode;
 use crate::engine::write::direct::DirectStore;
 use crate::error::{Error, Result};
@@ -62,14 +65,18 @@ pub(crate) struct Setup {
     pub pair: Opened,
     pub policy: DeployPolicy,
     pub superblock: Superblock,
-    /// The registrations of the home file and the reflection file.
-    pub registrations: [Registration; 2],
-    /// The names of the reflection file and the journal.
+    /// The registrations of the home file and its companions.
+    pub registrations: Vec<Registration>,
+    /// The names of the companions.
     pub companions: Companions,
     /// `true` if every mount of the files' file systems shares the page cache that is stored to.
     pub cache_is_shared: bool,
-    /// What is kept for durable points. `None` where no durable points are kept.
-    pub durable: Option<Durable>,
+    /// The journal of durable points. `None` where no durable points are kept.
+    pub journal: Option<Journal>,
+    /// `true` if the first durable point must sync both files.
+    pub must_flush: bool,
+    /// `true` if cuts are taken. They are where durable points are kept.
+    pub keeps_cuts: bool,
     pub durability: Durability,
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
@@ -85,12 +92,11 @@ pub(crate) struct Engine {
     /// The direct stores that are possible.
     direct: DirectStore,
     superblock: Mutex<Superblock>,
-    registrations: Mutex<Option<[Registration; 2]>>,
+    registrations: Mutex<Vec<Registration>>,
     companions: Companions,
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.
     pub(crate) turns: Mutex<()>,
-    this: Weak<Engine>,
     durable: Option<Durable>,
     worker: Worker,
 }
@@ -124,26 +130,37 @@ impl Engine {
     pub fn new(setup: Setup) -> Arc<Self> {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
-        let mode = Mode::of(platform, setup.durable.is_some(), setup.policy);
+        let keeps_points = setup.journal.is_some();
+        let mode = Mode::of(platform, setup.keeps_cuts, setup.policy);
         let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
-        let every = setup.sync_every.filter(|_| setup.durable.is_some());
+        let every = setup.sync_every.filter(|_| keeps_points);
+        let timers = every.map(|every| (Request::DurablePoint, every)).into_iter().collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
-        Arc::new_cyclic(|this: &Weak<Engine>| Engine {
-            pair: Pair::new(setup.pair, seed, setup.durable.is_some(), this.clone()),
-            this: this.clone(),
-            durable: setup.durable,
-            durability: setup.durability,
-            worker: Worker::new(every, may_run),
-            policy: setup.policy,
-            mode,
-            direct,
-            superblock: Mutex::new(setup.superblock),
-            registrations: Mutex::new(Some(setup.registrations)),
-            companions: setup.companions,
-            cache_is_shared: setup.cache_is_shared,
-            turns: Mutex::new(()),
+        Arc::new_cyclic(|this: &Weak<Engine>| {
+            let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
+            let durable = setup.journal.map(|journal| {
+                let durable = Durable::new(journal, pair.len(), pair.dirty.register());
+                if setup.must_flush {
+                    durable.must_flush();
+                }
+                durable
+            });
+            Engine {
+                pair,
+                durable,
+                durability: setup.durability,
+                worker: Worker::new(Box::new(this.clone()), timers, may_run),
+                policy: setup.policy,
+                mode,
+                direct,
+                superblock: Mutex::new(setup.superblock),
+                registrations: Mutex::new(setup.registrations),
+                companions: setup.companions,
+                cache_is_shared: setup.cache_is_shared,
+                turns: Mutex::new(()),
+            }
         })
     }
 
@@ -152,7 +169,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoThread`]: no point would be made then, and no caller would be told.
     pub fn begin_interval(&self) -> Result<()> {
-        let begun = self.worker.begin_interval(&self.this);
+        let begun = self.worker.begin_timers();
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|source| Error::NoThread { path: self.path(), source })
     }

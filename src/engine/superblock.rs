@@ -100,17 +100,57 @@ pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) ->
     Ok(is_ours)
 }
 
+/// The kinds of companions that lie beside a reflection file, and take their names from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The journal of durable points.
+    Journal,
+}
+
+impl Kind {
+    /// All kinds, in the order in which they are removed. The reflection file goes after them,
+    /// since opening finds them by it.
+    pub const ALL: [Kind; 1] = [Kind::Journal];
+
+    /// Returns what follows the reflection file's name, after a dot. With it no name has the form
+    /// of a reflection file's own.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Kind::Journal => "journal",
+        }
+    }
+}
+
+/// A companion beside a reflection file, which may exist or not.
+#[derive(Clone)]
+pub(crate) struct Companion {
+    pub kind: Kind,
+    pub name: Name,
+}
+
 /// The names of a pair's companion files.
 #[derive(Clone)]
 pub(crate) struct Companions {
     pub reflection: Name,
-    pub journal: Name,
+    /// The companions beside the reflection file, in the order in which they are removed.
+    pub beside: [Companion; Kind::ALL.len()],
 }
 
 impl Companions {
-    /// Returns the names of this reflection file and its journal.
+    /// Returns the names of this reflection file and the companions beside it.
     pub fn new(reflection: Name) -> Self {
-        let journal = reflection.with_suffix("journal");
-        Companions { reflection, journal }
+        let beside =
+            Kind::ALL.map(|kind| Companion { kind, name: reflection.with_suffix(kind.suffix()) });
+        Companions { reflection, beside }
+    }
+
+    /// Returns the companion of this kind.
+    pub fn of(&self, kind: Kind) -> &Companion {
+        &self.beside[kind as usize]
+    }
+
+    /// Returns the journal's name.
+    pub fn journal(&self) -> &Name {
+        &self.of(Kind::Journal).name
     }
 }

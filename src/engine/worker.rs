@@ -1,80 +1,116 @@
-//! The worker thread, for work that no caller waits for: checkpoints, and durable points at an
-//! interval.
+//! The worker: one background thread a file, for work that no caller waits for.
 //!
-//! Owns: one thread for each file. It starts when there is work for it, and ends when the file is
-//! closed. It holds the engine only while it works. On a simulated machine there is no worker: the
-//! thread that cannot go on without the work does it. So the locks here are real ones, even under a
-//! model checker.
+//! Owns: the queue of requests, the timers, and the thread that serves both. The thread starts with
+//! the first request or timer, and ends when the file is closed. The worker knows no engine. The
+//! rooms below the tasks request work here, and [`Tasks`], from the top of the house, does it. On a
+//! simulated machine there is no worker: the thread that cannot go on without the work does it. So
+//! the locks here are real ones, even under a model checker.
+//!
+//! A further task is one more [`Request`], and one more arm in `engine::tasks`. May import nothing
+//! of the crate.
 
-use crate::engine::Engine;
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Weak};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Shortest time between two durable points.
+/// Shortest time between two runs of a timer's task.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The worker thread, and the requests that it serves.
+/// What the worker can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// A checkpoint, if one is still due.
+    Checkpoint,
+    /// A durable point that is due at an interval.
+    DurablePoint,
+}
+
+/// The tasks behind the requests. They hold the file only while they work.
+pub(crate) trait Tasks: Send + Sync {
+    /// Does what was requested. Breaks if the file is gone, which ends the thread.
+    fn run(&self, request: Request) -> ControlFlow<()>;
+
+    /// Is called when a panic ends the thread: no request is served any more.
+    fn on_panic(&self);
+}
+
+/// A request that the worker makes by itself, at an interval.
+pub(crate) type Timer = (Request, Duration);
+
+/// The worker thread of one file, and what it is asked for.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// How often durable points are made.
-    every: Option<Duration>,
     /// `true` if a worker thread may be started.
     may_run: bool,
 }
 
 struct Shared {
-    wishes: Mutex<Requests>,
+    tasks: Box<dyn Tasks>,
+    timers: Vec<Timer>,
+    queue: Mutex<Queue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Requests {
-    checkpoint: bool,
-    stop: bool,
+struct Queue {
+    /// The requests in order, each at most once.
+    requests: VecDeque<Request>,
+    must_stop: bool,
+}
+
+impl Queue {
+    fn push(&mut self, request: Request) {
+        if !self.requests.contains(&request) {
+            self.requests.push_back(request);
+        }
+    }
 }
 
 impl Worker {
     /// Makes a worker that has no thread yet.
-    pub fn new(every: Option<Duration>, may_run: bool) -> Self {
-        let shared = Shared { wishes: Mutex::default(), changed: Condvar::new() };
-        Worker { shared: Arc::new(shared), thread: Mutex::new(None), every, may_run }
+    pub fn new(tasks: Box<dyn Tasks>, timers: Vec<Timer>, may_run: bool) -> Self {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { tasks, timers, queue, changed });
+        Worker { shared, thread: Mutex::new(None), may_run }
     }
 
-    /// Starts the thread if durable points are due at an interval.
+    /// Starts the thread if there is a timer.
     ///
     /// # Errors
-    /// What the system says if no thread can be started: no point would be made then.
-    pub fn begin_interval(&self, engine: &Weak<Engine>) -> io::Result<()> {
-        if self.every.is_some() { self.begin(engine) } else { Ok(()) }
+    /// What the system says if no thread can be started: the timers would never be due then.
+    pub fn begin_timers(&self) -> io::Result<()> {
+        if self.shared.timers.is_empty() { Ok(()) } else { self.begin() }
     }
 
-    /// Requests a checkpoint, and does not wait for it.
-    pub fn request_checkpoint(&self, engine: &Weak<Engine>) {
+    /// Queues a request unless it is queued already, and does not wait for it.
+    pub fn request(&self, request: Request) {
         if !self.may_run {
             return;
         }
-        self.shared.wishes.lock().checkpoint = true;
+        self.shared.queue.lock().push(request);
         self.shared.changed.notify_one();
-        // Without a thread, the writer that finds no room in the journal makes the checkpoint.
-        let _made_by_a_writer_otherwise = self.begin(engine);
+        // Without a thread, a caller does the work as soon as it cannot go on otherwise.
+        let _done_by_a_caller_otherwise = self.begin();
     }
 
-    fn begin(&self, engine: &Weak<Engine>) -> io::Result<()> {
+    fn begin(&self) -> io::Result<()> {
         let mut thread = self.thread.lock();
-        if !self.may_run || thread.is_some() || self.shared.wishes.lock().stop {
+        if !self.may_run || thread.is_some() || self.shared.queue.lock().must_stop {
             return Ok(());
         }
-        let (shared, engine, every) = (self.shared.clone(), engine.clone(), self.every);
-        let work = move || run(&shared, &engine, every);
+        let shared = Arc::clone(&self.shared);
+        let work = move || serve(&shared);
         *thread = Some(std::thread::Builder::new().name("atomic-mmap".into()).spawn(work)?);
         Ok(())
     }
 
-    /// Ends the thread and waits for it. A child of `fork` has no such thread.
+    /// Ends the thread and waits for it: a request that is being served ends first, and all others
+    /// are dropped. A child of `fork` has no such thread.
     pub fn stop(&self, is_forked: bool) {
         if is_forked {
             // The thread belongs to the parent process, and must not be joined here.
@@ -83,7 +119,7 @@ impl Worker {
             }
             return;
         }
-        self.shared.wishes.lock().stop = true;
+        self.shared.queue.lock().must_stop = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
@@ -94,54 +130,191 @@ impl Worker {
     }
 }
 
-/// Poisons the handle if a panic ends the worker thread. No durable point would be made any more,
-/// and no caller would be told.
-struct EndsUnheard<'a>(&'a Weak<Engine>);
+/// Tells the tasks if a panic ends the worker thread.
+struct EndsUnheard<'a>(&'a dyn Tasks);
 
 impl Drop for EndsUnheard<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(engine) = self.0.upgrade()
-        {
-            engine.poison_by_panic();
+        if std::thread::panicking() {
+            self.0.on_panic();
         }
     }
 }
 
-fn run(shared: &Shared, engine: &Weak<Engine>, every: Option<Duration>) {
-    let _not_unheard = EndsUnheard(engine);
+/// Serves requests and timers until the worker is stopped.
+fn serve(shared: &Shared) {
+    let _not_unheard = EndsUnheard(&*shared.tasks);
     // `None` if the time is too far away for the clock: then never.
     let after = |every: Duration| Instant::now().checked_add(every.max(SHORTEST));
-    let mut next = every.and_then(after);
-    loop {
-        let checkpoint = {
-            let mut wishes = shared.wishes.lock();
-            loop {
-                if wishes.stop {
-                    return;
-                }
-                if wishes.checkpoint || next.is_some_and(|next| Instant::now() >= next) {
-                    break std::mem::take(&mut wishes.checkpoint);
-                }
-                match next {
-                    Some(next) => {
-                        let wait = next.saturating_duration_since(Instant::now());
-                        let _timed_out_or_woken = shared.changed.wait_for(&mut wishes, wait);
-                    }
-                    None => shared.changed.wait(&mut wishes),
+    let mut due: Vec<Option<Instant>> =
+        shared.timers.iter().map(|&(_, every)| after(every)).collect();
+    while let Some(request) = shared.next(&mut due) {
+        if shared.tasks.run(request).is_break() {
+            return;
+        }
+        // The time begins anew when the task is over. So a slow task leaves time for the others.
+        for ((of, every), due) in shared.timers.iter().zip(&mut due) {
+            if *of == request {
+                *due = after(*every);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Waits for the next request, and takes it. Queues the requests of timers that are due, behind
+    /// those that are there. Returns `None` if the worker is to stop.
+    fn next(&self, due: &mut [Option<Instant>]) -> Option<Request> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.must_stop {
+                return None;
+            }
+            for ((request, _), due) in self.timers.iter().zip(&mut *due) {
+                if due.is_some_and(|due| Instant::now() >= due) {
+                    queue.push(*request);
+                    *due = None;
                 }
             }
-        };
-        let Some(engine) = engine.upgrade() else { return };
-        // A checkpoint that fails has poisoned the handle, so the next call reports it.
-        if checkpoint {
-            let _poisoned = engine.checkpoint_in_background();
+            if let Some(request) = queue.requests.pop_front() {
+                return Some(request);
+            }
+            match due.iter().flatten().min() {
+                Some(next) => {
+                    let wait = next.saturating_duration_since(Instant::now());
+                    let _timed_out_or_woken = self.changed.wait_for(&mut queue, wait);
+                }
+                None => self.changed.wait(&mut queue),
+            }
         }
-        if let (Some(every), Some(due)) = (every, next)
-            && Instant::now() >= due
-        {
-            engine.sync_at_interval();
-            next = after(every);
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Longer than any step takes here, even on a loaded machine.
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    /// Tasks that tell each request when they begin it, and end it when they are told to.
+    struct Steps {
+        begun: Sender<Option<Request>>,
+        may_end: Mutex<Receiver<ControlFlow<()>>>,
+    }
+
+    impl Tasks for Steps {
+        fn run(&self, request: Request) -> ControlFlow<()> {
+            self.begun.send(Some(request)).expect("the test listens");
+            self.may_end.lock().recv().expect("a panic, as planned")
         }
+
+        fn on_panic(&self) {
+            self.begun.send(None).expect("the test listens");
+        }
+    }
+
+    type Handles = (Worker, Receiver<Option<Request>>, Sender<ControlFlow<()>>);
+
+    fn worker(timers: Vec<Timer>) -> Handles {
+        let ((begun, said), (go, may_end)) = (channel(), channel());
+        let steps = Steps { begun, may_end: Mutex::new(may_end) };
+        (Worker::new(Box::new(steps), timers, true), said, go)
+    }
+
+    fn next(said: &Receiver<Option<Request>>) -> Option<Request> {
+        said.recv_timeout(PATIENCE).expect("the worker goes on")
+    }
+
+    use Request::{Checkpoint, DurablePoint};
+
+    #[test]
+    fn requests_are_served_in_order_and_a_queued_one_is_not_queued_twice() {
+        let (worker, said, go) = worker(Vec::new());
+        worker.request(Checkpoint);
+        assert_eq!(next(&said), Some(Checkpoint));
+        // It was taken from the queue: what is requested now is not covered by what is running.
+        for request in [DurablePoint, Checkpoint, DurablePoint, Checkpoint] {
+            worker.request(request);
+        }
+        for expected in [DurablePoint, Checkpoint] {
+            go.send(ControlFlow::Continue(())).expect("the worker waits");
+            assert_eq!(next(&said), Some(expected));
+        }
+        go.send(ControlFlow::Continue(())).expect("the worker waits");
+        worker.stop(false);
+        assert!(said.try_recv().is_err(), "nothing was served twice");
+    }
+
+    #[test]
+    fn stop_waits_for_the_request_that_is_served_and_drops_the_others() {
+        let (worker, said, go) = worker(Vec::new());
+        worker.request(Checkpoint);
+        assert_eq!(next(&said), Some(Checkpoint));
+        worker.request(DurablePoint);
+        std::thread::scope(|scope| {
+            let stopping = scope.spawn(|| worker.stop(false));
+            while !worker.shared.queue.lock().must_stop {
+                std::thread::yield_now();
+            }
+            assert!(!stopping.is_finished(), "the request is not over");
+            go.send(ControlFlow::Continue(())).expect("the worker waits");
+        });
+        worker.request(DurablePoint);
+        assert!(worker.thread.lock().is_none(), "a stopped worker does not start again");
+        assert!(said.try_recv().is_err());
+    }
+
+    /// Each timer has its own time, and a request that is always there keeps none from its turn.
+    #[test]
+    fn timers_are_due_again_and_again_beside_requests() {
+        let every = Duration::from_millis(1);
+        let (worker, said, go) = worker(vec![(DurablePoint, every)]);
+        worker.begin_timers().expect("a thread");
+        let mut points = 0;
+        while points < 3 {
+            points += usize::from(next(&said) == Some(DurablePoint));
+            worker.request(Checkpoint);
+            go.send(ControlFlow::Continue(())).expect("the worker waits");
+        }
+        go.send(ControlFlow::Break(())).expect("the worker is there");
+        worker.stop(false);
+    }
+
+    #[test]
+    fn two_timers_share_the_thread_and_one_too_far_away_is_never_due() {
+        let every = Duration::from_millis(1);
+        let (worker, said, go) = worker(vec![(DurablePoint, Duration::MAX), (Checkpoint, every)]);
+        worker.begin_timers().expect("a thread");
+        for _ in 0..3 {
+            assert_eq!(next(&said), Some(Checkpoint));
+            go.send(ControlFlow::Continue(())).expect("the worker waits");
+        }
+        assert_eq!(next(&said), Some(Checkpoint));
+        go.send(ControlFlow::Break(())).expect("the worker waits");
+        worker.stop(false);
+    }
+
+    #[test]
+    fn a_panic_of_a_task_is_told_and_ends_the_thread() {
+        let (worker, said, go) = worker(Vec::new());
+        worker.request(Checkpoint);
+        assert_eq!(next(&said), Some(Checkpoint));
+        drop(go);
+        assert_eq!(next(&said), None);
+        worker.stop(false);
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_queued() {
+        let (begun, _said) = channel();
+        let steps = Steps { begun, may_end: Mutex::new(channel().1) };
+        let timers = vec![(DurablePoint, Duration::ZERO)];
+        let worker = Worker::new(Box::new(steps), timers, false);
+        worker.begin_timers().expect("nothing is started");
+        worker.request(Checkpoint);
+        assert!(worker.shared.queue.lock().requests.is_empty() && worker.thread.lock().is_none());
+        worker.stop(false);
     }
 }

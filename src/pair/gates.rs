@@ -17,8 +17,8 @@ use crate::primitive::{AtomicBool, Ordering};
 /// A gate, closed by a thread that must not interrupt an operation half way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// Closed for the cut of a durable point. Entered by operations that change words of a file
-    /// that keeps durable points.
+    /// Closed for a cut: of a durable point, or of another consumer of changes. Entered by
+    /// operations that store to slots of a pair that keeps cuts.
     Cut,
     /// Closed to make the file shorter. Entered, before `Cut`, by writes of several segments in
     /// several pages. Those segments may lie on both sides of a new end and not at it.

@@ -9,7 +9,7 @@
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
 //! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
-//! | `dirty` | what has changed since the last durable point |
+//! | `dirty` | what has changed, for each consumer of changes |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
 //! | `readiness` | whether a write finds its pages in their usual state |
@@ -45,12 +45,14 @@ use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::planted;
-use crate::pair::dirty::DirtySet;
+use crate::pair::dirty::{Consumer, DirtySet, Pages};
+use crate::pair::gates::{Gate, GateGuard};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::PageTable;
 use crate::pair::read_set::Watched;
+use crate::pair::region::RegionState;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
@@ -99,7 +101,11 @@ pub(crate) struct Pair {
     pub ring_seeds: Box<[RingSeed]>,
     /// `true` if durable points are kept, and with them durable words.
     pub keeps_points: bool,
-    /// What has changed since the last durable point.
+    /// `true` if cuts are taken, for durable points or by another consumer of changes. Then each
+    /// operation that stores to slots enters the gate of cuts ([`enter_cut`](Self::enter_cut)), and
+    /// notes the pages that it changes.
+    pub keeps_cuts: bool,
+    /// What has changed since each consumer of changes took it last.
     pub dirty: DirtySet,
     pub fresh: bool,
     /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
@@ -126,7 +132,7 @@ impl Pair {
     pub fn new(
         opened: Opened,
         seed: Seed,
-        keeps_points: bool,
+        (keeps_points, keeps_cuts): (bool, bool),
         keeper: Weak<dyn LaneKeeper>,
     ) -> Self {
         let number = next_file_number();
@@ -135,6 +141,7 @@ impl Pair {
         Pair {
             keeper,
             keeps_points,
+            keeps_cuts,
             dirty: DirtySet::new(),
             state: opened.state,
             stamps: DeployedStamps::new(opened.max_len),
@@ -162,16 +169,30 @@ impl Pair {
         }
     }
 
-    /// Records that a page is about to differ from the last durable point.
+    /// Records for all consumers of changes that a page is about to change.
     #[inline]
     pub(crate) fn note_changed(&self, page: PageIndex) {
-        if self.keeps_points
+        if self.keeps_cuts
             && !planted!(ChangeNotNoted)
             && let Some(region) = self.state.touched(page.region())
             && region.note_changed(1 << page.in_region())
         {
             self.dirty.note_region(page.region());
         }
+    }
+
+    /// Enters the gate of cuts with this lane, if cuts are taken. No cut goes through the operation
+    /// then. The caller holds no lock of a page or region, since a cut takes them while the gate is
+    /// closed.
+    #[inline]
+    pub(crate) fn enter_cut<'a>(&'a self, lane: &'a Lane) -> Option<GateGuard<'a>> {
+        self.keeps_cuts.then(|| self.lanes.enter(Gate::Cut, lane))
+    }
+
+    /// Takes the pages that have changed since the consumer took last. No thread commits meanwhile.
+    pub(crate) fn take_changed(&self, consumer: Consumer) -> Pages {
+        let take_bits = |index| self.state.touched(index).map_or(0, RegionState::take_changed);
+        self.dirty.take(consumer, take_bits)
     }
 
     /// Returns the logical length in bytes.

@@ -45,8 +45,8 @@ pub struct RegionState {
     named_pages: AtomicU64,
     /// Pages with a pin in `pins`. A writer skips all others.
     pinned_pages: AtomicU64,
-    /// Pages with a slice that is not in its slot of the last durable point. A bit may outlive its
-    /// reason.
+    /// Pages that have changed since a consumer of changes took them last (`pair::dirty`). A bit
+    /// may outlive its reason.
     changed: AtomicU64,
     /// The slots of each page's slices at the last durable point. `None` if no durable points are
     /// kept.

@@ -403,3 +403,23 @@ fn is_companion(name: &OsStr) -> bool {
 pub(super) fn is_denied(error: &crate::Error) -> bool {
     matches!(error, crate::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::superblock::Kind;
+
+    /// A search of the folder opens what has the form of a reflection file's name.
+    #[test]
+    fn no_companion_beside_a_reflection_file_is_taken_for_one() {
+        for name in [".atomic-mmap.1a", ".atomic-mmap.1a-5.6", ".atomic-mmap.1a-5.6-2"] {
+            assert!(is_companion(OsStr::new(name)), "{name}");
+            for suffix in
+                Kind::ALL.map(Kind::suffix).into_iter().chain([crate::recovery::UNFINISHED])
+            {
+                let beside = format!("{name}.{suffix}");
+                assert!(!is_companion(OsStr::new(&beside)), "{beside}");
+            }
+        }
+    }
+}

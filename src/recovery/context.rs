@@ -171,11 +171,14 @@ impl<'a> Opening<'a> {
             return Ok(found.companions.clone());
         }
         if let (Some(superblock), true) = (&found.superblock, found.is_ours) {
-            let journal = &found.companions.journal;
-            if !self.is_anothers_journal(journal, home, &superblock.uuid)? {
+            let mut stays = false;
+            for companion in &found.companions.beside {
+                stays |= self.is_anothers(companion, home, &superblock.uuid)?;
+            }
+            if !stays {
                 return Ok(found.companions.clone());
             }
-            // The reflection file is removed, but the journal beside it is another pair's and
+            // The reflection file is removed, but a companion beside it is another pair's and
             // stays. So the new companions need another name.
         }
         match self.next_free(&mut self.new_names(home), home)? {

@@ -9,7 +9,7 @@ use super::{Opening, trust::Named};
 use crate::config::Medium;
 use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
 use crate::engine::superblock::{
-    Companions, closed_as, remove_if_is, remove_own, write_superblock,
+    Companion, Companions, Kind, closed_as, remove_if_is, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Result};
 use crate::format::floor::{FLOOR_LEN, Floor};
@@ -82,7 +82,7 @@ impl Opening<'_> {
         superblock: &Superblock,
         base: DurableBase,
     ) -> Result<Read> {
-        let name = &companions.journal;
+        let name = companions.journal();
         let (file, stat) = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(Read::Nothing),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
@@ -363,37 +363,52 @@ impl Opening<'_> {
         Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
     }
 
-    /// Returns `true` if the file in the journal's place cannot be used, or if its header names
-    /// another pair than `uuid`.
-    pub(super) fn is_anothers_journal(
+    /// Returns `true` if the file in the companion's place cannot be used, or names another pair
+    /// than `uuid`.
+    pub(super) fn is_anothers(
         &self,
-        name: &Name,
+        companion: &Companion,
         home: &FileStat,
         uuid: &[u8; 16],
     ) -> Result<bool> {
-        let (file, stat) = match self.open_trusted(name, home)? {
+        let (file, stat) = match self.open_trusted(&companion.name, home)? {
             Named::Nothing => return Ok(false),
             Named::Irregular | Named::Distrusted(_) => return Ok(true),
             Named::Trusted(file, stat) => (file, stat),
         };
-        let head = self.read_head(&file, &stat, name)?;
-        Ok(match Header::newest(&head) {
-            Some((header, _)) => header.uuid != *uuid,
-            // Without a header, the file is a journal that was being made, or another program's
-            // file.
-            None => !Header::may_be_torn(&head),
-        })
+        match companion.kind {
+            Kind::Journal => {
+                let head = self.read_head(&file, &stat, &companion.name)?;
+                Ok(match Header::newest(&head) {
+                    Some((header, _)) => header.uuid != *uuid,
+                    // Without a header, the file is a journal that was being made, or another
+                    // program's file.
+                    None => !Header::may_be_torn(&head),
+                })
+            }
+        }
     }
 
-    /// Removes the journal of a pair that keeps none from here on. Another pair's journal stays,
-    /// since it may hold the only copy of its records.
-    pub(super) fn remove_journal(
+    /// Removes the companions beside a reflection file, as `remove_companion` does.
+    pub(super) fn remove_beside(
         &self,
-        name: &Name,
+        companions: &Companions,
         home: &FileStat,
         uuid: &[u8; 16],
     ) -> Result<()> {
-        let stays = self.is_anothers_journal(name, home, uuid)? && !planted!(AnyJournalTaken);
+        companions.beside.iter().try_for_each(|one| self.remove_companion(one, home, uuid))
+    }
+
+    /// Removes a companion that its pair has no use for. Another pair's companion stays, since it
+    /// may hold the only copy of its records.
+    pub(super) fn remove_companion(
+        &self,
+        companion: &Companion,
+        home: &FileStat,
+        uuid: &[u8; 16],
+    ) -> Result<()> {
+        let name = &companion.name;
+        let stays = self.is_anothers(companion, home, uuid)? && !planted!(AnyJournalTaken);
         if !stays && let Named::Trusted(file, _) = self.open_trusted(name, home)? {
             remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
         }

@@ -279,7 +279,7 @@ impl Opening<'_> {
     }
 
     /// Removes what the caller discards. First the reflection file says that nothing in it counts,
-    /// then the mark goes, and then both companions. So a crash in between leaves nothing that is
+    /// then the mark goes, and then the companions. So a crash in between leaves nothing that is
     /// refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Probe) -> Result<()> {
         self.discard_step_by_step(home, stat, found).inspect_err(|_| {
@@ -328,13 +328,12 @@ impl Opening<'_> {
         }
         if let (None, Some(uuid), Mark::OfThisFile) = (&found.superblock, &found.marked, found.mark)
         {
-            // Its reflection file is gone, and the journal may be left.
+            // Its reflection file is gone, and the companions beside it may be left.
             for name in self.candidates(stat, None)? {
-                let journal = Companions::new(name.clone()).journal;
                 let is_alone =
                     self.platform.stat_name(&name).map_err(self.io("look up", name.path()))?;
                 if is_alone.is_none() {
-                    self.remove_journal(&journal, stat, uuid)?;
+                    self.remove_beside(&Companions::new(name), stat, uuid)?;
                 }
             }
         }
@@ -362,12 +361,12 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Removes the reflection file that was looked at, which the caller has locked, and its
-    /// journal.
+    /// Removes the reflection file that was looked at, which the caller has locked, and the
+    /// companions beside it.
     fn remove_companions(&self, found: &Probe, home: &FileStat, uuid: &[u8; 16]) -> Result<()> {
         let Some(file) = &found.file else { return Ok(()) };
-        // The journal goes first, since opening finds it by the reflection file.
-        self.remove_journal(&found.companions.journal, home, uuid)?;
+        // They go first, since opening finds them by the reflection file.
+        self.remove_beside(&found.companions, home, uuid)?;
         let name = &found.companions.reflection;
         remove_own(self.platform, name, file).map_err(self.io("remove", name.path()))?;
         Ok(())

@@ -39,8 +39,8 @@ mod trust;
 
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
-use crate::engine::superblock::Companions;
-use crate::engine::{Engine, Setup, durable::Durable, resize::truncate};
+use crate::engine::superblock::{Companions, Kind};
+use crate::engine::{Engine, Setup, durable::journal::Journal, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::marker::Sessions;
@@ -346,7 +346,7 @@ impl<'a> Mapped<'a> {
         if self.keeps_points && !is_fresh {
             // Another pair's journal refuses this opening before anything is written.
             opening.check_journal(
-                &self.carried.companions.journal,
+                self.carried.companions.journal(),
                 stat,
                 &self.carried.superblock,
             )?;
@@ -410,19 +410,10 @@ impl Recovered<'_> {
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let superblock = self.begin_session(session)?;
         let cuts = self.finish_truncation()?;
-        let Carried { verdict, located, .. } = &self.mapped.carried;
-        let durable = match journal {
-            Some(journal) => {
-                let journal = located.opening.begin_journal(journal, &superblock)?;
-                let durable = Durable::new(journal, verdict.lengths.len);
-                if cuts {
-                    durable.must_flush();
-                }
-                Some(durable)
-            }
-            None => None,
-        };
-        self.mapped.into_engine(superblock, durable)
+        let opening = &self.mapped.carried.located.opening;
+        let begin = |journal| opening.begin_journal(journal, &superblock);
+        let journal = journal.map(begin).transpose()?;
+        self.mapped.into_engine(superblock, journal, cuts)
     }
 
     /// Opens or makes the journal, if this session keeps durable points.
@@ -432,7 +423,7 @@ impl Recovered<'_> {
         if !keeps_points {
             return Ok(None);
         }
-        let (opening, name) = (&located.opening, &companions.journal);
+        let (opening, name) = (&located.opening, companions.journal());
         let home = (&located.home.file, &located.stat);
         let known = (self.had_points, self.has_died);
         let journal = opening.open_journal(name, home, *medium, known, superblock)?;
@@ -486,7 +477,7 @@ impl Recovered<'_> {
         if !keeps && self.had_points {
             // The last session kept durable points. The new superblock says that this session keeps
             // none.
-            opening.remove_journal(&companions.journal, stat, &begun.uuid)?;
+            opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;
         }
         Ok(begun)
     }
@@ -526,7 +517,12 @@ impl Recovered<'_> {
 
 impl Mapped<'_> {
     /// Hands everything over to the engine. From here on, closing the pair releases the lock.
-    fn into_engine(self, superblock: Superblock, durable: Option<Durable>) -> Result<Arc<Engine>> {
+    fn into_engine(
+        self,
+        superblock: Superblock,
+        journal: Option<Journal>,
+        must_flush: bool,
+    ) -> Result<Arc<Engine>> {
         // In this order: steps are undone, and then the home file is dropped.
         let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
         let options = located.opening.options;
@@ -544,10 +540,12 @@ impl Mapped<'_> {
             },
             policy: options.deploy,
             superblock,
-            registrations: [located.registration, registration],
+            registrations: vec![located.registration, registration],
             companions,
             cache_is_shared: located.opening.cache_is_shared,
-            durable,
+            keeps_cuts: journal.is_some() || options.keeps_cuts,
+            journal,
+            must_flush,
             durability: options.durability,
             sync_every: options.sync_every,
         });

@@ -27,7 +27,7 @@ pub(super) struct Lengths {
 pub(super) struct Probe {
     pub mark: Mark,
     pub found: Found,
-    /// The reflection file that the findings are about, and its journal.
+    /// The reflection file that the findings are about, and the companions beside it.
     pub companions: Companions,
     /// `true` if that reflection file certainly belongs to this home file.
     pub is_ours: bool,
@@ -231,7 +231,7 @@ impl Opening<'_> {
     }
 
     /// Returns the first of the remaining names that a new reflection file may have. Fails if a
-    /// link lies where the new journal or the unfinished file would go.
+    /// link lies where a companion beside it or the unfinished file would go.
     pub(super) fn next_free(
         &self,
         names: &mut impl Iterator<Item = Name>,
@@ -246,13 +246,14 @@ impl Opening<'_> {
     }
 
     /// Returns `true` if a new reflection file may have the name. No file has that name, and no
-    /// journal lies beside it, since it would be another pair's.
+    /// companion lies beside it, since it would be another pair's.
     fn is_free(&self, name: &Name, home: &FileStat) -> Result<bool> {
         if self.platform.stat_name(name).map_err(self.io("look up", name.path()))?.is_some() {
             return Ok(false);
         }
+        let beside = Companions::new(name.clone()).beside.map(|companion| (companion.name, false));
         for (name, may_lie_there) in
-            [(Companions::new(name.clone()).journal, false), (name.with_suffix(UNFINISHED), true)]
+            beside.into_iter().chain([(name.with_suffix(UNFINISHED), true)])
         {
             match self.open_trusted(&name, home) {
                 Ok(Named::Nothing) => {}

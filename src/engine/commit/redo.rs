@@ -137,6 +137,7 @@ impl Engine {
             let start = logged.page.start();
             self.ensure_slots(lane, Side::Reflection, start..start + PAGE as u64)?;
             self.ensure_slice_word(logged.page)?;
+            self.note_changed(logged.page);
             let region = self.region(logged.page.region())?;
             targets.push(Target { page: logged.page, region, slices: Slices(logged.mask) });
         }

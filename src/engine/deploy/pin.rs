@@ -55,6 +55,7 @@ impl Engine {
             // slot for its next version. So views are copies where durable points are kept.
             return Ok(false);
         }
+        let _inside = self.enter_cut(&lane);
         let plans = self.plan_range(range.clone())?;
         let held = plan::lock_all(&plans);
         unless!(PinWhileResizing, self.check_range(offset, len)?);

@@ -91,8 +91,9 @@ pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) ->
 }
 
 impl Engine {
-    /// Returns `true` if reads of this file deploy pages.
+    /// Returns `true` if reads of this file deploy pages. They enter no gate, so they do not where
+    /// cuts are taken.
     pub(super) fn deploys_on_read(&self) -> bool {
-        self.policy == DeployPolicy::Lazy && !self.keeps_points
+        self.policy == DeployPolicy::Lazy && !self.keeps_cuts
     }
 }

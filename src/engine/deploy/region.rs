@@ -16,7 +16,6 @@ use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::records::Target;
 use crate::pair::stats::Counter;
@@ -69,7 +68,7 @@ impl Engine {
             if is_as_good || plan.pages().all(stays) {
                 continue;
             }
-            let _inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
+            let _inside = self.enter_cut(&lane);
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_locked(&lane, &plan, &held, pins)?;

@@ -35,12 +35,15 @@ use crate::engine::durable::group::Turns;
 use crate::engine::durable::journal::Journal;
 use crate::error::Error;
 use crate::mutant::planted;
+use crate::pair::dirty::Consumer;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::units::PageIndex;
 
 /// The state of an engine's durable points.
 pub(crate) struct Durable {
     pub(crate) journal: Journal,
+    /// Durable points, as a consumer of changes.
+    consumer: Consumer,
     /// Logical length at the last durable point.
     len: AtomicU64,
     /// `true` if something was changed that no record describes. Then both files must be synced
@@ -63,9 +66,10 @@ pub(crate) struct Durable {
 
 impl Durable {
     /// Makes the state after opening: nothing has changed since the durable point that was found.
-    pub fn new(journal: Journal, len: u64) -> Self {
+    pub fn new(journal: Journal, len: u64, consumer: Consumer) -> Self {
         Durable {
             journal,
+            consumer,
             len: AtomicU64::new(len),
             must_flush: AtomicBool::new(false),
             // A truncation before this opening may not be durable.
@@ -143,7 +147,8 @@ impl Engine {
     /// Returns `true` if something may have changed since the last durable point.
     pub(in crate::engine) fn has_changed(&self) -> bool {
         self.durable.as_ref().is_some_and(|durable| {
-            !self.dirty.is_empty() || durable.len.load(Ordering::Relaxed) != self.len()
+            !self.dirty.is_empty(durable.consumer)
+                || durable.len.load(Ordering::Relaxed) != self.len()
         })
     }
 }

@@ -7,6 +7,7 @@
 use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
+use crate::engine::worker::Request;
 use crate::error::{Error, Result, SYNC_FOR_A_POINT};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
@@ -91,7 +92,7 @@ impl Engine {
         flush: bool,
     ) -> Result<()> {
         self.check_usable()?;
-        let mut cut = self.take_cut();
+        let mut cut = self.take_cut(durable);
         let result = self.write_point(&cut, lane, durable, flush);
         if result.is_ok() {
             durable.point_is_made();
@@ -125,13 +126,13 @@ impl Engine {
             .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
         self.publish_point(durable, cut);
         if durable.journal.is_half_full() {
-            self.worker.request_checkpoint(&self.this);
+            self.worker.request(Request::Checkpoint);
         }
         Ok(())
     }
 
     /// Takes the cut: step 1.
-    pub(super) fn take_cut<'e>(&'e self) -> Cut<'e> {
+    pub(super) fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
         let gate = (!planted!(CutGateOpen)).then(|| self.lanes.close(Gate::Cut));
@@ -141,9 +142,9 @@ impl Engine {
             held: LockGuards::new(),
             len: self.len(),
         };
-        for index in self.dirty.take() {
+        for (index, pages) in self.take_changed(durable.consumer) {
             let Some(region) = self.state.touched(index) else { continue };
-            let noted = crate::bitmap::bits(region.take_changed());
+            let noted = crate::bitmap::bits(pages);
             let locks = noted.clone().map(|n| &region.pages[n].lock);
             unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
             for place in noted {

@@ -1,6 +1,7 @@
 //! White-box tests of the engine: they open a pair through the public API and look inside.
 
 mod aligned;
+mod cuts;
 mod deploy;
 mod direct;
 mod gather;

@@ -161,7 +161,7 @@ impl Engine {
                 }
                 self.prefetch_ends(segments);
             }
-            let inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
+            let inside = self.enter_cut(&lane);
             if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
                 drop(inside);
                 drop(no_shorter);

@@ -131,12 +131,12 @@ impl Engine {
         }
         let target = Target { page, region, slices };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
+        self.note_changed(page);
         let commit =
             if self.can_log_flip(lane, segments, slices) && !self.is_named(&target, lane.bit()) {
                 unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
                 Commit::Logged(None)
             } else {
-                self.note_changed(page);
                 if region.lanes(place) != 0 && !planted!(FlipNoClear) {
                     self.invalidate_records(lane, std::iter::once(target));
                 }

@@ -109,8 +109,8 @@ impl Engine {
         let fits = plans.len() == 1
             || plans.iter().map(RegionPlan::words).sum::<usize>() <= UNDO_INLINE
             || planted!(WordsNotCounted);
-        // Where durable points are kept, changed pages have to be recorded first.
-        let notes_nothing = !self.keeps_points || planted!(CopyNotNoted);
+        // Where cuts are taken, changed pages have to be recorded first.
+        let notes_nothing = !self.keeps_cuts || planted!(CopyNotNoted);
         fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
     }
 
@@ -139,7 +139,7 @@ impl Engine {
         {
             self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
         }
-        if self.keeps_points {
+        if self.keeps_cuts {
             commit::updated_pages(moves).for_each(|(page, _)| self.note_changed(page));
         }
         // The first stores.
