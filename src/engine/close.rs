@@ -39,7 +39,7 @@ impl Engine {
     }
 
     fn close_as(&self, mode: impl FnOnce() -> CloseMode) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if self.session.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.worker.stop(self.is_forked());
@@ -68,7 +68,7 @@ impl Engine {
             return Ok(());
         }
         self.write_back_all();
-        if self.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
+        if self.session.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
             let lane = self.lane();
             self.finish_truncation_past(&lane, self.len())?;
         }

@@ -119,7 +119,7 @@ impl LaneKeeper for Engine {
     /// Makes the words durable that the lane's flip records cover, before another thread gets the
     /// lane.
     fn before_release(&self, lane: LaneIndex) {
-        if self.is_forked() || self.closed.load(Ordering::Acquire) {
+        if self.is_forked() || self.session.closed.load(Ordering::Acquire) {
             return;
         }
         self.write_back_own(&self.lanes[lane]);

@@ -4,6 +4,7 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | `session` | the length and the flags that all operations share |
 //! | `page_table`, `region` | the state of pages and regions in DRAM |
 //! | `load` | how that state is loaded from the files |
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
@@ -32,6 +33,7 @@ pub mod pieces;
 pub mod read_set;
 pub mod readiness;
 pub mod region;
+pub mod session;
 pub mod space;
 pub mod stamps;
 pub mod stats;
@@ -51,12 +53,12 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::PageTable;
-use crate::pair::read_set::Watched;
 use crate::pair::region::RegionState;
+use crate::pair::session::Session;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
-use crate::primitive::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
+use crate::primitive::{AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use crate::thread_cache::Tag;
 use crate::units::{LaneIndex, PageIndex, SLICE, WORD};
 use std::ops::Range;
@@ -85,15 +87,10 @@ pub(crate) struct Pair {
     pub reflection: MappedFile,
     pub medium: Medium,
     pub max_len: u64,
-    /// Logical length. The length word on the medium is its durable copy.
-    pub len: AtomicU64,
-    /// Cached copy of the high-water word. Changed under `resizing`.
-    pub high_water: AtomicU64,
+    pub session: Session,
     pub state: PageTable,
     /// The stamps of deployed pages.
     pub stamps: DeployedStamps,
-    /// How often pages were changed that transactions watch.
-    pub watched: Watched,
     pub lanes: Lanes,
     pub log_area: LogArea,
     pub seed: Seed,
@@ -112,13 +109,9 @@ pub(crate) struct Pair {
     /// view that pins pages, and by a durable point. Taken before any page's or region's lock, and
     /// never inside a gate, since the thread that closes a gate may hold it.
     pub resizing: RwLock<()>,
-    /// Set while a shrink looks for pins and truncates. Checked by views that pin without
-    /// `resizing`.
-    pub cutting: AtomicBool,
     /// Serialises allocations, and keeps `set_len` from the allocation flags meanwhile.
     pub allocating: Mutex<()>,
     pub poisoned: OnceLock<String>,
-    pub closed: AtomicBool,
     fork_generation: u64,
     number: u64,
     /// The tag of this file. A thread that remembers the same value may use the fast paths. Once
@@ -150,19 +143,15 @@ impl Pair {
             reflection: opened.reflection,
             medium: opened.medium,
             max_len: opened.max_len,
-            len: AtomicU64::new(opened.len),
-            high_water: AtomicU64::new(opened.high_water),
-            watched: Watched::new(),
+            session: Session::new(opened.len, opened.high_water),
             lanes: Lanes::new(),
             log_area: LogArea::new(),
             seed,
             ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
             fresh: opened.fresh,
             resizing: RwLock::new(()),
-            cutting: AtomicBool::new(false),
             allocating: Mutex::new(()),
             poisoned: OnceLock::new(),
-            closed: AtomicBool::new(false),
             fork_generation: fork::generation(),
             number,
             tag: AtomicU64::new(tag.bits()),
@@ -198,7 +187,7 @@ impl Pair {
     /// Returns the logical length in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
-        let len = self.len.load(Ordering::SeqCst);
+        let len = self.session.len.load(Ordering::SeqCst);
         #[cfg(all(test, not(loom), not(shuttle)))]
         pause::after_length();
         len

@@ -231,7 +231,8 @@ impl Pair {
         // The length is loaded after `cutting`. If no shrink is under way, this is the length that
         // the last shrink has left, and the next shrink waits for the lock. SeqCst, as is the store
         // to `cutting`.
-        let is_inside = (!self.cutting.load(Ordering::SeqCst) || planted!(KnownWhileCutting))
+        let is_inside = (!self.session.cutting.load(Ordering::SeqCst)
+            || planted!(KnownWhileCutting))
             && page.start() + PAGE as u64 <= self.len();
         let is_at_home = region.validity(page.in_region()) == Validity(0) || planted!(KnownAway);
         let is_loadable = region.home_is_loadable() || planted!(HoleKnown);
@@ -254,7 +255,7 @@ impl Pair {
     #[cold]
     fn clear_stamps_of(&self, index: RegionIndex, region: &RegionState, known: u64) {
         if region.end_watch(known) != 0 {
-            self.watched.note_change();
+            self.session.watched.note_change();
         }
         for n in bits(known) {
             if let Some(word) = self.stamps.word(index.page(n)) {

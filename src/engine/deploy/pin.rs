@@ -132,7 +132,7 @@ impl Engine {
         }
         // Check the length after `cutting`. A shrink keeps `cutting` set while it may still look
         // for pins, or truncate pages on which it has found none.
-        let is_whole = !self.cutting.load(Ordering::SeqCst) && last < self.len();
+        let is_whole = !self.session.cutting.load(Ordering::SeqCst) && last < self.len();
         // Check these after the lock words: by now this thread sees all changes of their last
         // holders.
         if is_whole && region.home_is_loadable() && region.validity(place) == Validity(0) {

@@ -151,13 +151,13 @@ impl Engine {
         // While the count stays, no entry has changed since it was watched.
         if let Some(watched_at) = marks.watched_at
             && self.watch(&marks.pages[known..])?
-            && self.watched.count() == watched_at
+            && self.session.watched.count() == watched_at
         {
             return Ok(true);
         }
         // Loaded before the entries are validated: a change that is counted later is validated
         // again.
-        let count = self.watched.count();
+        let count = self.session.watched.count();
         let are_watched = self.watch(&marks.pages)?;
         marks.watched_at = are_watched.then_some(count);
         self.entries_hold(&marks.pages[..known])

@@ -68,7 +68,7 @@ impl Engine {
         {
             self.check_not_overdue(durable)?;
         }
-        if self.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
+        if self.session.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
             // An earlier shrink or growth failed before it was finished.
             self.finish_truncation_past(&lane, old)?;
         }
@@ -91,7 +91,7 @@ impl Engine {
             self.reflection.store_word_through(layout::LENGTH_WORD, new);
             self.drain(lane);
         }
-        self.high_water.store(new, Ordering::Relaxed);
+        self.session.high_water.store(new, Ordering::Relaxed);
         {
             // No thread may record a chunk as allocated up to its old, shorter end.
             let _no_allocation = self.allocating.lock();
@@ -121,7 +121,7 @@ impl Engine {
         // has made its locks exclusive and finds the old length. Then a thread that finds the new
         // length sees those locks.
         fence(Ordering::SeqCst);
-        self.len.store(new, Ordering::SeqCst);
+        self.session.len.store(new, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
@@ -130,9 +130,9 @@ impl Engine {
         // Orders the mark before the search for pins. A view that pins without `resizing` and then
         // finds no mark knows that its pin is found (`deploy::pin`). All other pinning threads hold
         // `resizing` for reading.
-        unless!(CuttingNotSaid, self.cutting.store(true, Ordering::SeqCst));
+        unless!(CuttingNotSaid, self.session.cutting.store(true, Ordering::SeqCst));
         let shrunk = self.shrink_unless_pinned(lane, new);
-        self.cutting.store(false, Ordering::SeqCst);
+        self.session.cutting.store(false, Ordering::SeqCst);
         shrunk
     }
 
@@ -264,7 +264,7 @@ impl Engine {
         self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
         // Orders the mark before everything that is written past the length after the next growth.
         unless!(CutHighWaterNotDrained, self.drain(lane));
-        self.high_water.store(len, Ordering::Relaxed);
+        self.session.high_water.store(len, Ordering::Relaxed);
         Ok(())
     }
 

@@ -31,9 +31,9 @@ fn only_deployed_unlocked_pages_are_pinned_without_a_lock() {
     let held = crate::lock::lock_page(&region().lock, &region().pages[1].lock);
     assert!(pins(0..10) && !pins(4096..4097), "held");
     drop(held);
-    engine.cutting.store(true, crate::primitive::Ordering::SeqCst);
+    engine.session.cutting.store(true, crate::primitive::Ordering::SeqCst);
     assert!(!pins(0..10), "a truncate is in progress");
-    engine.cutting.store(false, crate::primitive::Ordering::SeqCst);
+    engine.session.cutting.store(false, crate::primitive::Ordering::SeqCst);
     file.write_at(&[1; 65], 4096).expect("a write");
     assert!(!pins(0..10), "this thread has published something");
     file.load::<u8>(4096).expect("a read");

@@ -41,12 +41,12 @@ fn a_large_read_set_is_validated_once() {
     let file = file(folder.path());
     let (engine, mut marks) = (file.engine(), ReadSet::default());
     (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
-    assert_eq!(marks.watched_at, Some(engine.watched.count()));
+    assert_eq!(marks.watched_at, Some(engine.session.watched.count()));
     // A page that is not watched may change: this transaction validates no entry because of it.
     file.store(200 * PAGE as u64, &1u64).expect("a store");
-    assert_eq!(marks.watched_at, Some(engine.watched.count()));
+    assert_eq!(marks.watched_at, Some(engine.session.watched.count()));
     file.store(5 * PAGE as u64, &1u64).expect("a store");
-    assert_ne!(marks.watched_at, Some(engine.watched.count()));
+    assert_ne!(marks.watched_at, Some(engine.session.watched.count()));
     assert!(!read(engine, 0, &mut marks));
 }
 
@@ -60,7 +60,7 @@ fn a_watch_ends_with_the_first_write() {
     drop(marks);
     let region = engine.state.touched(RegionIndex(0)).expect("it was read");
     assert!(region.is_watched(5));
-    let count = engine.watched.count();
+    let count = engine.session.watched.count();
     (0..3u64).for_each(|n| file.store(5 * PAGE as u64, &n).expect("a store"));
-    assert_eq!((region.is_watched(5), engine.watched.count()), (false, count + 1));
+    assert_eq!((region.is_watched(5), engine.session.watched.count()), (false, count + 1));
 }

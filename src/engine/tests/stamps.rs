@@ -192,10 +192,10 @@ fn truncate_clears_stamps() {
     }
     file.load::<u8>(0).expect("a read");
     let engine = file.engine();
-    engine.cutting.store(true, Ordering::SeqCst);
+    engine.session.cutting.store(true, Ordering::SeqCst);
     engine.stamp_sampled(PageIndex(0));
     assert!(!is_known(&file, 0));
-    engine.cutting.store(false, Ordering::SeqCst);
+    engine.session.cutting.store(false, Ordering::SeqCst);
     engine.stamp_sampled(PageIndex(0));
     assert!(is_known(&file, 0));
 }
