@@ -122,24 +122,25 @@ fn fate(mutant: Mutant) -> Fate {
         | UndoNoDrainBeforeWords
         | UndoNoDrainBeforeEnd
         | UndoNoDrainAfterEnd => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
-        LoggedNoDrainAfterClear => by(EVERY_IMAGE),
-        LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd => {
+        RedoNoDrainAfterClear | RedoNoDrainAfterCopies | RedoNotEnded => by(EVERY_IMAGE),
+        RedoNoDrainAfterRecord | RedoNoDrainBeforeEnd => {
             by_any(&[EVERY_IMAGE, test("drains", "a_write_to_a_page_that_a_view_pins")])
         }
-        LoggedNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
+        RedoNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
         DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
         SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
-        | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
-        | CloseSettlesNothing => by_any(&IMAGES),
+        | UndoEndsBeforeWords | NoClear | FlipNoClear | DeployNoClear | CloseSettlesNothing => {
+            by_any(&IMAGES)
+        }
         UndoSpillNotWritten | WordsNotCounted => {
             by(test("drains", "a_transaction_with_more_words"))
         }
         DraftNotLookedAtAgain => by(test("held", "a_plan_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
-        NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
+        NamedPageNotNoted | VouchOverOtherLane | RedoNoClear | PagesNoClear | CopyOverEntries
         | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
         WholeNoClear => by(test("drains", "whole_pages_of_a_region")),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
@@ -255,12 +256,10 @@ fn fate(mutant: Mutant) -> Fate {
         PointNotLocked => {
             by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("10")])
         }
-        InPlaceNoEntry | InPlaceNotEnded => {
-            by_any(&[Killer::Schedules("7"), test("death", "numbered_events_in_place")])
-        }
-        InPlaceNotClosed => by_any(&[
+        RedoNoRecord => by_any(&[
+            EVERY_IMAGE,
             Killer::Schedules("7"),
-            test("durable", "a_reader_of_bytes_that_are_stored_in_place"),
+            test("death", "numbered_events_in_place"),
         ]),
         CutNotFlushed
         | GrownRestNotFlushed
@@ -275,10 +274,10 @@ fn fate(mutant: Mutant) -> Fate {
         | RecordNotDurable
         | RecordOverNewest
         | NewestForgotten
-        | InPlaceFlips
+        | RedoFlipsClaimed
         | ChangeNotNoted
-        | PageFlipsDurableSlots
-        | PagesFlipDurableSlots
+        | PageFlipsClaimed
+        | PagesFlipClaimed
         | ShrinkNoPoint
         | CloseNoPoint
         | OpeningIsNoPoint
@@ -320,7 +319,7 @@ fn fate(mutant: Mutant) -> Fate {
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
         CutOffLeadStays => by(test("atomic_mmap", "no_thread_waits_for_a_leader")),
         FailedTurnCounts => by(test("durable", "a_thread_that_waits_for_a_failed_point")),
-        InPlaceAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
+        RedoAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
         FailedCheckpointForgotten => by(test("faults", "failures_in_the_background")),
@@ -349,7 +348,7 @@ fn fate(mutant: Mutant) -> Fate {
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
         VouchNotClosed | SmallNotClosed | FlipNotClosed | PagesNotClosed | WholeNotClosed
-        | LoggedNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
+        | RedoNotClosed | StoreNotClosed | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "a_write_by_any_protocol"))
         }
         ReservationNotAdapted => by_any(&[
@@ -397,7 +396,7 @@ fn fate(mutant: Mutant) -> Fate {
         ),
         // ---- views --------------------------------------------------------------------
         FlipOverView => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
-        WholeOverView | CopyOverView => by(test("boundaries", "while_a_view_pins_everything")),
+        WholeOverView => by(test("boundaries", "while_a_view_pins_everything")),
         DeployOverView | PinAway => by(test("boundaries", "a_second_view_of_a_page")),
         PinNotCounted | PinNotGivenBack | ShrinkUnderView => {
             by(test("errors", "a_view_keeps_its_bytes"))
@@ -524,11 +523,11 @@ fn fate(mutant: Mutant) -> Fate {
              until that one is durable recovery can be repeated: no flip record is invalidated before the \
              words are durable.",
         ),
-        RecoverLoggedNotValid => by_any(&BY_TURNS),
+        RecoverRedoNotFlipped | RecoverRedoNotStored => by(EVERY_IMAGE),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
-        RecoverLoggedFirst => Equivalent(
+        RecoverRedoFirst => Equivalent(
             "Flip records that name a slice are durably invalidated before redo data of that slice is \
              stored. So the active records of the rings are about other slices: neither changes a bit of a \
              word, or a slot, that the other uses. (Before that rule was kept by a drain, the order made a difference, and \

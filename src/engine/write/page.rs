@@ -15,7 +15,7 @@ use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{LockGuards, lock_page};
+use crate::lock::lock_page;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
@@ -50,16 +50,12 @@ impl Engine {
 
         let valid = region.validity(place);
         let slices = slices_of(page, segments);
-        let changed = region.changed_slices(place);
-        if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
-            return self.commit_in_place(lane, segments, std::slice::from_ref(&held));
-        }
-        let pinned = region.is_pinned(place);
-        if pinned && !valid.in_reflection(slices).is_empty() && !planted!(FlipOverView) {
-            return self.commit_pinned(lane, segments, LockGuards::from_iter([held]));
+        let claimed = region.claimed_slices(place);
+        if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
+            return self.commit_redo(lane, segments, std::slice::from_ref(&held));
         }
         if let [segment] = segments
-            && !pinned
+            && !region.is_pinned(place)
             && let Some(side) = self.direct_side(region, page, segment)
         {
             // Orders the lock word's mark before the store: a reader of new bytes finds the mark or
