@@ -6,7 +6,7 @@
 
 use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
-    InPlacePage, OldBits, RECORD, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
+    OldBits, RECORD, RedoPage, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
@@ -109,14 +109,14 @@ fn the_document_and_the_encoders_agree() {
     };
     let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
     let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born, named: None, sessions: None };
-    let in_place = Undo {
+    let redo = Undo {
         sequence: Sequence::from_bits(2),
-        body: UndoBody::InPlace(vec![InPlacePage {
+        body: UndoBody::Redo(vec![RedoPage {
             page: PageIndex(7),
             stays: 0b10,
             flips: 0b101,
             flipped: 0b100,
-            slices: vec![0xAB; units::SLICE],
+            bytes: vec![0xAB; units::SLICE],
         }]),
     };
     let mut changes = Vec::new();
@@ -136,7 +136,7 @@ fn the_document_and_the_encoders_agree() {
     let encoded = BTreeMap::from([
         ("floor", hex(&floor.encode(b"0123456789abcdef"))),
         ("journal_header", hex(&header.encode()[..48])),
-        ("in_place_entry", hex(&in_place.encode(seed.undo(LaneIndex(1))))),
+        ("redo_entry", hex(&redo.encode(seed.undo(LaneIndex(1))))),
         ("journal_record", hex(&record[..64 + 2 * 24 + 8])),
         ("superblock", hex(&superblock)),
         ("vouch", hex(&vouch)),

@@ -12,8 +12,9 @@ before it. So a lane's newest number says which entries nobody needs any more, a
 
 Chunk model: of each chunk, any value since the last one that is known to be durable may be there. A drain
 makes durable what its own thread has flushed. Two slices (one word W) and a slice of another page (word V),
-two slots each, two threads with a lane each. Deployed pages give their reflection slots back. Data that goes
-through the log is stored over slots that entries may name; there the power goes in recovery, too.
+two slots each, two threads with a lane each. Deployed pages give their reflection slots back. A redo record
+carries the bytes of slices without a free slot, and names the bits of those that flip. It stores over slots that
+entries may name; there the power goes in recovery, too.
 
 Usage: vouched_flips.py [DEPTH] [MUTANT] [RING]     or: vouched_flips.py --all [DEPTH]
 """
@@ -37,7 +38,12 @@ MUTANTS = {
     'word_first': 'the word is stored before the drain',
     'any_order': 'recovery takes the newer entries of a lane first',
     'no_entry_sum': 'a torn entry counts',
-    'logged_no_drain': 'logged data is durable before the entries that name its slots are void (as first built: this model found it)',
+    'redo_no_clear': 'redo does not clear the entries that name its slices',
+    'redo_no_drain': 'a redo record is durable before the entries that name its slots are void (as first built: this model found it)',
+    'redo_flips_no_drain': 'a redo record is durable before the slices that flip by it are in their free slots',
+    'redo_no_commit_drain': 'redo stores over valid slots before its record is durable',
+    'redo_no_end_drain': 'the end of a redo record is not durable when the locks open',
+    'redo_half_record': 'a redo record without the bits that flip',
     'no_session': 'the header does not say of which session it is (as first built: the crash lab found the hole)',
 }
 MUT = 'none'
@@ -199,24 +205,31 @@ class Sim:
         s.undo = None
         s.check(s)
 
-    def logged(s, slices, t, v):
-        """Slices of one page whose home slots a view pins: through the log, and over their reflection slots."""
+    def redo(s, slices, t, v):
+        """Slices of one page whose home slots a view pins. Those that are valid in the reflection file have no
+        free slot: they stay, and their bytes go through the log. The others flip there."""
         word = SLICES[slices[0]]
-        named = s.named(slices)
-        s.clear(s.before_words(slices, {word}, t), t)
-        if named and MUT != 'logged_no_drain':
-            s.drain(t)
-        s.through(f'l{t}', tuple((i, v) for i in slices), t)
-        s.drain(t)
-        for i in slices:
+        stays = [i for i in slices if s.side(i) == 1]
+        flips = [i for i in slices if s.side(i) == 0]
+        for i in flips:
             s.through(s.slot(i, 1), v, t)
-        now = list(s.cur(word))
-        for i in slices:
-            now[i] = 1
-        s.through(word, tuple(now), t)
+        named = [] if MUT == 'redo_no_clear' else s.named(slices)
+        if MUT != 'redo_no_clear':
+            s.clear(s.before_words(slices, {word}, t), t)
+        # The record must not be durable before what it builds on: the void entries, and the slices that flip.
+        if named and MUT != 'redo_no_drain' or flips and MUT != 'redo_flips_no_drain':
+            s.drain(t)
+        bits = () if MUT == 'redo_half_record' else tuple((i, 1) for i in flips)
+        s.through(f'l{t}', (word, tuple((i, v) for i in stays), bits), t)
+        if MUT != 'redo_no_commit_drain':
+            s.drain(t)
+        for i in stays:
+            s.through(s.slot(i, 1), v, t)
+        s.through(word, s.moved(word, flips), t)
         s.drain(t)
         s.through(f'l{t}', None, t)
-        s.drain(t)
+        if MUT != 'redo_no_end_drain':
+            s.drain(t)
 
     def punch(s, slices, t):
         """Deploys a page and gives its reflection slots back: they are holes from then on, durable at any time.
@@ -249,8 +262,8 @@ class Sim:
             s.vouched(slices, t, s.v)
         elif name == 'flip':
             s.flip(slices, t, s.v)
-        elif name == 'logged':
-            s.logged(slices, t, s.v)
+        elif name == 'redo':
+            s.redo(slices, t, s.v)
         elif name == 'punch':
             s.punch(slices, t)
         else:
@@ -260,7 +273,7 @@ class Sim:
 
 
 def recover(m, undo):
-    """What recovery stores: the words, and then what is logged."""
+    """What recovery stores: the words, and then what redo records say."""
     words = {w: list(m[w]) for w in 'WV'}
     if undo:
         for w, (i, side) in undo.items():
@@ -298,10 +311,15 @@ def recover(m, undo):
     first = {w: tuple(words[w]) for w in 'WV'}
     then = {}
     for t in (0, 1):
-        for i, v in m[f'l{t}'] or ():
-            then[f'R{i}'] = v
-            words[SLICES[i]][i] = 1
-            then[SLICES[i]] = tuple(words[SLICES[i]])
+        if m[f'l{t}'] is None:
+            continue
+        word, stays, bits = m[f'l{t}']
+        for i, side in bits:
+            words[word][i] = side
+        then[word] = tuple(words[word])
+        for i, v in stays:
+            # Over the valid slot.
+            then['HR'[words[word][i]] + str(i)] = v
     return first, then
 
 
@@ -369,7 +387,7 @@ class Check:
 
 KINDS = [('vouched', (0,), 0), ('vouched', (0, 1), 0), ('vouched', (1,), 1), ('vouched', (2,), 0),
          ('vouched', (1,), 0), ('vouched', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
-         ('punch', (0, 1), 1), ('punch', (2,), 0), ('logged', (0,), 1), ('logged', (0, 1), 0)]
+         ('punch', (0, 1), 1), ('punch', (2,), 0), ('redo', (0,), 1), ('redo', (0, 1), 0)]
 
 
 def run(depth, mutant, ring, enough=5, many=400):

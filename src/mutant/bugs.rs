@@ -41,7 +41,7 @@ macro_rules! mutants {
 
 mutants! {
     "engine/write/page.rs" {
-        PageFlipsDurableSlots "page-flips-durable-slots": "a write in one page flips into durable slots",
+        PageFlipsClaimed "page-flips-claimed": "a write in one page flips into claimed slots",
         DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
         VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of a flip record is not allocated",
         FlipNoClear "flip-no-clear": "a flip in one page does not invalidate the flip records over its slots",
@@ -51,9 +51,8 @@ mutants! {
         StoreNotClosed "store-not-closed": "a direct store gives its page no new version",
     }
     "engine/write/range.rs" {
-        PagesFlipDurableSlots "pages-flip-durable-slots": "a write over several pages flips into durable slots",
+        PagesFlipClaimed "pages-flip-claimed": "a write over several pages flips into claimed slots",
         LengthNotCheckedAgain "length-not-checked-again": "a write does not check the length again under its locks",
-        FlipOverView "flip-over-view": "a flip copies over a view's bytes",
         CopyToHoles "copy-to-holes": "a write that copies without preparation does not check that its slots are allocated",
         CopyNotNoted "copy-not-noted": "a write that copies without preparation notes no change for the next durable point",
         WordsNotCounted "words-not-counted": "a write that copies without preparation does not check that its words fit the undo record",
@@ -72,18 +71,17 @@ mutants! {
     }
     "engine/commit/redo.rs" {
         LogNotMeasured "log-not-measured": "an operation that is too long for any log is not refused",
-        InPlaceNoEntry "in-place-no-entry": "redo data is stored in place without a log record",
-        InPlaceNotClosed "in-place-not-closed": "readers do not wait while redo data is stored in place",
-        InPlaceAfterFailure "in-place-after-failure": "a writer that waited for a failed durable point stores in place",
-        InPlaceNotEnded "in-place-not-ended": "the log record of data stored in place is not retired",
-        InPlaceFlips "in-place-flips": "slices with a durable other slot are flipped and not stored in place",
-        LoggedNoClear "logged-no-clear": "redo data is stored over slots that active flip records name",
-        LoggedNoDrainAfterClear "logged-no-drain-after-clear": "no drain between the invalidation of flip records and the redo data",
-        LoggedNoDrainAfterEntry "logged-no-drain-after-entry": "no drain at the commit point of redo data",
-        LoggedNotClosed "logged-not-closed": "readers do not wait while redo data is stored",
-        LoggedNoDrainBeforeEnd "logged-no-drain-before-end": "no drain between redo data and the end of its log record",
-        LoggedNotEnded "logged-not-ended": "the log record of redo data is not retired",
-        LoggedNoDrainAfterEnd "logged-no-drain-after-end": "no drain after the end of a redo record",
+        RedoAfterFailure "redo-after-failure": "a writer that waited for a failed durable point stores over valid slots",
+        RedoFlipsClaimed "redo-flips-claimed": "slices with a claimed other slot flip by a redo record",
+        RedoNoClear "redo-no-clear": "redo data is stored over slots that active flip records name",
+        RedoNoDrainAfterClear "redo-no-drain-after-clear": "no drain between the invalidation of flip records and the redo record",
+        RedoNoDrainAfterCopies "redo-no-drain-after-copies": "no drain between the copies of slices that flip and the redo record",
+        RedoNoRecord "redo-no-record": "redo data is stored without a log record",
+        RedoNoDrainAfterRecord "redo-no-drain-after-record": "no drain at the commit point of redo data",
+        RedoNotClosed "redo-not-closed": "readers do not wait while redo data is stored",
+        RedoNoDrainBeforeEnd "redo-no-drain-before-end": "no drain between redo data and the end of its log record",
+        RedoNotEnded "redo-not-ended": "the log record of redo data is not retired",
+        RedoNoDrainAfterEnd "redo-no-drain-after-end": "no drain after the end of a redo record",
     }
     "engine/write/checks.rs" {
         MarksNotChecked "marks-not-checked": "a commit does not validate its read set",
@@ -359,6 +357,9 @@ mutants! {
         RemovedByName "removed-by-name": "a file is removed by name although another file has that name by now",
         SuperblockOverNewer "superblock-over-newer": "a superblock overwrites the newer copy",
     }
+    "pair/claims.rs" {
+        FlipOverView "flip-over-view": "a flip copies over a view's bytes",
+    }
     "pair/region.rs" {
         WordTakenTwice "word-taken-twice": "two threads hold a region word at the same time",
         NamedPageNotNoted "named-page-not-noted": "a region does not note its pages with active flip records",
@@ -468,7 +469,7 @@ mutants! {
         RecoverVoidsLane "recover-voids-lane": "an invalidated flip record cancels older records about other pages",
     }
     "recovery/apply_log.rs" {
-        RecoverLoggedFirst "recover-logged-first": "recovery stores redo data before it applies flip records",
+        RecoverRedoFirst "recover-redo-first": "recovery stores redo data before it applies flip records",
         RecoverNothingTakenBack "recover-nothing-taken-back": "recovery does not undo words",
         RecoverNotSynced "recover-not-synced": "words that recovery writes are not synced before the new session",
         RecoverNotVouched "recover-not-vouched": "recovery does not apply flip records",
@@ -478,7 +479,8 @@ mutants! {
         RecoverPastLength "recover-past-length": "recovery applies records past the length",
         RecoverTakesBackAll "recover-takes-back-all": "recovery undoes all bits of a word, and not only those under the mask",
         RecoverRegionIgnored "recover-region-ignored": "recovery ignores region bits",
-        RecoverLoggedNotValid "recover-logged-not-valid": "recovery does not make redo data valid",
+        RecoverRedoNotFlipped "recover-redo-not-flipped": "recovery does not flip the bits of a redo record",
+        RecoverRedoNotStored "recover-redo-not-stored": "recovery does not store redo data",
         RecoverNotAllocated "recover-not-allocated": "recovery stores to slots that are not allocated",
     }
     "format/flip_record.rs" {

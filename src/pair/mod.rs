@@ -11,6 +11,7 @@
 //! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
 //! | `dirty` | what has changed, for each consumer of changes |
+//! | `claims` | which slots no writer may store to, and for which claimant |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
 //! | `readiness` | whether a write finds its pages in their usual state |
@@ -20,6 +21,7 @@
 //!
 //! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
 
+pub mod claims;
 pub mod dirty;
 pub mod gates;
 pub mod hints;

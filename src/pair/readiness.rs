@@ -12,7 +12,7 @@ use crate::units::RegionIndex;
 
 impl Pair {
     /// Returns `true` if a write can copy `slices` of each of the region's `pages` to their free
-    /// slots at once. Then no view pins the pages, and no active record names the slices, except
+    /// slots at once. Then no free slot is claimed, and no active record names the slices, except
     /// records of the lanes in `own`. Both slots of the pages and, with `words`, the slice words
     /// are allocated. The caller holds the pages' locks.
     #[inline(always)]
@@ -25,11 +25,12 @@ impl Pair {
         own: u64,
         words: bool,
     ) -> bool {
-        let pinned = if planted!(CopyOverView) { 0 } else { region.pinned_pages() & pages };
+        let may_be_claimed = region.may_be_claimed(pages) && !planted!(CopyOverView);
         let named = if planted!(CopyOverEntries) { 0 } else { region.named_pages() & pages };
         let is_named = |n| self.is_named(&Target { page: index.page(n), region, slices }, own);
-        // A bit may outlive its reason, so look at the pins and the records themselves.
-        !bits(pinned).any(|n| region.is_pinned(n))
+        let is_claimed = |n| slices.without(region.claimed_slices(n)) != slices;
+        // A bit may outlive its reason, so look at the claims and the records themselves.
+        !(may_be_claimed && bits(pages).any(is_claimed))
             && !bits(named).any(is_named)
             && (self.all_is_allocated(index, words)
                 || bits(pages).all(|n| self.is_allocated_in_pieces(index.page(n)))

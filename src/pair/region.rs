@@ -18,7 +18,7 @@
 //!
 //! May import `lock`, `bitmap`, `units`, `primitive`.
 
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::{Side, Validity};
 use crate::lock::{Backoff, LockWord};
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceBox, Ordering, many};
@@ -50,7 +50,7 @@ pub struct RegionState {
     changed: AtomicU64,
     /// The slots of each page's slices at the last durable point. `None` if no durable points are
     /// kept.
-    durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
+    pub(super) durable: Option<Box<[AtomicU64; PAGES_PER_REGION]>>,
     /// 1 if the home file's bytes may be loaded and stored through the mapping, because their chunk
     /// is known to be allocated (`known::HOME`). A copy of that flag for reads and direct stores,
     /// which load this line in any case.
@@ -322,16 +322,6 @@ impl RegionState {
         match &self.durable {
             Some(durable) => Validity(durable[n].load(Ordering::Relaxed)),
             None => self.validity(n),
-        }
-    }
-
-    /// Returns the slices of page `n` that have changed since the last durable point. Their other
-    /// slot belongs to that point.
-    #[inline]
-    pub fn changed_slices(&self, n: usize) -> Slices {
-        match &self.durable {
-            Some(durable) => Slices(durable[n].load(Ordering::Relaxed) ^ self.validity(n).0),
-            None => Slices::NONE,
         }
     }
 

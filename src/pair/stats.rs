@@ -41,16 +41,15 @@ counters! {
     /// Writes and transactions that were committed by an undo record of several words: three
     /// drains.
     undo_writes = Undo,
-    /// Writes counted in `undo_writes` with an overflow record: the words did not fit their lane
-    /// and went to the log area.
-    spilled_writes = Spilled,
-    /// Writes to pages that a view pins, committed by logging the data. They take three drains, and
-    /// a fourth if active log records had to be invalidated.
-    pinned_writes = Pinned,
+    /// Writes of slices without a free slot, committed by a redo record: a view pins their page, or
+    /// they have changed since the last durable point. They take three drains. A fourth is needed
+    /// if active log records had to be invalidated, or if other slices of the write flip.
+    redo_writes = Redo,
+    /// Writes counted in `undo_writes` or `redo_writes` with a record that did not fit its lane.
+    /// The rest of it went to the log area.
+    overflow_records = Overflow,
     /// Writes in RAM that a single instruction stored directly to the valid slot.
     one_store_writes = DirectStore,
-    /// Writes of slices that had changed since the last durable point, stored in place.
-    in_place_writes = InPlace,
     /// Transactions that were committed. Single-call writes are not counted.
     transactions = Transactions,
     /// Transactions that were not committed because something they had read has changed.

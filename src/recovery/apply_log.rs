@@ -4,10 +4,10 @@
 //! below.
 
 use super::lanes::{Actions, FlippedSlices};
-use crate::bitmap::{Side, Slices, Validity};
+use crate::bitmap::{Side, Slices, Validity, bits};
 use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
-use crate::format::entry::{InPlacePage, OldBits, SpilledPage, WordId};
+use crate::format::entry::{OldBits, RedoPage, WordId};
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::layout;
 use crate::mmap::MappedFile;
@@ -27,11 +27,9 @@ pub(crate) fn apply(
     actions: &[Actions],
 ) -> Result<()> {
     let files = Files { home, reflection, len, region_words: Cell::new(None) };
-    if planted!(RecoverLoggedFirst) {
-        actions
-            .iter()
-            .flat_map(|lane| &lane.store_logged)
-            .try_for_each(|p| files.store_logged(p))?;
+    let redo = || actions.iter().flat_map(|lane| &lane.redo).try_for_each(|page| files.redo(page));
+    if planted!(RecoverRedoFirst) {
+        redo()?;
     }
     for record in actions.iter().flat_map(|lane| &lane.take_back) {
         unless!(RecoverNothingTakenBack, files.take_back(record)?);
@@ -41,14 +39,10 @@ pub(crate) fn apply(
         unless!(RecoverNotVouched, has_written |= files.move_slices(vouched)?);
     }
     if has_written {
-        // Orders the words before the superblock that voids the records, and before the logged
-        // data.
+        // Orders the words before the superblock that voids the records, and before the redo data.
         unless!(RecoverNotSynced, files.sync_words()?);
     }
-    for page in actions.iter().flat_map(|lane| &lane.store_logged) {
-        unless!(RecoverLoggedFirst, files.store_logged(page)?);
-    }
-    actions.iter().flat_map(|lane| &lane.store_pages).try_for_each(|page| files.store_page(page))
+    if planted!(RecoverRedoFirst) { Ok(()) } else { redo() }
 }
 
 struct Files<'a> {
@@ -169,45 +163,24 @@ impl Files<'_> {
         Ok(sum_of(&bytes[..filled]))
     }
 
-    fn store_logged(&self, logged: &SpilledPage) -> Result<()> {
-        let Some(word_at) = self.word_at(WordId::Slice(logged.page)) else { return Ok(()) };
-        let mut slices = logged.slices.as_slice();
-        for run in Slices(logged.mask).runs() {
-            let (now, rest) = slices.split_at(run.len() * SLICE);
-            let at = layout::reflection(logged.page.start() + (run.start * SLICE) as u64);
-            allocate(self.reflection, at, now.len() as u64)?;
-            self.reflection.copy_in(at, now, Copying::BySize);
-            slices = rest;
-        }
-        let valid = self.validity(logged.page)?;
-        // The region bit stays as it is. Its XOR with the slice word gives the validity, and a
-        // second XOR gives the slice word back.
+    /// Sets the slice bits of a redo page that flip, and stores the other slices into their valid
+    /// slots. Neither step affects the other, and both can be repeated. The region bit stays as it
+    /// is.
+    fn redo(&self, redo: &RedoPage) -> Result<()> {
+        let Some(word_at) = self.word_at(WordId::Slice(redo.page)) else { return Ok(()) };
         allocate(self.reflection, word_at, 8)?;
-        let word = self.reflection.load_word(word_at);
-        let missing = logged.mask & !valid.0;
-        unless!(RecoverLoggedNotValid, self.reflection.store_word_through(word_at, word ^ missing));
-        Ok(())
-    }
-
-    /// Stores the slices of a page in place, and sets its slice bits. These bits belong to other
-    /// slices than the stored ones. So neither step affects the other, and both can be repeated.
-    fn store_page(&self, page: &InPlacePage) -> Result<()> {
-        let Some(word_at) = self.word_at(WordId::Slice(page.page)) else { return Ok(()) };
-        allocate(self.reflection, word_at, 8)?;
-        let word = self.reflection.load_word(word_at) & !page.flips | page.flipped;
-        self.reflection.store_word_through(word_at, word);
-        let valid = self.validity(page.page)?;
-        let mut slices = page.slices.as_slice();
-        for n in Slices(page.stays).runs().flatten() {
-            let (now, rest) = slices.split_at(SLICE);
-            let offset = page.page.start() + (n * SLICE) as u64;
+        let word = self.reflection.load_word(word_at) & !redo.flips | redo.flipped;
+        unless!(RecoverRedoNotFlipped, self.reflection.store_word_through(word_at, word));
+        let valid = self.validity(redo.page)?;
+        let slices = redo.bytes.as_chunks::<SLICE>().0;
+        for (n, bytes) in bits(redo.stays).zip(slices) {
+            let offset = redo.page.start() + (n * SLICE) as u64;
             let (file, at) = match valid.side(n) {
                 Side::Home => (self.home, offset),
                 Side::Reflection => (self.reflection, layout::reflection(offset)),
             };
             allocate(file, at, SLICE as u64)?;
-            file.copy_in(at, now, Copying::Cached);
-            slices = rest;
+            unless!(RecoverRedoNotStored, file.copy_in(at, bytes, Copying::BySize));
         }
         Ok(())
     }

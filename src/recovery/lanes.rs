@@ -12,16 +12,15 @@
 //! 2. Slices move to the side that a flip record names. The flip records of a lane apply in their
 //!    order. The newest one applies only if the slots match its checksum. An invalidated record
 //!    voids older ones of its page (`docs/model/vouched_flips.py`).
-//! 3. Logged data is stored into the reflection slots, and the words of those slots are set.
-//! 4. Pages in place: slices are stored into their valid slots, and slice bits are set
+//! 3. Redo records: slices are stored into their valid slots, and slice bits are set
 //!    (`docs/model/durable_points.py`).
 //!
 //! `apply_log` has the last step. May import `format`, `platform` and below.
 
 use crate::error::{Error, Result};
 use crate::format::entry::{
-    EntrySeed, IN_PLACE_MAX, InPlacePage, OldBits, RECORD, SPILLED_PAGE_MAX, Seed, Sequence, Spill,
-    SpillSum, SpilledPage, Undo, UndoBody,
+    EntrySeed, OldBits, RECORD, REDO_PAGE_MAX, RedoPage, Seed, Sequence, Spill, SpillSum, Undo,
+    UndoBody,
 };
 use crate::format::flip_record::{DecodedFlip, FlipRecord};
 use crate::format::layout;
@@ -38,10 +37,8 @@ pub(crate) enum UndoFound {
     Torn,
     /// Words may have changed, and are taken back.
     Words(Vec<OldBits>),
-    /// Committed: these slices belong in the reflection slots.
-    Data(Vec<SpilledPage>),
     /// Committed: these slices belong in their valid slots, and these slice bits flip.
-    InPlace(Vec<InPlacePage>),
+    Redo(Vec<RedoPage>),
 }
 
 /// The records that were found in one lane.
@@ -69,9 +66,7 @@ pub(crate) struct Actions {
     /// Step 2, in this order.
     pub vouched: Vec<FlippedSlices>,
     /// Step 3.
-    pub store_logged: Vec<SpilledPage>,
-    /// Step 4. Occurs only on page cache, where step 2 has nothing to do.
-    pub store_pages: Vec<InPlacePage>,
+    pub redo: Vec<RedoPage>,
 }
 
 /// The lanes and the log area of a reflection file, read by system calls.
@@ -145,10 +140,8 @@ pub(crate) fn scan(
             crate::format::entry::Found::Torn => UndoFound::Torn,
             crate::format::entry::Found::Valid(Undo { sequence, body }) => match body {
                 UndoBody::Inline(words) => UndoFound::Words(words),
-                UndoBody::InPlace(pages) => UndoFound::InPlace(pages),
-                UndoBody::SpilledUndo(spill)
-                | UndoBody::SpilledRedo(spill)
-                | UndoBody::SpilledInPlace(spill) => {
+                UndoBody::Redo(pages) => UndoFound::Redo(pages),
+                UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
                     // Records share no extents. So their overflow cannot exceed the log area.
                     spilled_bytes += spill.len;
                     if spilled_bytes > layout::LOG_AREA_LEN {
@@ -157,12 +150,7 @@ pub(crate) fn scan(
                     let spilled = Spilled { log: &log, entry_seed, sequence, spill };
                     match body {
                         UndoBody::SpilledUndo(_) => spilled.words()?.map(UndoFound::Words),
-                        UndoBody::SpilledInPlace(_) => spilled
-                            .pages(InPlacePage::decode_first, IN_PLACE_MAX)?
-                            .map(UndoFound::InPlace),
-                        _ => spilled
-                            .pages(SpilledPage::decode_first, SPILLED_PAGE_MAX)?
-                            .map(UndoFound::Data),
+                        _ => spilled.pages()?.map(UndoFound::Redo),
                     }
                     .unwrap_or(UndoFound::Torn)
                 }
@@ -225,13 +213,8 @@ impl Spilled<'_> {
         Ok(all.then_some(words))
     }
 
-    /// Returns the pages of the overflow, each of at most `most` bytes, or `None` if the overflow
-    /// is torn.
-    fn pages<P>(
-        &self,
-        decode_first: impl Fn(&mut &[u8]) -> Option<P>,
-        most: usize,
-    ) -> Result<Option<Vec<P>>> {
+    /// Returns the redo pages of the overflow, or `None` if the overflow is torn.
+    fn pages(&self) -> Result<Option<Vec<RedoPage>>> {
         let mut pages = Vec::new();
         // The beginning of a page that ends in the next piece.
         let mut begun: Vec<u8> = Vec::new();
@@ -239,13 +222,13 @@ impl Spilled<'_> {
             && self.each_piece(|piece| {
                 begun.extend_from_slice(piece);
                 let mut rest = &begun[..];
-                while let Some(page) = decode_first(&mut rest) {
+                while let Some(page) = RedoPage::decode_first(&mut rest) {
                     pages.push(page);
                 }
                 let left = rest.len();
                 begun.drain(..begun.len() - left);
                 // More bytes than any page has are not the beginning of a page.
-                left < most
+                left < REDO_PAGE_MAX
             })?;
         Ok((all && begun.is_empty()).then_some(pages))
     }
@@ -253,13 +236,12 @@ impl Spilled<'_> {
 
 /// Returns the decisions about one lane, by its undo record and its ring.
 pub(crate) fn decide(found: Findings) -> Actions {
-    let (take_back, store_logged, store_pages) = match found.undo {
-        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new(), Vec::new()),
-        UndoFound::Words(words) => (words, Vec::new(), Vec::new()),
-        UndoFound::Data(pages) => (Vec::new(), pages, Vec::new()),
-        UndoFound::InPlace(pages) => (Vec::new(), Vec::new(), pages),
+    let (take_back, redo) = match found.undo {
+        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new()),
+        UndoFound::Words(words) => (words, Vec::new()),
+        UndoFound::Redo(pages) => (Vec::new(), pages),
     };
-    Actions { take_back, vouched: in_order(&found.ring), store_logged, store_pages }
+    Actions { take_back, vouched: in_order(&found.ring), redo }
 }
 
 /// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
@@ -397,14 +379,15 @@ mod tests {
     #[test]
     fn every_undo_finding_has_one_outcome() {
         let words = vec![OldBits { word: WordId::Slice(PageIndex(1)), mask: 1, old: 0 }];
-        let pages = vec![SpilledPage { page: PageIndex(1), mask: 1, slices: vec![0; 64] }];
+        let page = PageIndex(1);
+        let pages = vec![RedoPage { page, stays: 1, flips: 2, flipped: 2, bytes: vec![0; 64] }];
         let outcome = |undo| {
             let actions = decide(Findings { ring: vec![], undo });
-            (actions.take_back, actions.store_logged)
+            (actions.take_back, actions.redo)
         };
         assert_eq!(outcome(UndoFound::Empty), (vec![], vec![]));
         assert_eq!(outcome(UndoFound::Torn), (vec![], vec![]));
         assert_eq!(outcome(UndoFound::Words(words.clone())), (words, vec![]));
-        assert_eq!(outcome(UndoFound::Data(pages.clone())), (vec![], pages));
+        assert_eq!(outcome(UndoFound::Redo(pages.clone())), (vec![], pages));
     }
 }

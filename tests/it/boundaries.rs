@@ -273,7 +273,7 @@ fn a_write_of_several_megabytes_over_a_view_is_one_write_and_leaves_no_log_behin
         }
         assert_same(&view.to_vec().expect("view")[100..100 + old.len()], &old, "the view");
         drop(view);
-        assert_eq!(file.stats().pinned_writes, 1, "{ground:?}: the second finds both slots taken");
+        assert_eq!(file.stats().redo_writes, 1, "{ground:?}: the second finds both slots taken");
         assert_same(&common::read_all(&file), &model, "after the writes");
         let log = atomic_mmap::testing::layout::LOG_AREA;
         let reflection = std::fs::File::open(file.reflection_path()).expect("reflection file");

@@ -461,7 +461,7 @@ fn a_transaction_with_more_words_than_a_lane_holds_takes_three_drains() {
     let Some(ground) = common::dax() else { return };
     let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
     let pages = 120;
-    let before = traced.file.stats().spilled_writes;
+    let before = traced.file.stats().overflow_records;
     let write = |file: &AtomicMappedFile| {
         let mut tx = file.begin();
         for n in 0..pages {
@@ -473,7 +473,7 @@ fn a_transaction_with_more_words_than_a_lane_holds_takes_three_drains() {
     write(&traced.file);
     write(&traced.file);
     let trace = traced.trace(write);
-    assert_eq!(traced.file.stats().spilled_writes, before + 3);
+    assert_eq!(traced.file.stats().overflow_records, before + 3);
     assert_eq!(drains(&trace), 3, "{:?}", short(&trace));
     // The operation allocates its extent in the log area. All its other steps are stores.
     let calls: Vec<&What> = trace.iter().filter(|what| is_call(what)).collect();

@@ -163,7 +163,7 @@ fn a_restart_goes_back_to_the_last_sync_exactly() {
             }
         }
         assert!(file.stats().journal_points + file.stats().flush_points > 4);
-        assert!(file.stats().in_place_writes > 0);
+        assert!(file.stats().redo_writes > 0);
     }
 }
 
@@ -752,9 +752,9 @@ fn a_reader_of_bytes_that_are_stored_in_place_conflicts() {
     let mut tx = file.begin();
     let read: u64 = tx.load(1080).expect("read");
     // The slices have changed since the last durable point, so no slot is free for the new bytes.
-    let before = file.stats().in_place_writes;
+    let before = file.stats().redo_writes;
     file.write_at(&[2; 300], 1000).expect("write");
-    assert_eq!(file.stats().in_place_writes, before + 1);
+    assert_eq!(file.stats().redo_writes, before + 1);
     tx.store(50_000, &read).expect("note");
     let error = tx.commit().expect_err("what it has read is not there any more");
     assert!(matches!(error, Error::Conflict { .. }), "{error:?}");

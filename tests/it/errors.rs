@@ -806,17 +806,25 @@ fn a_write_that_no_log_could_hold_is_refused_and_changes_nothing() {
     let scratch = ground.scratch();
     let len = 258 << 20;
     let file = ground.options().create(true).len(len).open(scratch.file("x")).expect("open");
-    // A pinned page with its newest bytes in the other slots forces every write through the log.
-    let view = file.view(0..4096).expect("view");
-    file.write_at(&[1; 4096], 0).expect("write");
-    let error = file.write_at(&vec![2; len as usize], 0).expect_err("too large");
+    // Pinned pages with their newest bytes in the other slots force a write through the log.
+    let view = file.view(0..len).expect("view");
+    let mut data = vec![1; len as usize];
+    file.write_at(&data, 0).expect("write");
+    data.fill(2);
+    let error = file.write_at(&data, 0).expect_err("too large");
     let Error::TooLarge { needed, limit, .. } = error else { panic!("{error:?}") };
     assert!(needed > limit);
     let mut found = vec![0; 8192];
     file.read_at(&mut found, 0).expect("read");
-    assert_same(&found[..4096], &[1; 4096], "nothing was changed");
-    assert_same(&found[4096..], &[0; 4096], "nothing was changed");
-    assert_eq!(view.to_vec().expect("read"), [0; 4096]);
+    assert_same(&found, &[1; 8192], "nothing was changed");
+    // Pages without a free slot are logged alone: the others flip.
+    drop(view);
+    let view = file.view(0..4096).expect("view");
+    file.write_at(&[3; 4096], 0).expect("write");
+    let logged = file.stats().redo_writes;
+    file.write_at(&data, 0).expect("one page is logged");
+    assert_eq!(file.stats().redo_writes, logged + 1);
+    assert_same(&view.to_vec().expect("read"), &[1; 4096], "the view");
     drop(view);
     file.write_at(&[3; 9000], 0).expect("goes on");
 }

@@ -122,24 +122,25 @@ fn fate(mutant: Mutant) -> Fate {
         | UndoNoDrainBeforeWords
         | UndoNoDrainBeforeEnd
         | UndoNoDrainAfterEnd => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
-        LoggedNoDrainAfterClear => by(EVERY_IMAGE),
-        LoggedNoDrainAfterEntry | LoggedNoDrainBeforeEnd => {
+        RedoNoDrainAfterClear | RedoNoDrainAfterCopies | RedoNotEnded => by(EVERY_IMAGE),
+        RedoNoDrainAfterRecord | RedoNoDrainBeforeEnd => {
             by_any(&[EVERY_IMAGE, test("drains", "a_write_to_a_page_that_a_view_pins")])
         }
-        LoggedNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
+        RedoNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
         DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
         SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
-        | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
-        | CloseSettlesNothing => by_any(&IMAGES),
+        | UndoEndsBeforeWords | NoClear | FlipNoClear | DeployNoClear | CloseSettlesNothing => {
+            by_any(&IMAGES)
+        }
         UndoSpillNotWritten | WordsNotCounted => {
             by(test("drains", "a_transaction_with_more_words"))
         }
         DraftNotLookedAtAgain => by(test("held", "a_plan_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
-        NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
+        NamedPageNotNoted | VouchOverOtherLane | RedoNoClear | PagesNoClear | CopyOverEntries
         | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
@@ -236,12 +237,10 @@ fn fate(mutant: Mutant) -> Fate {
         PointNotLocked => {
             by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("10")])
         }
-        InPlaceNoEntry | InPlaceNotEnded => {
-            by_any(&[Killer::Schedules("7"), test("death", "numbered_events_in_place")])
-        }
-        InPlaceNotClosed => by_any(&[
+        RedoNoRecord => by_any(&[
+            EVERY_IMAGE,
             Killer::Schedules("7"),
-            test("durable", "a_reader_of_bytes_that_are_stored_in_place"),
+            test("death", "numbered_events_in_place"),
         ]),
         CutNotFlushed
         | GrownRestNotFlushed
@@ -256,10 +255,10 @@ fn fate(mutant: Mutant) -> Fate {
         | RecordNotDurable
         | RecordOverNewest
         | NewestForgotten
-        | InPlaceFlips
+        | RedoFlipsClaimed
         | ChangeNotNoted
-        | PageFlipsDurableSlots
-        | PagesFlipDurableSlots
+        | PageFlipsClaimed
+        | PagesFlipClaimed
         | ShrinkNoPoint
         | CloseNoPoint
         | OpeningIsNoPoint
@@ -301,7 +300,7 @@ fn fate(mutant: Mutant) -> Fate {
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
         CutOffLeadStays => by(test("atomic_mmap", "no_thread_waits_for_a_leader")),
         FailedTurnCounts => by(test("durable", "a_thread_that_waits_for_a_failed_point")),
-        InPlaceAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
+        RedoAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
         FailedCheckpointForgotten => by(test("faults", "failures_in_the_background")),
@@ -329,7 +328,7 @@ fn fate(mutant: Mutant) -> Fate {
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
         PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
-        VouchNotClosed | FlipNotClosed | PagesNotClosed | LoggedNotClosed | StoreNotClosed
+        VouchNotClosed | FlipNotClosed | PagesNotClosed | RedoNotClosed | StoreNotClosed
         | TakenOpen | NoNewVersion | MarksNotChecked => {
             by(test("errors", "a_write_by_any_protocol"))
         }
@@ -504,11 +503,11 @@ fn fate(mutant: Mutant) -> Fate {
              until that one is durable recovery can be repeated: no flip record is invalidated before the \
              words are durable.",
         ),
-        RecoverLoggedNotValid => by_any(&BY_TURNS),
+        RecoverRedoNotFlipped | RecoverRedoNotStored => by(EVERY_IMAGE),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
-        RecoverLoggedFirst => Equivalent(
+        RecoverRedoFirst => Equivalent(
             "Flip records that name a slice are durably invalidated before redo data of that slice is \
              stored. So the active records of the rings are about other slices: neither changes a bit of a \
              word, or a slot, that the other uses. (Before that rule was kept by a drain, the order made a difference, and \

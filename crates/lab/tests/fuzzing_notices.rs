@@ -64,7 +64,7 @@ const BUGS: [Mutant; 12] = [
     Mutant::OpeningIsNoPoint,
     Mutant::BackAfterDeath,
     Mutant::RestartNotNoticed,
-    Mutant::InPlaceFlips,
+    Mutant::RedoFlipsClaimed,
     Mutant::RecordOfOldLength,
     Mutant::ShrinkNoPoint,
     Mutant::ChangeNotNoted,

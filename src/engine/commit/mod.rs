@@ -5,8 +5,7 @@
 //! | `logged_flip` | a small write, or whole slices, in one page | 1 | a flip record |
 //! | `flip` | slices of one page, or whole pages of one region | 2 | one word |
 //! | `undo` | any set of ranges | 3 | the end of the record |
-//! | `redo` | pages that a view pins | 3 | the record |
-//! | `redo` | slices that have no free slot, on page cache | 0 | the record |
+//! | `redo` | slices that have no free slot | 3 or 4 | the record |
 //!
 //! The caller of each function holds the locks and has allocated everything that is stored to. It
 //! publishes afterwards, except after a redo record. A commit cannot fail. In the copying before it

@@ -1,84 +1,70 @@
 //! Redo records, for slices without a free slot: the other slot is claimed by a view or by the
-//! durable point.
+//! durable point (`pair::claims`).
 //!
-//! **Under a view.** The pinned pages are logged as they will be. The record commits, and then they
-//! are stored over their valid slots.
-//!
-//! **In place, on page cache.** A slice that has changed since the last durable point has a valid
-//! slot and a durable slot, and no free one. A flip would overwrite the slot that a power loss goes
-//! back to. So its valid slot is stored to in place, under a redo record that lies in the page
-//! cache. After a process crash in the middle, recovery stores the bytes again. Neither the bytes
-//! nor the record has to be durable: after a power loss recovery goes back to the durable point and
-//! ignores all records. Steps, with the pages locked:
+//! The record carries the new bytes of those slices. They *stay*: they are stored over their valid
+//! slots, once the record has committed. The other slices of the operation flip. The caller holds
+//! the locks. Steps:
 //! 1. Slices with a free slot are copied to it, as for a flip.
-//! 2. A record is stored with the bytes of the other slices, and with the slice bits that flip: the
-//!    commit point.
-//! 3. The locks are closed; bytes and words are stored; the record ends; the new state is
-//!    published.
+//! 2. Active flip records that name the slices are invalidated. A drain.
+//! 3. The record is stored, with the bytes of the slices that stay, and with the slice bits that
+//!    flip. A drain: the commit point. From here on recovery finishes the operation.
+//! 4. The locks are made exclusive; bytes and words are stored. A drain. The record ends. A drain.
 //!
 //! The record carries new bytes and not old ones: the caller's buffer is already in the cache.
-//! Rules: `docs/model/durable_points.py`. No drain waits for anything here: stores survive a
-//! process crash in the order in which they were made.
+//! Where only a process crash counts, no drain waits: stores survive it in the order in which they
+//! were made. After a power loss recovery then goes back to the durable point, and ignores all
+//! records. Rules: `docs/model/vouched_flips.py` and `docs/model/durable_points.py`.
 //!
 //! May import `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::span::{self, PageSpan};
-use crate::bitmap::{Side, Slices, Validity};
-use crate::engine::plan::{RegionPlan, Segment, WordUpdate};
-use crate::engine::{Engine, commit};
+use crate::bitmap::{Slices, Validity, bits};
+use crate::engine::Engine;
+use crate::engine::plan::{RegionPlan, Segment};
 use crate::error::Result;
-use crate::format::entry::{IN_PLACE_INLINE, InPlacePage, Spill, SpilledPage, Undo, UndoBody};
+use crate::format::entry::{REDO_INLINE, RedoPage, Spill, Undo, UndoBody};
 use crate::format::layout;
-use crate::lock::{LockGuard, LockGuards};
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
 use crate::pair::log::records::Target;
+use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex, SLICE};
 
-/// Returns the written slices of a page in the form of a log record.
-fn spilled((page, slices, bytes): (PageIndex, Slices, Box<[u8; PAGE]>)) -> SpilledPage {
-    let mut data = Vec::with_capacity(slices.count() * SLICE);
-    for run in slices.runs() {
-        data.extend_from_slice(&bytes[run.start * SLICE..run.end * SLICE]);
-    }
-    SpilledPage { page, mask: slices.0, slices: data }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Which {
-    Valid,
-    Free,
-}
-
-/// The slices of a page that an operation writes, completed where it covers them only in part.
-struct PageBuffer {
-    span: PageSpan,
+/// What an operation writes to one page.
+struct PageWrite<'e> {
+    page: PageIndex,
+    region: &'e RegionState,
+    /// The written slices, completed where the operation covers them only in part.
     slices: Slices,
-    bytes: Box<[u8; PAGE]>,
+    /// Those of them without a free slot.
+    stays: Slices,
+    /// The page's bytes. After `divide`, the written slices one after the other.
+    bytes: Vec<u8>,
 }
 
-impl PageBuffer {
-    fn new(span: &PageSpan) -> Self {
-        PageBuffer { span: *span, slices: Slices::NONE, bytes: Box::new([0; PAGE]) }
+impl<'e> PageWrite<'e> {
+    fn new(page: PageIndex, region: &'e RegionState) -> Self {
+        let (slices, stays) = (Slices::NONE, Slices::NONE);
+        PageWrite { page, region, slices, stays, bytes: vec![0; PAGE] }
     }
 
+    fn valid(&self) -> Validity {
+        self.region.validity(self.page.in_region())
+    }
+
+    /// Adds the bytes of one span, and completes its first and its last slice.
     fn put(&mut self, span: &PageSpan, data: &[u8], engine: &Engine) -> Result<()> {
-        let start = span.page.start();
         for at in [span.start, span.end - 1] {
             let slice = at / SLICE;
-            let in_part = (slice * SLICE < span.start || (slice + 1) * SLICE > span.end)
-                && self.slices.0 >> slice & 1 == 0;
-            if in_part {
-                let range = slice * SLICE..(slice + 1) * SLICE;
-                let offset = start + range.start as u64;
-                let place = span.page.in_region();
-                let side = engine.region(span.page.region())?.validity(place).side(slice);
-                let mut bytes = [0; SLICE];
-                engine.load_slot(side, &mut bytes, offset)?;
-                self.bytes[range].copy_from_slice(&bytes);
+            let range = slice * SLICE..(slice + 1) * SLICE;
+            let in_part = range.start < span.start || range.end > span.end;
+            if in_part && self.slices.0 >> slice & 1 == 0 {
+                let offset = self.page.start() + range.start as u64;
+                engine.load_slot(self.valid().side(slice), &mut self.bytes[range], offset)?;
                 self.slices = self.slices.or(Slices::range(slice, slice + 1));
             }
         }
@@ -87,100 +73,80 @@ impl PageBuffer {
         Ok(())
     }
 
-    fn of(&self, slices: Slices) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(slices.count() * SLICE);
-        for run in slices.runs() {
-            bytes.extend_from_slice(&self.bytes[run.start * SLICE..run.end * SLICE]);
+    /// Decides which slices stay, and keeps the bytes of the written slices only.
+    fn divide(&mut self) {
+        let claimed = self.region.claimed_slices(self.page.in_region());
+        let claimed = if planted!(RedoFlipsClaimed) { Slices::NONE } else { claimed };
+        self.stays = Slices(self.slices.0 & claimed.0);
+        let mut end = 0;
+        for n in bits(self.slices.0) {
+            self.bytes.copy_within(n * SLICE..(n + 1) * SLICE, end);
+            end += SLICE;
         }
-        bytes
+        self.bytes.truncate(end);
+        self.bytes.shrink_to_fit();
+    }
+
+    fn flips(&self) -> Slices {
+        self.slices.without(self.stays)
+    }
+
+    /// Returns the slot of each slice that is stored to.
+    fn slots(&self) -> Validity {
+        Validity(self.valid().0 ^ self.flips().0)
+    }
+
+    /// Returns the bytes of the slices of `some`, lowest first.
+    fn bytes_of(&self, some: Slices) -> impl Iterator<Item = (usize, &[u8; SLICE])> {
+        let all = bits(self.slices.0).zip(self.bytes.as_chunks().0);
+        all.filter(move |(n, _)| some.0 >> n & 1 == 1)
+    }
+
+    /// Returns the slice word after the operation.
+    fn new_word(&self) -> u64 {
+        self.region.pages[self.page.in_region()].slice_word() ^ self.flips().0
+    }
+
+    fn to_record(&self) -> RedoPage {
+        RedoPage {
+            page: self.page,
+            stays: self.stays.0,
+            flips: self.flips().0,
+            flipped: self.new_word() & self.flips().0,
+            bytes: self.bytes_of(self.stays).flat_map(|(_, bytes)| *bytes).collect(),
+        }
+    }
+
+    fn target(&self) -> Target<'e> {
+        Target { page: self.page, region: self.region, slices: self.slices }
     }
 }
 
 impl Engine {
-    /// Commits parts that include pages without a free slot: a view pins the home slot of a slice,
-    /// and the reflection slot is valid. The data goes through the log.
-    pub(in crate::engine) fn commit_pinned(
-        &self,
-        lane: &InUse<'_>,
-        segments: &[Segment<'_>],
-        held: LockGuards<'_>,
-    ) -> Result<()> {
-        let mut pages: Vec<SpilledPage> = Vec::new();
-        let mut last_page: Option<(PageIndex, Slices, Box<[u8; PAGE]>)> = None;
-        for segment in segments {
-            for span in span::pages(segment.range()) {
-                if last_page.as_ref().is_none_or(|(page, ..)| *page != span.page) {
-                    pages.extend(last_page.take().map(spilled));
-                    let mut bytes = Box::new([0; PAGE]);
-                    // Read the whole page, also past the end of the file: those bytes exist and are
-                    // zero.
-                    let start = span.page.start();
-                    self.gather(&mut bytes[..], start..start + PAGE as u64)?;
-                    last_page = Some((span.page, Slices::NONE, bytes));
-                }
-                if let Some((_, slices, bytes)) = &mut last_page {
-                    let at = (span.offset() - segment.offset) as usize;
-                    bytes[span.start..span.end].copy_from_slice(&segment.data[at..at + span.len()]);
-                    *slices = slices.or(span.slices());
-                }
-            }
-        }
-        pages.extend(last_page.take().map(spilled));
-        let mut bytes = Vec::new();
-        pages.iter().for_each(|page| page.encode_to(&mut bytes));
-        let needed = bytes.len() as u64;
-        if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
-            return Err(self.too_large(needed));
-        }
-        let mut targets = Vec::with_capacity(pages.len());
-        for logged in &pages {
-            let start = logged.page.start();
-            self.ensure_slots(lane, Side::Reflection, start..start + PAGE as u64)?;
-            self.ensure_slice_word(logged.page)?;
-            self.note_changed(logged.page);
-            let region = self.region(logged.page.region())?;
-            targets.push(Target { page: logged.page, region, slices: Slices(logged.mask) });
-        }
-        self.ensure_lane(lane, lane.index())?;
-        let extents = self.log_area.take(needed);
-        self.allocate_reflection(layout::LOG_AREA + extents.offset(), needed)?;
-        let close = || held.iter().for_each(LockGuard::close);
-        self.commit_redo_pinned(lane, &bytes, &pages, &targets, &extents, close);
-        self.give_back(&extents);
-        Ok(())
-    }
-
-    /// Returns `true` if a view pins one of the pages while slices that are written are valid in
-    /// the reflection file.
-    pub(in crate::engine) fn must_log_data(
+    /// Returns `true` if slices of the segments have no free slot. The caller holds the locks.
+    #[inline(always)]
+    pub(in crate::engine) fn needs_redo(
         &self,
         plans: &[RegionPlan<'_>],
-        moves: &[WordUpdate],
+        segments: &[Segment<'_>],
     ) -> bool {
-        let any_pin = plans.iter().any(|plan| plan.state.pinned_pages() & plan.touched != 0);
-        any_pin
-            && commit::updated_pages(moves).any(|(page, slices)| {
-                self.state.touched(page.region()).is_some_and(|region| {
-                    let n = page.in_region();
-                    region.is_pinned(n) && !region.validity(n).in_reflection(slices).is_empty()
-                })
-            })
+        plans.iter().any(|plan| plan.state.may_be_claimed(plan.touched))
+            && self.are_claimed(segments)
     }
 
-    /// Returns `true` if slices of the parts have no free slot because they have changed since the
-    /// last durable point.
-    pub(in crate::engine) fn must_store_in_place(&self, segments: &[Segment<'_>]) -> bool {
-        self.keeps_points
-            && segments.iter().flat_map(|segment| span::pages(segment.range())).any(|span| {
-                self.state.touched(span.page.region()).is_some_and(|region| {
-                    let changed = region.changed_slices(span.page.in_region());
-                    span.slices().without(changed) != span.slices()
-                })
+    #[inline(never)]
+    fn are_claimed(&self, segments: &[Segment<'_>]) -> bool {
+        segments.iter().flat_map(|segment| span::pages(segment.range())).any(|span| {
+            self.state.touched(span.page.region()).is_some_and(|region| {
+                let claimed = region.claimed_slices(span.page.in_region());
+                span.slices().without(claimed) != span.slices()
             })
+        })
     }
 
-    /// Commits parts of which some slices have no free slot. The caller holds the locks.
-    pub(in crate::engine) fn commit_in_place(
+    /// Commits segments of which some slices have no free slot. The caller holds the locks, and
+    /// does not publish: this function does.
+    pub(in crate::engine) fn commit_redo(
         &self,
         lane: &InUse<'_>,
         segments: &[Segment<'_>],
@@ -188,97 +154,92 @@ impl Engine {
     ) -> Result<()> {
         // A durable point may have failed while this writer waited for its pages. Its full record
         // may be on the disk all the same, and covers the slots that are stored to here.
-        unless!(InPlaceAfterFailure, self.check_usable()?);
-        let (pages, flips) = self.assemble_pages(segments)?;
-        let mut body = Vec::new();
-        pages.iter().for_each(|page| page.encode_to(&mut body));
-        let extents = self.reserve_in_place(lane, &pages, body.len())?;
+        unless!(RedoAfterFailure, self.check_usable()?);
+        let pages = self.assemble_pages(segments)?;
+        let extents = self.reserve_redo(lane, &pages)?;
         // Stores, step 1.
-        for (page, bytes) in pages.iter().zip(&flips) {
-            self.store_slices(lane, page, Slices(page.flips), Which::Free, bytes);
+        for page in &pages {
+            self.store_slices(lane, page, page.flips());
             self.note_changed(page.page);
         }
-        // Step 2.
-        let sequence = lane.next_undo();
-        let seed = self.seed.undo(lane.index());
-        let entry = match &extents {
-            None => UndoBody::InPlace(pages),
-            Some(extents) => {
-                let at = layout::LOG_AREA + extents.offset();
-                self.store(lane, &self.reflection, at, &body);
-                lane.stats.bump(Counter::Spilled, 1);
-                UndoBody::SpilledInPlace(Spill::of(seed, sequence, extents.offset(), &body))
-            }
-        };
-        let entry = Undo { sequence, body: entry };
-        let at = layout::undo_entry(lane.index());
-        unless!(InPlaceNoEntry, self.store(lane, &self.reflection, at, &entry.encode(seed)));
-        // Orders the record before the stores that it covers. A fence for the compiler only:
-        // nothing waits.
-        self.drain(lane);
-        // Step 3.
-        unless!(InPlaceNotClosed, held.iter().for_each(LockGuard::close));
-        let pages = match entry.body {
-            UndoBody::InPlace(pages) => pages,
-            _ => InPlacePage::decode_all(&body).unwrap_or_default(),
-        };
-        pages.iter().for_each(|page| self.store_in_place(lane, page));
-        // Orders bytes and words before the end of the record, for the compiler only.
-        self.drain(lane);
-        unless!(InPlaceNotEnded, self.reflection.store_word_through(at, 0));
-        self.drain(lane);
-        if let Some(extents) = &extents {
-            self.give_back(extents);
+        // Step 2. A flip stores over free slots only; redo stores over valid ones. So the words
+        // that active records cover must be durable before, and the records invalidated for good.
+        let targets = pages.iter().map(PageWrite::target);
+        let has_cleared = !planted!(RedoNoClear) && self.invalidate_records(lane, targets);
+        let has_flips = pages.iter().any(|page| page.flips() != Slices::NONE);
+        if has_cleared && !planted!(RedoNoDrainAfterClear)
+            || has_flips && !planted!(RedoNoDrainAfterCopies)
+        {
+            // Orders the copies and the invalidated headers before the record. The record's
+            // checksum does not cover the copies. And recovery may store the record's bytes over a
+            // slot that the lane's newest flip record names, and then lose power. If the medium
+            // still has that flip record as active, the next recovery finds its data incomplete. It
+            // would then use older records about the same page.
+            self.drain(lane);
         }
-        lane.stats.bump(Counter::InPlace, 1);
+        // Step 3.
+        self.store_redo_record(lane, &pages, extents.as_ref());
+        // The commit point. Orders the record before the stores that it covers.
+        unless!(RedoNoDrainAfterRecord, self.drain(lane));
+        // Step 4.
+        unless!(RedoNotClosed, held.iter().for_each(LockGuard::close));
+        // Orders the closing, plain stores, before the slices, which may be streamed. A reader that
+        // has begun to read these slots must not find new bytes in them under open words.
+        fence(Ordering::SeqCst);
+        for page in &pages {
+            self.store_slices(lane, page, page.stays);
+            self.store_new_word(lane, page);
+        }
+        // Orders slices and words before the end of the record: once it has ended, recovery does
+        // not store them again.
+        unless!(RedoNoDrainBeforeEnd, self.drain(lane));
+        unless!(RedoNotEnded, self.end_undo_record(lane));
+        // Orders the end before the locks open: a later operation may store to these slots, and a
+        // replay of this record would then undo it.
+        unless!(RedoNoDrainAfterEnd, self.drain(lane));
+        extents.iter().for_each(|extents| self.give_back(extents));
+        lane.stats.bump(Counter::Redo, 1);
         Ok(())
     }
 
-    /// Returns the pages of a redo record, and the bytes of each page's slices that flip.
-    fn assemble_pages(&self, segments: &[Segment<'_>]) -> Result<(Vec<InPlacePage>, Vec<Vec<u8>>)> {
-        let mut pages: Vec<InPlacePage> = Vec::new();
-        let mut flips: Vec<Vec<u8>> = Vec::new();
-        let mut last: Option<PageBuffer> = None;
+    /// Returns what the segments write to each page.
+    fn assemble_pages<'e>(&'e self, segments: &[Segment<'_>]) -> Result<Vec<PageWrite<'e>>> {
+        let mut pages: Vec<PageWrite<'_>> = Vec::new();
         for segment in segments {
             for span in span::pages(segment.range()) {
-                if last.as_ref().is_none_or(|page| page.span.page != span.page) {
-                    if let Some(done) = last.take() {
-                        self.divide(done, &mut pages, &mut flips);
-                    }
-                    last = Some(PageBuffer::new(&span));
+                if pages.last().is_none_or(|page| page.page != span.page) {
+                    pages.last_mut().into_iter().for_each(PageWrite::divide);
+                    pages.push(PageWrite::new(span.page, self.region(span.page.region())?));
                 }
-                if let Some(page) = &mut last {
+                if let Some(page) = pages.last_mut() {
                     let at = (span.offset() - segment.offset) as usize;
                     page.put(&span, &segment.data[at..at + span.len()], self)?;
                 }
             }
         }
-        if let Some(done) = last.take() {
-            self.divide(done, &mut pages, &mut flips);
-        }
-        Ok((pages, flips))
+        pages.last_mut().into_iter().for_each(PageWrite::divide);
+        Ok(pages)
     }
 
-    /// Allocates everything that a record of `len` bytes about `pages` stores to. Returns the
-    /// extents of a record that does not fit its lane.
-    fn reserve_in_place(
+    /// Allocates everything that an operation on `pages` stores to. Returns the extents of a record
+    /// that does not fit its lane.
+    fn reserve_redo(
         &self,
         lane: &InUse<'_>,
-        pages: &[InPlacePage],
-        len: usize,
+        pages: &[PageWrite<'_>],
     ) -> Result<Option<Extents<'_>>> {
-        for page in pages {
-            let range = page.page.start()..page.page.start() + PAGE as u64;
-            self.ensure_slots(lane, Side::Home, range.clone())?;
-            self.ensure_slots(lane, Side::Reflection, range)?;
-            self.ensure_slice_word(page.page)?;
-        }
-        self.ensure_lane(lane, lane.index())?;
+        let len = pages.iter().map(|page| RedoPage::len(page.stays.0)).sum::<usize>();
         let needed = len as u64;
-        if needed > layout::LOG_AREA_LEN {
+        if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
             return Err(self.too_large(needed));
         }
-        if len <= IN_PLACE_INLINE {
+        for page in pages {
+            // To that function the slots that are stored to are the free ones.
+            let valid = page.slots().targets();
+            self.ensure_free_slots(lane, page.page, page.slices, valid, true)?;
+        }
+        self.ensure_lane(lane, lane.index())?;
+        if len <= REDO_INLINE {
             return Ok(None);
         }
         let extents = self.log_area.take(needed);
@@ -286,121 +247,48 @@ impl Engine {
         Ok(Some(extents))
     }
 
-    /// Stores what the record says of a page: the slices that stay where they are valid, and the
-    /// word of those that flip. Step 3.
-    fn store_in_place(&self, lane: &InUse<'_>, page: &InPlacePage) {
-        self.store_slices(lane, page, Slices(page.stays), Which::Valid, &page.slices);
-        if let Some(region) = self.state.touched(page.page.region())
-            && page.flips != 0
-        {
-            let place = page.page.in_region();
-            let word = region.pages[place].slice_word() & !page.flips | page.flipped;
-            self.reflection.store_word_through(layout::slice_word(page.page), word);
-            region.set_slice_word(place, word);
-        }
-    }
-
-    /// Divides the slices of a page into those that are stored in place and those that flip.
-    fn divide(&self, page: PageBuffer, pages: &mut Vec<InPlacePage>, flips: &mut Vec<Vec<u8>>) {
-        let index = page.span.page;
-        let Some(region) = self.state.touched(index.region()) else { return };
-        let place = index.in_region();
-        let changed = region.changed_slices(place);
-        let changed = if planted!(InPlaceFlips) { Slices::NONE } else { changed };
-        let stays = Slices(page.slices.0 & changed.0);
-        let free = page.slices.without(changed);
-        let flipped = !region.pages[place].slice_word() & free.0;
-        pages.push(InPlacePage {
-            page: index,
-            stays: stays.0,
-            flips: free.0,
-            flipped,
-            slices: page.of(stays),
-        });
-        flips.push(page.of(free));
-    }
-
-    /// Stores slices of a page, one after the other in `bytes`, into their valid or free slots.
-    fn store_slices(
+    /// Stores the record about `pages`, which overflows into `extents` if there are any.
+    fn store_redo_record(
         &self,
         lane: &InUse<'_>,
-        page: &InPlacePage,
-        slices: Slices,
-        which: Which,
-        mut bytes: &[u8],
+        pages: &[PageWrite<'_>],
+        extents: Option<&Extents<'_>>,
     ) {
-        let Some(region) = self.state.touched(page.page.region()) else { return };
-        let valid = region.validity(page.page.in_region());
-        let to = if which == Which::Valid { valid } else { valid.targets() };
-        for n in crate::bitmap::bits(slices.0) {
-            let (now, rest) = bytes.split_at(SLICE);
-            let (file, at) = self.slot(to.side(n), page.page.start() + (n * SLICE) as u64);
-            self.store(lane, file, at, now);
-            bytes = rest;
-        }
-    }
-
-    /// Commits new slices of pages that a view pins, by a redo record. The slices go to the log,
-    /// and from there into their reflection slots, whether those are valid or not. `close` makes
-    /// readers wait. This function publishes by itself.
-    fn commit_redo_pinned(
-        &self,
-        lane: &InUse<'_>,
-        bytes: &[u8],
-        pages: &[SpilledPage],
-        targets: &[Target<'_>],
-        extents: &Extents<'_>,
-        close: impl FnOnce(),
-    ) {
-        // A flip stores over free slots only; this stores over slots that may be valid. So records
-        // that name them must be invalidated for good before, and the words that those cover must
-        // be durable.
-        let has_cleared =
-            !planted!(LoggedNoClear) && self.invalidate_records(lane, targets.iter().copied());
-        if has_cleared {
-            // Orders the invalidated headers before the record. Otherwise recovery may store the
-            // redo data over a slot that the lane's newest record names, and then lose power. If
-            // the medium still has that record as active, the next recovery finds its data
-            // incomplete. It would then use older records about the same page.
-            unless!(LoggedNoDrainAfterClear, self.drain(lane));
-        }
+        let mut body = Vec::new();
+        pages.iter().for_each(|page| page.to_record().encode_to(&mut body));
         let sequence = lane.next_undo();
         let seed = self.seed.undo(lane.index());
-        self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), bytes);
-        let spill = Spill::of(seed, sequence, extents.offset(), bytes);
-        let entry = Undo { sequence, body: UndoBody::SpilledRedo(spill) }.encode(seed);
-        self.store(lane, &self.reflection, layout::undo_entry(lane.index()), &entry);
-        // The commit point: from here on recovery stores the slices, and no older record after
-        // them.
-        unless!(LoggedNoDrainAfterEntry, self.drain(lane));
-        unless!(LoggedNotClosed, close());
-        // Orders the closing, plain stores, before the slices, which may be streamed. A reader that
-        // has begun to read these slots must not find new bytes in them under open words.
-        fence(Ordering::SeqCst);
-        for (logged, target) in pages.iter().zip(targets) {
-            let mut slices = logged.slices.as_slice();
-            for run in Slices(logged.mask).runs() {
-                let (now, rest) = slices.split_at(run.len() * SLICE);
-                let offset = logged.page.start() + (run.start * SLICE) as u64;
-                self.store(lane, &self.reflection, layout::reflection(offset), now);
-                slices = rest;
+        let record = match extents {
+            None => Undo::encode_redo(sequence, seed, &body),
+            Some(extents) => {
+                self.store(lane, &self.reflection, layout::LOG_AREA + extents.offset(), &body);
+                lane.stats.bump(Counter::Overflow, 1);
+                let spill = Spill::of(seed, sequence, extents.offset(), &body);
+                Undo { sequence, body: UndoBody::SpilledRedo(spill) }.encode(seed)
             }
-            let place = target.page.in_region();
-            let valid = Validity(target.region.validity(place).0 | logged.mask);
-            let word = valid.slice_word(target.region.region_bit(place));
-            self.reflection.store_word_through(layout::slice_word(logged.page), word);
-            // The cached copy changes here too: the words are closed, and the operation is
-            // committed.
-            target.region.set_slice_word(place, word);
+        };
+        let at = layout::undo_entry(lane.index());
+        unless!(RedoNoRecord, self.store(lane, &self.reflection, at, &record));
+    }
+
+    /// Stores slices of a page: those that flip into their free slots, the others into their valid
+    /// ones.
+    fn store_slices(&self, lane: &InUse<'_>, page: &PageWrite<'_>, slices: Slices) {
+        let slots = page.slots();
+        for (n, bytes) in page.bytes_of(slices) {
+            let (file, at) = self.slot(slots.side(n), page.page.start() + (n * SLICE) as u64);
+            self.store(lane, file, at, bytes);
+        }
+    }
+
+    /// Stores the slice word of a page of which slices flip. The cached copy changes here too: the
+    /// words are closed, and the operation is committed.
+    fn store_new_word(&self, lane: &InUse<'_>, page: &PageWrite<'_>) {
+        if page.flips() != Slices::NONE {
+            let word = page.new_word();
+            self.reflection.store_word_through(layout::slice_word(page.page), word);
+            page.region.set_slice_word(page.page.in_region(), word);
             lane.stats.bump(Counter::BytesWritten, SLICE as u64);
         }
-        // Orders slices and words before the end of the record: once it has ended, recovery does
-        // not store them again.
-        unless!(LoggedNoDrainBeforeEnd, self.drain(lane));
-        unless!(LoggedNotEnded, self.end_undo_record(lane));
-        // Orders the end before the locks open: a later operation may store to these slots, and a
-        // replay of this record would then undo it.
-        unless!(LoggedNoDrainAfterEnd, self.drain(lane));
-        lane.stats.bump(Counter::Pinned, 1);
     }
 }

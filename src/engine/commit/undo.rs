@@ -40,7 +40,7 @@ impl Engine {
                     UndoSpillNotWritten,
                     self.store(lane, &self.reflection, spilled_at, &bytes)
                 );
-                lane.stats.bump(Counter::Spilled, 1);
+                lane.stats.bump(Counter::Overflow, 1);
                 let spill = Spill::of(seed, sequence, extents.offset(), &bytes);
                 let entry = Undo { sequence, body: UndoBody::SpilledUndo(spill) }.encode(seed);
                 unless!(UndoNotWritten, self.store(lane, &self.reflection, at, &entry));

@@ -116,9 +116,9 @@ fn deployment_sets_stamps_and_writes_clear_them() {
         write(64, 65);
         file.engine().stamp_sampled(PageIndex(0));
         assert!(is_known(&file, 0), "{medium}");
-        let before = file.stats().in_place_writes;
+        let before = file.stats().redo_writes;
         file.write_at(&[3; 64], 64).expect("a write");
-        let in_place = file.stats().in_place_writes - before;
+        let in_place = file.stats().redo_writes - before;
         assert_eq!(in_place, u64::from(medium == Medium::PageCache));
         assert!(!is_known(&file, 0), "{medium}");
         assert_eq!(file.load::<u8>(64).expect("a read"), 3);

@@ -19,7 +19,7 @@ use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
-use crate::lock::{LockGuard, LockGuards, lock_page};
+use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::Target;
@@ -114,15 +114,9 @@ impl Engine {
 
         let valid = region.validity(place);
         let slices = slices_of(page, segments);
-        let changed = region.changed_slices(place);
-        if slices.without(changed) != slices && !planted!(PageFlipsDurableSlots) {
-            return self.commit_in_place(lane, segments, std::slice::from_ref(&held));
-        }
-        if region.is_pinned(place)
-            && !valid.in_reflection(slices).is_empty()
-            && !planted!(FlipOverView)
-        {
-            return self.commit_pinned(lane, segments, LockGuards::from_iter([held]));
+        let claimed = region.claimed_slices(place);
+        if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
+            return self.commit_redo(lane, segments, std::slice::from_ref(&held));
         }
         if let [segment] = segments
             && self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close()))

@@ -39,8 +39,8 @@ impl Engine {
         self.clear_stamps(&plans);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(marks, &held, |page| is_locked(&plans, page))?;
-        if self.must_store_in_place(segments) && !planted!(PagesFlipDurableSlots) {
-            return self.commit_in_place(lane, segments, &held);
+        if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
+            return self.commit_redo(lane, segments, &held);
         }
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
@@ -55,11 +55,6 @@ impl Engine {
         let mut extents = None;
         if !can_copy {
             plan::word_updates(&mut moves, &plans, segments, has_shared_word);
-            if !planted!(FlipOverView) && self.must_log_data(&plans, &moves) {
-                // A redo record changes no bit of the region word.
-                drop(shared_word);
-                return self.commit_pinned(lane, segments, held);
-            }
             extents = self.make_ready(lane, &plans, &moves)?;
         }
         let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
@@ -87,8 +82,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if the copy can start at once: everything stored to is allocated, and no view
-    /// or active record is in the way. The caller holds the locks.
+    /// Returns `true` if the copy can start at once: everything stored to is allocated, and no
+    /// active record is in the way. The caller holds the locks.
     #[inline(always)]
     fn can_copy_at_once(
         &self,

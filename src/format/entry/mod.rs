@@ -12,13 +12,11 @@
 //!   0   header   sequence (40 bits) | kind (8) | count (16)
 //!   8   checksum (32) | zero (32)
 //!   16  items    kind undo: (word, mask, old bits), 24 bytes each
-//!                kind in place: for each page as below; count is in units of 8 bytes
-//!                kind spilled undo, spilled redo or spilled in place:
-//!                  one (offset in log area, bytes, checksum)
+//!                kind redo: for each page as below; count is in units of 8 bytes
+//!                kind spilled undo or spilled redo: one (offset in log area, bytes, checksum)
 //!
-//! spilled undo: (word, mask, old bits), 24 bytes each
-//! spilled redo: for each page (page, mask of slices, the slices' 64 bytes each)
-//! in place, spilled or not: for each page
+//! undo, spilled or not: (word, mask, old bits), 24 bytes each
+//! redo, spilled or not: for each page
 //!               (page, slices that stay, bits that flip, those bits afterwards),
 //!               then 64 bytes for each slice that stays
 //! ```
@@ -37,13 +35,13 @@ mod tests;
 mod undo_record;
 
 pub use old_bits::{OldBits, RECORD, WordId};
-pub use redo_record::{IN_PLACE_MAX, InPlacePage, SPILLED_PAGE_MAX, SpilledPage};
+pub use redo_record::{REDO_PAGE_MAX, RedoPage};
 pub use seed::{EntrySeed, Seed};
 pub use sequence::Sequence;
 pub use spill::{Spill, SpillSum};
 #[cfg(any(test, feature = "recorder"))]
 pub use undo_record::UNDO_HEADER;
-pub use undo_record::{IN_PLACE_INLINE, UNDO_INLINE, Undo, UndoBody};
+pub use undo_record::{REDO_INLINE, UNDO_INLINE, Undo, UndoBody};
 
 /// The result of decoding a log record's place.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,6 @@
-//! The pages of records that carry new bytes.
+//! The pages of redo records.
 //!
-//! Owns: [`InPlacePage`], for slices that overwrite valid ones, and [`SpilledPage`], for slices in
-//! the log area.
+//! Owns: [`RedoPage`].
 //!
 //! Invariant: a decoded page lies within the largest file, and has as many slices as its mask says.
 //!
@@ -11,39 +10,39 @@ use super::word;
 use crate::format::layout::MAX_LEN;
 use crate::units::{PAGE, PageIndex, SLICE};
 
-/// Bytes before the slices of one page in a spilled redo record.
-pub const SPILLED_PAGE_HEADER: usize = 16;
-/// Maximal bytes of one page in a spilled redo record.
-pub const SPILLED_PAGE_MAX: usize = SPILLED_PAGE_HEADER + PAGE;
-
-/// The changes of an operation to one page that it changes in place. See `engine::commit::redo`.
+/// The changes of an operation to one page. See `engine::commit::redo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct InPlacePage {
+pub struct RedoPage {
     /// The page.
     pub page: PageIndex,
-    /// One bit for each slice that is stored to its valid slot.
+    /// One bit for each slice that has no free slot, and goes to its valid one.
     pub stays: u64,
     /// Bits of the slice word that flip: their slices are in their free slots already.
     pub flips: u64,
     /// The flipped bits afterwards, zero elsewhere.
     pub flipped: u64,
     /// 64 bytes for each bit of `stays`, lowest first.
-    pub slices: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
-/// Bytes of a page in place before its slices.
-pub const IN_PLACE_HEADER: usize = 32;
-/// Maximal bytes of a page in place.
-pub const IN_PLACE_MAX: usize = IN_PLACE_HEADER + PAGE;
+/// Bytes of a redo page before its slices.
+pub const REDO_HEADER: usize = 32;
+/// Maximal bytes of a redo page.
+pub const REDO_PAGE_MAX: usize = REDO_HEADER + PAGE;
 
-impl InPlacePage {
+impl RedoPage {
+    /// Returns the encoded length of a page with these slices.
+    pub const fn len(stays: u64) -> usize {
+        REDO_HEADER + stays.count_ones() as usize * SLICE
+    }
+
     /// Appends the page's bytes.
     pub fn encode_to(&self, bytes: &mut Vec<u8>) {
-        assert_eq!(self.slices.len(), self.stays.count_ones() as usize * SLICE);
+        assert_eq!(self.bytes.len(), self.stays.count_ones() as usize * SLICE);
         for word in [self.page.0, self.stays, self.flips, self.flipped] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        bytes.extend_from_slice(&self.slices);
+        bytes.extend_from_slice(&self.bytes);
     }
 
     /// Decodes consecutive pages.
@@ -57,7 +56,7 @@ impl InPlacePage {
 
     /// Decodes the first page of `bytes` and leaves the rest.
     pub fn decode_first(bytes: &mut &[u8]) -> Option<Self> {
-        let (header, rest) = bytes.split_at_checked(IN_PLACE_HEADER)?;
+        let (header, rest) = bytes.split_at_checked(REDO_HEADER)?;
         let (page, stays) = (PageIndex(word(header, 0)), word(header, 8));
         let (flips, flipped) = (word(header, 16), word(header, 24));
         let (slices, rest) = rest.split_at_checked(stays.count_ones() as usize * SLICE)?;
@@ -69,49 +68,6 @@ impl InPlacePage {
             return None;
         }
         *bytes = rest;
-        Some(InPlacePage { page, stays, flips, flipped, slices: slices.to_vec() })
-    }
-}
-
-/// The new slices of one page in a spilled redo record.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SpilledPage {
-    /// The page.
-    pub page: PageIndex,
-    /// One bit for each slice that the record carries.
-    pub mask: u64,
-    /// 64 bytes for each bit of `mask`, lowest first.
-    pub slices: Vec<u8>,
-}
-
-impl SpilledPage {
-    /// Appends the page's bytes.
-    pub fn encode_to(&self, bytes: &mut Vec<u8>) {
-        assert_eq!(self.slices.len(), self.mask.count_ones() as usize * SLICE);
-        bytes.extend_from_slice(&self.page.0.to_le_bytes());
-        bytes.extend_from_slice(&self.mask.to_le_bytes());
-        bytes.extend_from_slice(&self.slices);
-    }
-
-    /// Decodes consecutive pages.
-    #[cfg(any(test, feature = "recorder"))]
-    pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
-        let mut pages = Vec::new();
-        while !bytes.is_empty() {
-            pages.push(Self::decode_first(&mut bytes)?);
-        }
-        Some(pages)
-    }
-
-    /// Decodes the first page of `bytes` and leaves the rest.
-    pub fn decode_first(bytes: &mut &[u8]) -> Option<Self> {
-        let (header, rest) = bytes.split_at_checked(SPILLED_PAGE_HEADER)?;
-        let (page, mask) = (PageIndex(word(header, 0)), word(header, 8));
-        let (slices, rest) = rest.split_at_checked(mask.count_ones() as usize * SLICE)?;
-        if page.0 >= MAX_LEN / PAGE as u64 || mask == 0 {
-            return None;
-        }
-        *bytes = rest;
-        Some(SpilledPage { page, mask, slices: slices.to_vec() })
+        Some(RedoPage { page, stays, flips, flipped, bytes: slices.to_vec() })
     }
 }

@@ -45,6 +45,13 @@ fn undo_entries_come_back() {
         UndoBody::Inline(records[..1].to_vec()),
         UndoBody::SpilledUndo(spill),
         UndoBody::SpilledRedo(spill),
+        UndoBody::Redo(vec![RedoPage {
+            page: PageIndex(3),
+            stays: 0b10,
+            flips: 0b101,
+            flipped: 0b100,
+            bytes: vec![7; 64],
+        }]),
     ] {
         let entry = Undo { sequence: Sequence(2), body };
         let mut place = [0xEE; UNDO_ENTRY_LEN];
@@ -74,15 +81,21 @@ fn two_words_take_one_cache_line() {
 }
 
 #[test]
-fn spilled_pages_come_back_and_cut_ones_do_not() {
+fn redo_pages_come_back_and_cut_ones_do_not() {
     let pages = vec![
-        SpilledPage { page: PageIndex(3), mask: 0b101, slices: vec![7; 128] },
-        SpilledPage { page: PageIndex(9), mask: !0, slices: vec![8; 4096] },
+        RedoPage {
+            page: PageIndex(3),
+            stays: 0b101,
+            flips: 0b1010,
+            flipped: 0b1000,
+            bytes: vec![7; 128],
+        },
+        RedoPage { page: PageIndex(9), stays: !0, flips: 0, flipped: 0, bytes: vec![8; 4096] },
     ];
     let mut bytes = Vec::new();
     pages.iter().for_each(|page| page.encode_to(&mut bytes));
-    assert_eq!(SpilledPage::decode_all(&bytes), Some(pages));
-    assert_eq!(SpilledPage::decode_all(&bytes[..bytes.len() - 1]), None);
+    assert_eq!(RedoPage::decode_all(&bytes), Some(pages));
+    assert_eq!(RedoPage::decode_all(&bytes[..bytes.len() - 1]), None);
 }
 
 #[test]
@@ -126,7 +139,7 @@ fn garbage_never_panics() {
         }
         let found = Undo::decode(seed().undo(LaneIndex(0)), &undo);
         assert!(!matches!(found, Found::Valid(_)));
-        let _ = SpilledPage::decode_all(&undo);
+        let _ = RedoPage::decode_all(&undo);
         let _ = OldBits::decode_all(&undo);
     }
 }

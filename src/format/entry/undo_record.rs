@@ -7,7 +7,7 @@
 //! May import: `sequence`, `seed`, `old_bits`, `spill`, `redo_record`, `layout`, `units` and the
 //! planted bugs.
 
-use super::{EntrySeed, Found, InPlacePage, OldBits, RECORD, Sequence, Spill, word};
+use super::{EntrySeed, Found, OldBits, RECORD, RedoPage, Sequence, Spill, word};
 use crate::format::layout::UNDO_ENTRY_LEN;
 use crate::mutant::planted;
 use crate::units::{SLICE, WORD};
@@ -26,12 +26,10 @@ pub enum UndoBody {
     Inline(Vec<OldBits>),
     /// The old bits of many words are in the log area.
     SpilledUndo(Spill),
-    /// The new slices themselves are in the log area.
-    SpilledRedo(Spill),
     /// New slices that overwrite valid ones, and slice bits that flip with them.
-    InPlace(Vec<InPlacePage>),
-    /// As `InPlace`, but in the log area.
-    SpilledInPlace(Spill),
+    Redo(Vec<RedoPage>),
+    /// As `Redo`, but in the log area.
+    SpilledRedo(Spill),
 }
 
 /// The log record that commits an operation over several words.
@@ -67,12 +65,12 @@ impl UndoWords {
 
 const KIND_UNDO: u64 = 1;
 const KIND_SPILLED_UNDO: u64 = 2;
-const KIND_SPILLED_REDO: u64 = 3;
-const KIND_IN_PLACE: u64 = 4;
-const KIND_SPILLED_IN_PLACE: u64 = 5;
+// 3 is unused.
+const KIND_REDO: u64 = 4;
+const KIND_SPILLED_REDO: u64 = 5;
 
-/// Bytes of pages in place that fit a lane.
-pub const IN_PLACE_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
+/// Bytes of redo pages that fit a lane.
+pub const REDO_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
 
 impl Undo {
     /// Returns the bytes of the record. Inline bodies have at most [`UNDO_INLINE`] items.
@@ -84,13 +82,12 @@ impl Undo {
                 return Self::encode_words(self.sequence, seed, records).to_bytes();
             }
             UndoBody::SpilledUndo(spill) => (KIND_SPILLED_UNDO, spill.encode_to(&mut bytes)),
-            UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
-            UndoBody::InPlace(pages) => {
-                pages.iter().for_each(|page| page.encode_to(&mut bytes));
-                assert!(bytes.len() <= UNDO_ENTRY_LEN);
-                (KIND_IN_PLACE, ((bytes.len() - UNDO_HEADER) / 8) as u64)
+            UndoBody::Redo(pages) => {
+                let mut items = Vec::new();
+                pages.iter().for_each(|page| page.encode_to(&mut items));
+                return Self::encode_redo(self.sequence, seed, &items);
             }
-            UndoBody::SpilledInPlace(spill) => (KIND_SPILLED_IN_PLACE, spill.encode_to(&mut bytes)),
+            UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
         };
         Self::seal(&mut bytes, self.sequence, seed, kind, count);
         bytes
@@ -116,6 +113,15 @@ impl Undo {
         UndoWords { words, count: used }
     }
 
+    /// Encodes a redo record of at most [`REDO_INLINE`] bytes of encoded pages.
+    pub fn encode_redo(sequence: Sequence, seed: EntrySeed, pages: &[u8]) -> Vec<u8> {
+        assert!(pages.len() <= REDO_INLINE);
+        let mut bytes = vec![0; UNDO_HEADER];
+        bytes.extend_from_slice(pages);
+        Self::seal(&mut bytes, sequence, seed, KIND_REDO, (pages.len() / WORD) as u64);
+        bytes
+    }
+
     fn header(sequence: Sequence, kind: u64, count: u64) -> u64 {
         sequence.0 << 24 | kind << 16 | count
     }
@@ -135,7 +141,7 @@ impl Undo {
         }
         let count = (header & 0xFFFF) as usize;
         let kind = header >> 16 & 0xFF;
-        let body = count * if kind == KIND_IN_PLACE { 8 } else { RECORD };
+        let body = count * if kind == KIND_REDO { WORD } else { RECORD };
         if count == 0 || UNDO_HEADER + body > UNDO_ENTRY_LEN {
             return Found::Torn;
         }
@@ -149,9 +155,8 @@ impl Undo {
         let body = match kind {
             KIND_UNDO => OldBits::decode_all(records).map(UndoBody::Inline),
             KIND_SPILLED_UNDO => Spill::decode(records).map(UndoBody::SpilledUndo),
+            KIND_REDO => RedoPage::decode_all(records).map(UndoBody::Redo),
             KIND_SPILLED_REDO => Spill::decode(records).map(UndoBody::SpilledRedo),
-            KIND_IN_PLACE => InPlacePage::decode_all(records).map(UndoBody::InPlace),
-            KIND_SPILLED_IN_PLACE => Spill::decode(records).map(UndoBody::SpilledInPlace),
             _ => None,
         };
         let sequence = Sequence(header >> 24);

@@ -6,7 +6,7 @@
 
 use super::files::{Contents, Pair, Place};
 use atomic_mmap::testing::entry::{
-    InPlacePage, OldBits, Seed, Sequence, Spill, SpilledPage, Undo, UndoBody, WordId,
+    OldBits, RedoPage, Seed, Sequence, Spill, Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::flip_record::{FlipRecord, sum_of};
 use atomic_mmap::testing::recorder::Recorder;
@@ -425,23 +425,20 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
 
     // Committed by its record, not yet in its slots: recovery copies it there.
     let (page, slices) = (PageIndex(15), bytes(12, 128));
-    let logged = SpilledPage { page, mask: 0b110, slices: slices.clone() };
+    let redo = RedoPage { page, stays: 0b110, flips: 0, flipped: 0, bytes: slices.clone() };
     let mut encoded = Vec::new();
-    logged.encode_to(&mut encoded);
+    redo.encode_to(&mut encoded);
     put_spilled(lanes[3], 4 * layout::LOG_EXTENT, &encoded, false);
     let at = slot(page, 1) as usize;
     model[at..at + 128].copy_from_slice(&slices);
 
-    // An in-place write to slices that have changed since the durable point: recovery finishes it.
-    if medium == Medium::PageCache {
-        let (page, slices) = (PageIndex(6), bytes(13, 128));
-        let stays =
-            InPlacePage { page, stays: 0b110, flips: 0, flipped: 0, slices: slices.clone() };
-        let undo = Undo { sequence, body: UndoBody::InPlace(vec![stays]) };
-        reflection.put(layout::undo_entry(lanes[5]), &undo.encode(seed.undo(lanes[5])));
-        let at = slot(page, 1) as usize;
-        model[at..at + 128].copy_from_slice(&slices);
-    }
+    // A record that fits its lane.
+    let (page, slices) = (PageIndex(6), bytes(13, 128));
+    let stays = RedoPage { page, stays: 0b110, flips: 0, flipped: 0, bytes: slices.clone() };
+    let undo = Undo { sequence, body: UndoBody::Redo(vec![stays]) };
+    reflection.put(layout::undo_entry(lanes[5]), &undo.encode(seed.undo(lanes[5])));
+    let at = slot(page, 1) as usize;
+    model[at..at + 128].copy_from_slice(&slices);
 
     // A torn record: no word was stored yet.
     reflection.put(layout::undo_entry(lanes[4]), &[0x77; 40]);

@@ -8,11 +8,11 @@
 
 use super::image::Contents;
 use super::input::Input;
-use super::reading::{self, Copy, Placed};
+use super::reading::{self, Copy};
 use super::sums::{self, Part, SUPERBLOCK_LEN};
 use atomic_mmap::testing::entry::{
-    Found, IN_PLACE_INLINE, InPlacePage, OldBits, RECORD, Seed, Sequence, Spill, SpillSum,
-    SpilledPage, UNDO_INLINE, Undo, UndoBody, WordId,
+    Found, OldBits, RECORD, REDO_INLINE, RedoPage, Seed, Sequence, Spill, SpillSum, UNDO_INLINE,
+    Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::flip_record::{self, DecodedFlip, FlipRecord};
 use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
@@ -124,25 +124,19 @@ fn undo_bytes(input: &mut Input<'_>, repair: bool) {
             assert_eq!((found, records), (sequence, words));
         }
         (
-            Some((found, UndoBody::InPlace(pages))),
-            Some(reading::Undo::InPlace { sequence, pages: said }),
+            Some((found, UndoBody::Redo(pages))),
+            Some(reading::Undo::Redo { sequence, pages: said }),
         ) => {
-            let pages: Vec<_> = pages.iter().map(placed).collect();
+            let pages: Vec<_> = pages.iter().map(as_read_page).collect();
             assert_eq!((found, pages), (sequence, said));
         }
         (
-            Some((
-                found,
-                body @ (UndoBody::SpilledUndo(spill)
-                | UndoBody::SpilledRedo(spill)
-                | UndoBody::SpilledInPlace(spill)),
-            )),
+            Some((found, body @ (UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill)))),
             Some(reading::Undo::Spilled { sequence, what, offset, len, .. }),
         ) => {
             let is = match body {
                 UndoBody::SpilledUndo(_) => reading::Spilled::Words,
-                UndoBody::SpilledRedo(_) => reading::Spilled::Logged,
-                _ => reading::Spilled::InPlace,
+                _ => reading::Spilled::Redo,
             };
             let found = (found, is, spill.offset, spill.len);
             assert_eq!(found, (sequence, what, offset, len));
@@ -151,9 +145,9 @@ fn undo_bytes(input: &mut Input<'_>, repair: bool) {
     }
 }
 
-fn placed(page: &InPlacePage) -> Placed {
-    let InPlacePage { page, stays, flips, flipped, slices } = page.clone();
-    Placed { page: page.0, stays, flips, flipped, slices }
+fn as_read_page(page: &RedoPage) -> reading::RedoPage {
+    let RedoPage { page, stays, flips, flipped, bytes } = page.clone();
+    reading::RedoPage { page: page.0, stays, flips, flipped, bytes }
 }
 
 /// Decodes spilled data, which has no checksum of its own.
@@ -169,19 +163,9 @@ fn spilled_bytes(bytes: &[u8]) {
         words.iter().for_each(|word| word.encode_to(&mut again));
         assert_eq!(again, bytes);
     }
-    let pages = SpilledPage::decode_all(bytes);
-    let said = reading::spilled_pages(&log, 0, len);
-    assert_eq!(pages.is_some(), said.is_some());
-    if let (Some(pages), Some(said)) = (pages, said) {
-        let found: Vec<_> = pages.iter().map(|page| (page.page.0, page.mask)).collect();
-        assert_eq!(found, said.iter().map(|(page, mask, _)| (*page, *mask)).collect::<Vec<_>>());
-        let mut again = Vec::new();
-        pages.iter().for_each(|page| page.encode_to(&mut again));
-        assert_eq!(again, bytes);
-    }
-    let pages = InPlacePage::decode_all(bytes);
-    let said = reading::placed_pages(&log, 0, len);
-    assert_eq!(pages.as_ref().map(|pages| pages.iter().map(placed).collect()), said);
+    let pages = RedoPage::decode_all(bytes);
+    let said = reading::redo_pages(&log, 0, len);
+    assert_eq!(pages.as_ref().map(|pages| pages.iter().map(as_read_page).collect()), said);
     if let Some(pages) = pages {
         let mut again = Vec::new();
         pages.iter().for_each(|page| page.encode_to(&mut again));
@@ -279,32 +263,32 @@ fn old_bits(input: &mut Input<'_>) -> OldBits {
     OldBits { word, mask, old: mask & input.number(8) }
 }
 
-fn in_place_page(input: &mut Input<'_>) -> InPlacePage {
+fn redo_page(input: &mut Input<'_>) -> RedoPage {
     let page = PageIndex(input.number(4) % PAGES);
     let stays = input.number(8) & input.number(8);
     let flips = input.number(8) & !stays;
     // One of them is not zero.
     let flips = if stays | flips == 0 { 1 } else { flips };
     let flipped = flips & input.number(8);
-    let slices = vec![input.byte(); stays.count_ones() as usize * SLICE];
-    InPlacePage { page, stays, flips, flipped, slices }
+    let bytes = vec![input.byte(); stays.count_ones() as usize * SLICE];
+    RedoPage { page, stays, flips, flipped, bytes }
 }
 
 fn undo(input: &mut Input<'_>) {
     let sequence = sequence(input);
     let place = seed().undo(LaneIndex(LANE as u16));
-    let body = match input.byte() % 5 {
+    let body = match input.byte() % 4 {
         0 => {
             let count = 1 + usize::from(input.byte()) % UNDO_INLINE;
             UndoBody::Inline((0..count).map(|_| old_bits(input)).collect())
         }
-        4 => {
+        3 => {
             let (mut pages, mut bytes) = (Vec::new(), Vec::new());
             loop {
-                let page = in_place_page(input);
+                let page = redo_page(input);
                 let before = bytes.len();
                 page.encode_to(&mut bytes);
-                if bytes.len() > IN_PLACE_INLINE {
+                if bytes.len() > REDO_INLINE {
                     bytes.truncate(before);
                     break;
                 }
@@ -317,7 +301,7 @@ fn undo(input: &mut Input<'_>) {
                 // A whole page does not fit into a lane.
                 return;
             }
-            UndoBody::InPlace(pages)
+            UndoBody::Redo(pages)
         }
         which => {
             let bytes = input.0;
@@ -338,11 +322,7 @@ fn undo(input: &mut Input<'_>) {
                 assert!(!matches(sequence, &changed), "other bytes");
                 assert!(!matches(sequence, rest), "fewer bytes");
             }
-            match which {
-                1 => UndoBody::SpilledUndo(spill),
-                2 => UndoBody::SpilledRedo(spill),
-                _ => UndoBody::SpilledInPlace(spill),
-            }
+            if which == 1 { UndoBody::SpilledUndo(spill) } else { UndoBody::SpilledRedo(spill) }
         }
     };
     let entry = Undo { sequence, body };
@@ -408,30 +388,23 @@ fn superblock(input: &mut Input<'_>) {
 }
 
 fn spilled(input: &mut Input<'_>) {
-    let (mut words, mut pages, mut in_place) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut word_bytes, mut page_bytes, mut place_bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut words, mut pages) = (Vec::new(), Vec::new());
+    let (mut word_bytes, mut page_bytes) = (Vec::new(), Vec::new());
     while !input.is_empty() && pages.len() < 100 {
         let word = old_bits(input);
         word.encode_to(&mut word_bytes);
         words.push(word);
-        let (page, mask) = (PageIndex(input.number(4) % PAGES), input.number(8).max(1));
-        let slices = vec![input.byte(); mask.count_ones() as usize * SLICE];
-        let page = SpilledPage { page, mask, slices };
+        let page = redo_page(input);
         page.encode_to(&mut page_bytes);
         pages.push(page);
-        let page = in_place_page(input);
-        page.encode_to(&mut place_bytes);
-        in_place.push(page);
     }
     if !words.is_empty() {
         assert_eq!(OldBits::decode_all(&word_bytes[..word_bytes.len() - 1]), None);
-        assert_eq!(SpilledPage::decode_all(&page_bytes[..page_bytes.len() - 1]), None);
-        assert_eq!(InPlacePage::decode_all(&place_bytes[..place_bytes.len() - 1]), None);
+        assert_eq!(RedoPage::decode_all(&page_bytes[..page_bytes.len() - 1]), None);
     }
     assert_eq!(word_bytes.len(), words.len() * RECORD);
     assert_eq!(OldBits::decode_all(&word_bytes), Some(words));
-    assert_eq!(SpilledPage::decode_all(&page_bytes), Some(pages));
-    assert_eq!(InPlacePage::decode_all(&place_bytes), Some(in_place));
+    assert_eq!(RedoPage::decode_all(&page_bytes), Some(pages));
 }
 
 /// Tests a pair of superblocks: the newer intact copy counts, and a newer format counts before

@@ -861,7 +861,7 @@ impl Folder<'_> {
 #[allow(clippy::large_enum_variant, reason = "one is made, and none is kept")]
 enum Searched {
     Found(String, Superblock, Is),
-    /// The companion of an earlier file, which this file has replaced.
+    /// The companion of an earlier file, which this file has repage.
     Earlier,
     /// Several that may have been restored, and no reason to choose one.
     Several,
@@ -869,17 +869,15 @@ enum Searched {
 
 /// The place of a word, the bits that an operation flips, and their old values.
 pub(super) type Flipped = (u64, u64, u64);
-/// A page, a mask of the slices that follow, and their place in the reflection file.
-pub(super) type Logged = (u64, u64, u64);
 
-/// A page that is written in place.
+/// A page of a redo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Placed {
+pub(super) struct RedoPage {
     pub page: u64,
     pub stays: u64,
     pub flips: u64,
     pub flipped: u64,
-    pub slices: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// A decoded flip record.
@@ -897,8 +895,7 @@ struct Lane {
     /// The flip records, in the order of their places.
     ring: Vec<Vouch>,
     words: Vec<Flipped>,
-    logged: Vec<Logged>,
-    placed: Vec<Placed>,
+    redo: Vec<RedoPage>,
 }
 
 /// Decodes all lanes. Returns `None` if they spilled more than the log area can hold.
@@ -911,7 +908,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
             vouch(&part.bytes(reflection, n), place, seed(part), session)
         });
         let ring = ring.collect();
-        let mut lane = Lane { ring, words: Vec::new(), logged: Vec::new(), placed: Vec::new() };
+        let mut lane = Lane { ring, words: Vec::new(), redo: Vec::new() };
         let seed = seed(Part::Undo);
         let (sequence, what, offset, len, sum) = match undo(&Part::Undo.bytes(reflection, n), seed)
         {
@@ -920,8 +917,8 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
                 lane.words = words;
                 return Some(lane);
             }
-            Some(Undo::InPlace { pages, .. }) => {
-                lane.placed = pages;
+            Some(Undo::Redo { pages, .. }) => {
+                lane.redo = pages;
                 return Some(lane);
             }
             Some(Undo::Spilled { sequence, what, offset, len, sum }) => {
@@ -940,11 +937,8 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
             Spilled::Words => {
                 lane.words = spilled_words(reflection, start, end).unwrap_or_default();
             }
-            Spilled::Logged => {
-                lane.logged = spilled_pages(reflection, start, end).unwrap_or_default();
-            }
-            Spilled::InPlace => {
-                lane.placed = placed_pages(reflection, start, end).unwrap_or_default();
+            Spilled::Redo => {
+                lane.redo = redo_pages(reflection, start, end).unwrap_or_default();
             }
         }
         Some(lane)
@@ -956,7 +950,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Undo {
     Words { sequence: u64, words: Vec<Flipped> },
-    InPlace { sequence: u64, pages: Vec<Placed> },
+    Redo { sequence: u64, pages: Vec<RedoPage> },
     Spilled { sequence: u64, what: Spilled, offset: u64, len: u64, sum: u32 },
 }
 
@@ -964,8 +958,7 @@ pub(super) enum Undo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spilled {
     Words,
-    Logged,
-    InPlace,
+    Redo,
 }
 
 /// Decodes an undo record. Returns `None` if there is none or a torn one.
@@ -981,15 +974,14 @@ pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
             let words = records.chunks_exact(RECORD).map(flipped).collect::<Option<_>>()?;
             return Some(Undo::Words { sequence, words });
         }
-        sums::KIND_IN_PLACE => {
+        sums::KIND_REDO => {
             let mut inline = Contents::of_len(records.len() as u64);
             inline.write(records, 0);
-            let pages = placed_pages(&inline, 0, records.len() as u64)?;
-            return Some(Undo::InPlace { sequence, pages });
+            let pages = redo_pages(&inline, 0, records.len() as u64)?;
+            return Some(Undo::Redo { sequence, pages });
         }
         sums::KIND_SPILLED_UNDO => Spilled::Words,
-        sums::KIND_SPILLED_REDO => Spilled::Logged,
-        sums::KIND_SPILLED_IN_PLACE => Spilled::InPlace,
+        sums::KIND_SPILLED_REDO => Spilled::Redo,
         _ => return None,
     };
     let (offset, len) = (word(records, 0), word(records, 8));
@@ -1037,24 +1029,7 @@ pub(super) fn spilled_words(log: &Contents, start: u64, end: u64) -> Option<Vec<
         .collect()
 }
 
-pub(super) fn spilled_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<Logged>> {
-    let mut pages = Vec::new();
-    while at < end {
-        if end - at < 16 {
-            return None;
-        }
-        let (page, mask) = (log.word(at), log.word(at + 8));
-        let len = u64::from(mask.count_ones()) * SLICE as u64;
-        if mask == 0 || page >= layout::MAX_LEN / P || end - at - 16 < len {
-            return None;
-        }
-        pages.push((page, mask, at + 16));
-        at += 16 + len;
-    }
-    Some(pages)
-}
-
-pub(super) fn placed_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<Placed>> {
+pub(super) fn redo_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<RedoPage>> {
     let mut pages = Vec::new();
     while at < end {
         if end - at < 32 {
@@ -1070,8 +1045,8 @@ pub(super) fn placed_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<
         if !is_right {
             return None;
         }
-        let slices = log.bytes(at + 32, len as usize);
-        pages.push(Placed { page, stays, flips, flipped, slices });
+        let bytes = log.bytes(at + 32, len as usize);
+        pages.push(RedoPage { page, stays, flips, flipped, bytes });
         at += 32 + len;
     }
     Some(pages)
@@ -1116,33 +1091,17 @@ impl Pair {
             }
         }
         lanes.iter().for_each(|lane| self.go_by_ring(&lane.ring));
-        for (page, mask, from) in lanes.iter().flat_map(|lane| &lane.logged) {
-            if page * P >= self.len {
+        for page in lanes.iter().flat_map(|lane| &lane.redo) {
+            if page.page * P >= self.len {
                 continue;
             }
-            let mut from = *from;
-            for slice in (0..64).filter(|slice| mask >> slice & 1 == 1) {
-                let bytes = self.reflection().bytes(from, SLICE);
-                let to = layout::reflection(page * P + slice * SLICE as u64);
-                self.reflection_mut().write(&bytes, to);
-                from += SLICE as u64;
-            }
-            let missing = mask & !self.valid(*page);
-            let at = layout::slice_word(PageIndex(*page));
+            let at = layout::slice_word(PageIndex(page.page));
             let word = self.reflection().word(at);
-            self.reflection_mut().set_word(at, word ^ missing);
-        }
-        for placed in lanes.iter().flat_map(|lane| &lane.placed) {
-            if placed.page * P >= self.len {
-                continue;
-            }
-            let at = layout::slice_word(PageIndex(placed.page));
-            let word = self.reflection().word(at);
-            self.reflection_mut().set_word(at, word & !placed.flips | placed.flipped);
-            let valid = self.valid(placed.page);
-            let stays = (0..64).filter(|slice| placed.stays >> slice & 1 == 1);
-            for (slice, bytes) in stays.zip(placed.slices.chunks_exact(SLICE)) {
-                let at = placed.page * P + slice * SLICE as u64;
+            self.reflection_mut().set_word(at, word & !page.flips | page.flipped);
+            let valid = self.valid(page.page);
+            let stays = (0..64).filter(|slice| page.stays >> slice & 1 == 1);
+            for (slice, bytes) in stays.zip(page.bytes.chunks_exact(SLICE)) {
+                let at = page.page * P + slice * SLICE as u64;
                 match valid >> slice & 1 {
                     0 => self.image.home.write(bytes, at),
                     _ => self.reflection_mut().write(bytes, layout::reflection(at)),

@@ -25,12 +25,10 @@ pub const RECORD: usize = 24;
 pub const KIND_UNDO: u64 = 1;
 /// Kind of an undo record with spilled words.
 pub const KIND_SPILLED_UNDO: u64 = 2;
-/// Kind of an undo record with spilled redo data.
-pub const KIND_SPILLED_REDO: u64 = 3;
-/// Kind of an undo record with pages in place.
-pub const KIND_IN_PLACE: u64 = 4;
-/// Kind of an undo record with spilled pages in place.
-pub const KIND_SPILLED_IN_PLACE: u64 = 5;
+/// Kind of a redo record.
+pub const KIND_REDO: u64 = 4;
+/// Kind of a redo record with spilled pages.
+pub const KIND_SPILLED_REDO: u64 = 5;
 /// Bytes of a journal block. A record begins at a multiple of this.
 pub const BLOCK: u64 = 4096;
 /// Bytes of the header of a journal record.
@@ -149,7 +147,7 @@ pub fn of_slices(
 /// `None` for no record or one that does not fit.
 pub fn undo_len(bytes: &[u8]) -> Option<usize> {
     let count = (word(bytes, 0) & 0xFFFF) as usize;
-    let unit = if word(bytes, 0) >> 16 & 0xFF == KIND_IN_PLACE { 8 } else { RECORD };
+    let unit = if word(bytes, 0) >> 16 & 0xFF == KIND_REDO { 8 } else { RECORD };
     let len = UNDO_HEADER + count * unit;
     (count > 0 && len <= layout::UNDO_ENTRY_LEN).then_some(len)
 }
@@ -228,7 +226,7 @@ pub fn repair_entries(
 /// Repairs the checksum of the data that the undo record at `at` has spilled.
 fn repair_spill(reflection: &mut Contents, seed: u32, at: u64, bytes: &mut [u8]) {
     let header = word(bytes, 0);
-    let spills = [KIND_SPILLED_UNDO, KIND_SPILLED_REDO, KIND_SPILLED_IN_PLACE];
+    let spills = [KIND_SPILLED_UNDO, KIND_SPILLED_REDO];
     let (offset, len) = (word(bytes, 16), word(bytes, 24));
     let fits = offset.checked_add(len).is_some_and(|end| end <= layout::LOG_AREA_LEN);
     if spills.contains(&(header >> 16 & 0xFF)) && fits && len <= SPILL_REPAIRED {
