@@ -132,7 +132,7 @@ fn is_whole(file: &AtomicMappedFile, expected: &[u8]) -> bool {
 }
 
 #[test]
-fn a_whole_region_is_written_over_pages_whose_slice_words_differ() {
+fn a_whole_region_is_written_over_pages_with_other_slice_words() {
     let (file, _, _folder) = region_after(&[(0, 64), (0, 64), (0, 64)]);
     file.write_at(&[7; 128], 4096).expect("a write");
     for n in 10..14 {
