@@ -389,8 +389,6 @@ mutants! {
         WordTakenTwice "word-taken-twice": "two threads hold a region word at the same time",
         NamedPageNotNoted "named-page-not-noted": "a region does not note its pages with active flip records",
         RegionBitIgnored "region-bit-ignored": "the valid slot does not depend on the region bit",
-        AlikeNotForgotten "alike-not-forgotten": "a region counts its slice words as equal after one of them has changed",
-        AlikeUnderAnyRegionWord "alike-under-any-region-word": "a region with all pages on one side counts its slice words as equal under any region word",
         PinNotSeen "pin-not-seen": "a direct store does not check for pins",
         KnownNotSeen "known-not-seen": "a direct store does not check for stamped pages",
         PinHeldPage "pin-held-page": "a view pins, without a lock, a page that a writer holds",

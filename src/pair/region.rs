@@ -54,9 +54,6 @@ pub struct RegionState {
     /// is known to be allocated (`known::HOME`). A copy of that flag for reads and direct stores,
     /// which load this line in any case.
     home_loadable: AtomicU8,
-    /// One of [`alike`]: what is known of all slice words together. Set by the holder of the
-    /// region's lock, and cleared before a slice word changes.
-    alike: AtomicU8,
     /// `true` while a holder of some page locks has locked the region word.
     word_is_taken: AtomicBool,
     /// Pages with a deployed stamp (`pair::stamps`) that may be odd.
@@ -104,16 +101,6 @@ impl Drop for WordGuard<'_> {
     }
 }
 
-/// What is known of all slice words of a region without loading each.
-mod alike {
-    /// Nothing is known.
-    pub const UNKNOWN: u8 = 0;
-    /// All slice words are zero.
-    pub const ZEROS: u8 = 1;
-    /// All bits of all slice words are set.
-    pub const ONES: u8 = 2;
-}
-
 /// The bits of [`RegionState::reads`] that hold the count.
 const READ_COUNT: u8 = 0b111;
 
@@ -133,7 +120,6 @@ impl RegionState {
             durable: durable
                 .map(|words| Box::new(std::array::from_fn(|n| AtomicU64::new(words[n])))),
             home_loadable: AtomicU8::new(0),
-            alike: AtomicU8::new(alike::UNKNOWN),
             word_is_taken: AtomicBool::new(false),
             stamped_pages: AtomicU64::new(0),
             pages: std::array::from_fn(|n| PageState {
@@ -307,66 +293,13 @@ impl RegionState {
     #[inline(always)]
     pub fn set_slice_word(&self, n: usize, word: u64) {
         self.assert_left_home(1 << n);
-        if self.is_uniform() && !planted!(AlikeNotForgotten) {
-            // Cleared before the word changes. Several page lock holders may do this at the same
-            // time.
-            self.alike.store(alike::UNKNOWN, Ordering::Relaxed);
-        }
         self.pages[n].slice_word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns `true` if all slice words are known to be equal.
-    #[inline]
-    pub fn is_uniform(&self) -> bool {
-        self.alike.load(Ordering::Relaxed) != alike::UNKNOWN
-    }
-
-    /// Returns the side on which all slices of the pages are valid, if there is one. The caller
-    /// holds the locks of these pages.
-    ///
-    /// For all pages of the region, the caller holds the region's lock. The result is then noted,
-    /// so that later calls need not load each word.
-    #[inline]
-    pub fn uniform_side_locked(&self, pages: Range<usize>) -> Option<Side> {
-        let side = self.valid_side(pages.clone());
-        if pages.len() == PAGES_PER_REGION && !self.is_uniform() {
-            debug_assert!(self.lock.is_locked(), "a page lock is not enough");
-            let known = match (side, self.region_word()) {
-                (Some(Side::Home), 0) | (Some(Side::Reflection), u64::MAX) => alike::ZEROS,
-                (Some(Side::Home), u64::MAX) | (Some(Side::Reflection), 0) => alike::ONES,
-                (Some(_), _) if planted!(AlikeUnderAnyRegionWord) => alike::ZEROS,
-                _ => alike::UNKNOWN,
-            };
-            // Release: the versions of the writers that changed these words come before. A reader
-            // without a lock uses this note, and validates the versions behind an acquire fence. It
-            // then finds those versions or newer ones.
-            self.alike.store(known, Ordering::Release);
-        }
-        side
-    }
-
     /// Returns the side on which all slices of the pages are valid, if there is one. A caller
-    /// without a lock validates the versions before and after, or treats the result as a hint.
+    /// without their locks validates the versions before and after, or treats the result as a hint.
     #[inline]
     pub fn valid_side(&self, pages: Range<usize>) -> Option<Side> {
-        let slice_word = match self.alike.load(Ordering::Relaxed) {
-            alike::ZEROS => 0,
-            alike::ONES => !0,
-            _ => return self.scan_side(pages),
-        };
-        // All slice words are equal, so the pages are uniform exactly if their bits in the region
-        // word are equal.
-        let mask = Slices::range(pages.start, pages.end).0;
-        let bits = self.region_word() & mask;
-        match Validity::new(slice_word, bits != 0).0 {
-            _ if bits != 0 && bits != mask => None,
-            0 => Some(Side::Home),
-            _ => Some(Side::Reflection),
-        }
-    }
-
-    #[inline]
-    fn scan_side(&self, pages: Range<usize>) -> Option<Side> {
         let (mut none, mut all) = (0, !0);
         for n in pages {
             let valid = self.validity(n).0;

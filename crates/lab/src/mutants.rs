@@ -198,8 +198,6 @@ fn fate(mutant: Mutant) -> Fate {
         KnownNotSeen => by(test("atomic_mmap", "a_direct_store_goes_to_the_valid_slot")),
         StoreToHole => by(test("allocation", "nothing_is_stored_to_a_hole")),
         WholeNotPublished | SmallNotPublished => by(test("boundaries", "every_awkward_place")),
-        AlikeNotForgotten => by(test("atomic_mmap", "a_uniform_region_is_not_checked")),
-        AlikeUnderAnyRegionWord => by(test("atomic_mmap", "pages_on_one_side_need_not")),
         WholeNotLookedAtAgain => by(test("atomic_mmap", "a_page_that_flips_before_it_is_locked")),
 
         // ---- space --------------------------------------------------------------------

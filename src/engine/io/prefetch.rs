@@ -167,10 +167,6 @@ impl Engine {
             return;
         }
         let Some(state) = self.state.touched(next) else { return };
-        if state.is_uniform() {
-            // The states of pages that are written whole are not read.
-            return;
-        }
         for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
             self.platform.prefetch_own(page);
         }
@@ -181,9 +177,8 @@ impl Engine {
     pub(in crate::engine) fn prefetch_states(&self, plans: &[RegionPlan<'_>]) {
         for (nth, plan) in plans.iter().take(PREFETCHED_REGIONS).enumerate() {
             self.platform.prefetch_own(&plan.state.lock);
-            if plan.is_exclusive() && (nth > 0 || plan.state.is_uniform()) {
-                // The states are prefetched during the copies before. Or they are not read at all,
-                // unless a thread holds page locks.
+            if plan.is_exclusive() && nth > 0 {
+                // The states are prefetched during the copies before.
                 continue;
             }
             // Four pages share a line, see `PAGES_OF_A_LINE`.

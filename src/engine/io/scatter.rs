@@ -82,7 +82,7 @@ impl Engine {
             self.prefetch_next_region(span.region, slices.end);
             // Uniform pages, as is usual in long segments: checked and copied together.
             if is_whole_pages(&bytes)
-                && let Some(valid) = region.uniform_side_locked(span.pages.clone())
+                && let Some(valid) = region.valid_side(span.pages.clone())
             {
                 self.add_to_run(lane, segment, &mut run, valid.other(), bytes);
                 self.copy_if_long(lane, segment, &mut run, at_once);

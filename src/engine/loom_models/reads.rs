@@ -240,7 +240,7 @@ fn pages_on_one_side(by_region_word: bool, looks_again: bool) {
                 lock_pages(&region.lock, region.pages[PAGES].iter().map(|p| &p.lock), &mut held);
                 let taken = region.try_lock_word();
                 assert!(taken.is_some(), "no other thread takes the word");
-                let valid = region.uniform_side_locked(PAGES).expect("both flip together");
+                let valid = region.valid_side(PAGES).expect("both flip together");
                 slots.iter().for_each(|s| s.of(valid.other()).store(value, Ordering::Relaxed));
                 held.iter().for_each(LockGuard::close);
                 if by_region_word {

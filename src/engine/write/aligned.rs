@@ -88,8 +88,7 @@ impl Engine {
         };
         self.clear_stamp(page.region(), region, Slices::range(pages.start, pages.end).0);
         if end > self.len() && !planted!(LengthNotCheckedAgain)
-            || region.uniform_side_locked(pages.clone()) != Some(valid)
-                && !planted!(WholeNotLookedAtAgain)
+            || region.valid_side(pages.clone()) != Some(valid) && !planted!(WholeNotLookedAtAgain)
             || !self.is_usual(region, page, pages.clone(), free)
         {
             return false;
