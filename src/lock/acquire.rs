@@ -43,25 +43,6 @@ pub fn try_lock_page_exclusive<'a>(
     try_announced_page_closed(region, page).or_else(|| try_page_exclusive_slow(region, page))
 }
 
-/// Locks a page exclusively by plain stores, if it is free. `_alone` proves that the thread is
-/// alone on the file until it unlocks the page. Meanwhile no other thread takes one of these locks,
-/// or looks at one to pin or to commit. So the region's word need not be checked.
-#[inline(always)]
-pub fn lock_page_biased<'a>(
-    page: &'a LockWord,
-    _alone: &'a impl Sized,
-) -> Option<ExclusiveGuard<'a>> {
-    let seen = page.0.load(Ordering::Relaxed);
-    if seen & LOCKED != 0 {
-        return None;
-    }
-    let taken = if planted!(TakenOpen) { LOCKED } else { ExclusiveGuard::TAKEN };
-    // No other thread looks at the word now. A later one has waited for the end of this biased
-    // section first; that end is a release.
-    page.0.store(seen | taken, Ordering::Relaxed);
-    Some(ExclusiveGuard(page))
-}
-
 #[inline(always)]
 fn try_announced_page_closed<'a>(
     region: &LockWord,

@@ -2,9 +2,6 @@
 //!
 //! Owns: the lock word and the two granularities (MGSP III-C2). Invariants:
 //! - a page's writer holds either the lock of the page or that of its region, never both;
-//! - a thread owns a lane of the file while it holds a lock. So the thread with the only lane may
-//!   lock a page by plain stores, without a look at the region's lock word
-//!   ([`lock_page_biased`]);
 //! - a thread takes its locks in ascending order of place in the file, so no cycle of waiting
 //!   exists;
 //! - the version only grows, and grows at least whenever something that a reader could see has
@@ -35,8 +32,7 @@ mod tests;
 mod word;
 
 pub use acquire::{
-    lock_page, lock_page_biased, lock_pages, lock_region, try_lock_page_exclusive,
-    try_lock_page_stable,
+    lock_page, lock_pages, lock_region, try_lock_page_exclusive, try_lock_page_stable,
 };
 pub use backoff::Backoff;
 pub use fences::{fence_own_writes, make_exclusive_and_fence};

@@ -212,10 +212,6 @@ mutants! {
         ClearFlushedIfDone "clear-flushed-if-done": "the line of a flip record that another thread has replaced is not flushed",
         ClearNotFlushed "clear-not-flushed": "the header of an invalidated flip record is not flushed",
     }
-    "pair/gates.rs" {
-        AloneUnseen "alone-unseen": "a thread does not announce that it takes a lock by plain stores",
-        AloneNotAwaited "alone-not-awaited": "a thread that claims a second lane does not wait until the biased thread's plain stores are over",
-    }
     "pair/log/lane.rs" {
         SequenceStands "sequence-stands": "all records of a lane have the same number",
         OneSequenceForBoth "one-sequence-for-both": "undo records are numbered together with the flip records of the ring",
@@ -225,7 +221,6 @@ mutants! {
     "pair/log/lanes.rs" {
         LaneNotDrainedAtEnd "lane-not-drained-at-end": "a thread ends without draining its lane",
         NoWaitForPinned "no-wait-for-pinned": "a shrink does not wait for read sections",
-        AloneAmongOthers "alone-among-others": "a thread that claims a second lane does not revoke the bias of the first",
         LaneTakenTwice "lane-taken-twice": "a lane that another thread has is given to a second thread",
     }
     "engine/mod.rs" {
@@ -394,7 +389,7 @@ mutants! {
         PinHeldPage "pin-held-page": "a view pins, without a lock, a page that a writer holds",
     }
     "lock/acquire.rs" {
-        TakenOpen "taken-open": "a biased lock for a direct store is not exclusive",
+        TakenOpen "taken-open": "the page lock for a direct store is not exclusive",
         RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "a thread that locks a page does not check the region's lock again",
         PagesKeptWhileWaiting "pages-kept-while-waiting": "a thread that waits for a region lock keeps its page locks",
         PagesNotAwaited "pages-not-awaited": "a thread that locks a region does not wait for the pages' lock holders",

@@ -8,10 +8,9 @@
 //! Invariant: once a gate is closed and the wait for it is over, no thread is inside until it
 //! opens.
 //!
-//! May import `lock`, `mutant`, `primitive`, and the fences of `platform`.
+//! May import `lock`, `primitive`, and the fences of `platform`.
 
 use crate::lock::Backoff;
-use crate::mutant::{planted, unless};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, Ordering};
 
@@ -24,14 +23,10 @@ pub enum Gate {
     /// Closed to make the file shorter. Entered, before `Cut`, by writes of several segments in
     /// several pages. Those segments may lie on both sides of a new end and not at it.
     Length,
-    /// Closed to revoke the bias, once and for good, by a thread that claims a lane while another
-    /// thread has one. Entered by a thread that takes a lock by plain stores. It may do so because
-    /// no other thread has a lane, and a thread needs a lane to take locks.
-    Biased,
 }
 
 /// Number of gates.
-const GATES: usize = Gate::Biased as usize + 1;
+const GATES: usize = Gate::Length as usize + 1;
 
 /// A guard of a thread that has entered a gate. Dropping it leaves the gate.
 pub struct GateGuard<'a>(&'a AtomicBool);
@@ -69,12 +64,9 @@ impl GateMarks {
 pub struct Gates([AtomicBool; GATES]);
 
 impl Gates {
-    /// Makes the gates, all of them open. `Biased` starts closed on systems without asymmetric
-    /// fences, where it is never used.
+    /// Makes the gates, all of them open.
     pub fn new() -> Self {
-        Gates(std::array::from_fn(|n| {
-            AtomicBool::new(n == Gate::Biased as usize && !barrier::is_usual())
-        }))
+        Gates(std::array::from_fn(|_| AtomicBool::new(false)))
     }
 
     /// Enters the gate, and waits while it is closed. Two plain stores, see `platform::barrier`.
@@ -98,18 +90,6 @@ impl Gates {
         }
     }
 
-    /// Enters a biased section, if the bias is not revoked. Two plain stores, as in `enter`.
-    #[inline(always)]
-    pub fn enter_biased<'a>(&self, marks: &'a GateMarks) -> Option<GateGuard<'a>> {
-        let (inside, closed) = (&marks.0[Gate::Biased as usize], &self.0[Gate::Biased as usize]);
-        debug_assert!(!inside.load(Ordering::Relaxed), "a gate is passed once");
-        unless!(AloneUnseen, inside.store(true, Ordering::Relaxed));
-        // As in `enter`. The gate is open only where the usual fence is the light one.
-        barrier::usual();
-        let inside = GateGuard(inside);
-        (!closed.load(Ordering::Acquire)).then_some(inside)
-    }
-
     /// Closes the gate and waits until no thread is inside, by the marks of all lanes. One thread
     /// at a time may call this. The caller is not inside the gate, and holds nothing that a thread
     /// inside may wait for.
@@ -122,23 +102,15 @@ impl Gates {
         marks: impl Iterator<Item = &'m GateMarks>,
     ) -> ClosedGate<'_> {
         let closed = ClosedGate(&self.0[gate as usize]);
-        self.close_for_good(gate, marks);
-        closed
-    }
-
-    /// Closes the gate for good, and waits until no thread is inside. Unlike with `close`, no guard
-    /// opens it again, not even after a panic. Several threads may call this at the same time.
-    pub fn close_for_good<'m>(&self, gate: Gate, marks: impl Iterator<Item = &'m GateMarks>) {
-        self.0[gate as usize].store(true, Ordering::Relaxed);
+        closed.0.store(true, Ordering::Relaxed);
         // Orders the flag before the loads of the lanes' marks.
         barrier::heavy();
         for marks in marks {
             let mut backoff = Backoff::new();
-            while marks.0[gate as usize].load(Ordering::Acquire)
-                && !(planted!(AloneNotAwaited) && gate == Gate::Biased)
-            {
+            while marks.0[gate as usize].load(Ordering::Acquire) {
                 backoff.wait();
             }
         }
+        closed
     }
 }

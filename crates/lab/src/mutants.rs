@@ -146,9 +146,6 @@ fn fate(mutant: Mutant) -> Fate {
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
         ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
         SettleNoDrain => by(script(&["POWER_SCRIPT=5", "POWER_IMAGES=200"])),
-        AloneUnseen | AloneAmongOthers | AloneNotAwaited => {
-            by(Killer::Loom("a_biased_thread_locks_a_page_by_plain_stores"))
-        }
         LaneTakenTwice => by(test("atomic_mmap", "more_threads_than_lanes")),
         VouchInSharedLane => by(test("threads", "no_increment_of_more_threads")),
         ClearFlushedIfDone => Equivalent(

@@ -11,8 +11,6 @@
 //!   for pins. This thread pins first and then looks at both words. All four accesses are
 //!   sequentially consistent, so one side sees the other: the writer finds the pin, or this thread
 //!   finds the word locked.
-//! - A thread with a biased lock (`Lanes::enter_biased`) uses weaker accesses. No other thread can
-//!   pin meanwhile.
 //! - If an earlier lock holder has released the word, this thread sees all its changes. So a page
 //!   stays as it is if its words are found free, and then its slices are found deployed.
 //! - A truncation follows this order too: it sets `cutting` and then looks for pins.

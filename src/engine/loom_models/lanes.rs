@@ -1,8 +1,6 @@
-//! Models of lanes: claims, read sections, gates, and the biased lock.
+//! Models of lanes: claims, read sections and gates.
 
-use super::new_region;
 use crate::format::entry::Sequence;
-use crate::lock::{lock_page, lock_page_biased, lock_region};
 use crate::pair::gates::Gate;
 use crate::pair::log::lanes::{LaneKeeper, Lanes, next_file_number};
 use crate::primitive::explore::{Preemptions, holds, is_found, needs};
@@ -35,12 +33,8 @@ fn new_keeper() -> (Arc<Keeper>, Weak<dyn LaneKeeper>) {
 
 /// Two threads compete for one private lane. Each record number of a lane is given out once, and
 /// the second owner of the lane finds it drained.
-fn two_threads_one_lane(are_shared: bool) {
+fn two_threads_one_lane() {
     let (keeper, weak) = new_keeper();
-    if are_shared {
-        // With the bias revoked, a thread that claims a lane runs no fence of its own.
-        keeper.lanes.share();
-    }
     let file = next_file_number();
     let operate = {
         let (keeper, weak) = (Arc::clone(&keeper), weak);
@@ -61,11 +55,9 @@ fn two_threads_one_lane(are_shared: bool) {
 
 #[test]
 fn a_lane_belongs_to_one_thread_and_is_handed_on_drained() {
-    holds("lane claim", Preemptions(3), || two_threads_one_lane(false));
-    holds("lane claim, shared", Preemptions(3), || two_threads_one_lane(true));
-    needs("lane claim, shared", &[Missing::Release, Missing::Acquire], Preemptions(3), || {
-        two_threads_one_lane(true);
-    });
+    holds("lane claim", Preemptions(3), two_threads_one_lane);
+    let kinds = [Missing::Release, Missing::Acquire];
+    needs("lane claim", &kinds, Preemptions(3), two_threads_one_lane);
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -175,55 +167,6 @@ fn a_cut_is_taken_while_no_thread_is_inside_the_gate() {
         operation_against_cut(true);
     });
     is_found("gate, not passed", Preemptions(3), || operation_against_cut(false));
-}
-
-/// A thread takes a page by plain stores in a biased section (`write::direct`). Another thread, in
-/// its first operation, claims a lane and locks the page, or its region as a whole.
-fn alone_beside_another(by_region: bool) {
-    let (keeper, weak) = new_keeper();
-    let file = next_file_number();
-    let region = new_region();
-    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    let count = move |counts: &[AtomicU64; 2]| {
-        for count in counts {
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-    };
-    let threads = [true, false].map(|may_be_alone| {
-        let (keeper, weak) = (Arc::clone(&keeper), weak.clone());
-        let (region, counts) = (Arc::clone(&region), Arc::clone(&counts));
-        thread::spawn(move || {
-            let lane = keeper.lanes.mine(file, &weak);
-            let lock = &region.pages[0].lock;
-            if may_be_alone {
-                let alone = keeper.lanes.enter_biased(&lane);
-                if let Some(_held) = alone.as_ref().and_then(|alone| lock_page_biased(lock, alone))
-                {
-                    return count(&counts);
-                }
-                // Lock as other writers do, outside the biased section. No thread waits for a
-                // thread that waits.
-            }
-            let _held = match by_region && !may_be_alone {
-                true => lock_region(&region.lock, std::iter::once(lock)),
-                false => lock_page(&region.lock, lock),
-            };
-            count(&counts);
-        })
-    });
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    for count in &*counts {
-        assert_eq!(count.load(Ordering::Relaxed), 2, "both at the same time");
-    }
-}
-
-#[test]
-fn a_biased_thread_locks_a_page_by_plain_stores() {
-    holds("biased, and a page", Preemptions(3), || alone_beside_another(false));
-    holds("biased, and its region", Preemptions(2), || alone_beside_another(true));
-    // A missing Acquire is not found, since the threads that claim the first lanes run a fence.
-    let kinds = [Missing::SeqCst, Missing::Release];
-    needs("biased, and a page", &kinds, Preemptions(3), || alone_beside_another(false));
 }
 
 #[test]

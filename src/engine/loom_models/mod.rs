@@ -2,7 +2,7 @@
 //!
 //! | file | models |
 //! |---|---|
-//! | `lanes` | claims of lanes, read sections, gates, the biased lock |
+//! | `lanes` | claims of lanes, read sections, gates |
 //! | `reads` | readers beside writers, deployments and truncations |
 //! | `writes` | writers, views and first loads beside each other |
 

@@ -80,31 +80,10 @@ fn a_direct_store_goes_to_the_valid_slot() {
     file.write_at(&[], 0).expect("nothing");
 }
 
-/// A thread that has the only lane takes locks by plain stores, until another thread works on
-/// the file.
+/// One thread stores directly and reads back when a second thread begins. The second one locks the
+/// same page and its region, flips slices, and deploys.
 #[test]
-fn a_lock_is_biased_until_a_second_thread_comes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = file(folder.path(), Medium::Ram);
-    let is_alone = || {
-        let engine = file.engine();
-        engine.lanes.enter_biased(&engine.lane()).is_some()
-    };
-    // Without the usual asymmetric fences a lock is never biased.
-    assert_eq!(is_alone(), crate::platform::barrier::is_usual());
-    file.write_at(&[2; 8], 64).expect("a write");
-    assert_eq!(is_alone(), crate::platform::barrier::is_usual(), "it is let go");
-    std::thread::scope(|s| {
-        s.spawn(|| assert_eq!(file.load::<u8>(64).expect("a read"), 2));
-    });
-    assert!(!is_alone(), "another thread has read");
-    assert!(stays(&file, 8, 8));
-}
-
-/// One thread stores and reads back under a biased lock when a second thread begins. The second
-/// one locks the same page and its region, flips slices, and deploys.
-#[test]
-fn a_biased_thread_loses_no_write_when_a_second_thread_comes() {
+fn no_direct_store_is_lost_when_a_second_thread_begins() {
     let folder = tempfile::tempdir().expect("a folder");
     for round in 0..60u64 {
         let folder = folder.path().join(round.to_string());

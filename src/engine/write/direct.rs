@@ -8,8 +8,7 @@
 //! aligned word; with AVX-512 it can store any part of a slice.
 //!
 //! The steps are those of every store in place: lock, close, validate, store. Here the step that
-//! takes the page's lock also closes it. That step is a plain store while the lock is biased to
-//! this thread (`Lanes::enter_biased`).
+//! takes the page's lock also closes it.
 //!
 //! - Another thread may observe a torn store. Readers of the page therefore retry, by its deployed
 //!   stamp or by versions (models in `loom_models`: `a_stamped_read_sees_one_state`,
@@ -27,7 +26,7 @@ use crate::bitmap::Side;
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::engine::write::small::Small;
-use crate::lock::{ExclusiveGuard, lock_page_biased, try_lock_page_exclusive};
+use crate::lock::{ExclusiveGuard, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
 use crate::mutant::planted;
 use crate::pair::log::lane::Lane;
@@ -170,16 +169,7 @@ impl Engine {
         let place = page.in_region();
         // The line of the page's lock needs no prefetch: it is loaded next.
         let state = &region.pages[place];
-        let alone = self.lanes.enter_biased(lane);
-        let held = match &alone {
-            Some(alone) => lock_page_biased(&state.lock, alone),
-            None => try_lock_page_exclusive(&region.lock, &state.lock),
-        };
-        let Some(held) = held else { return false };
-        debug_assert!(
-            alone.is_none() || !region.lock.is_locked(),
-            "a biased thread holds no other lock"
-        );
+        let Some(held) = try_lock_page_exclusive(&region.lock, &state.lock) else { return false };
         debug_assert!(state.lock.begin().is_none(), "readers wait from the first moment on");
         // Where only the process can crash, no record outlives the locks of its operation.
         debug_assert_eq!(region.lanes(place), 0);

@@ -10,9 +10,6 @@
 //! Invariants:
 //! - Only the owner of a private lane stores to its fields. One exception: the thread that
 //!   invalidates a flip record clears the page that DRAM keeps for it.
-//! - A thread owns a lane before it takes a lock. The second thread to claim a lane first revokes
-//!   the bias and waits for the biased thread to leave its section. So a thread in a biased section
-//!   is the only one that works on the file.
 //! - `Record` and `pages` say what the flip record in a ring place says, until a newer flip record
 //!   over it has been drained.
 //! - The words of all flip records before `pending_from` are durable, and `pending_from` is
@@ -32,7 +29,7 @@ use crate::pair::gates::{ClosedGate, Gate, GateGuard, GateMarks, Gates};
 use crate::pair::log::lane::{Lane, Queue};
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::barrier;
-use crate::primitive::{self, AtomicBool, OnceBox, Ordering, fence};
+use crate::primitive::{self, OnceBox, Ordering, fence};
 use crate::thread_cache::{self, Tag};
 use crate::units::{LaneIndex, SLICE};
 use crossbeam_utils::CachePadded;
@@ -55,8 +52,6 @@ pub struct Lanes {
     gates: CachePadded<Gates>,
     /// Threads that wait for a shared lane.
     queue: Arc<Queue>,
-    /// `true` once the bias was revoked for good and no thread is in a biased section.
-    are_shared: AtomicBool,
 }
 
 impl std::ops::Index<LaneIndex> for Lanes {
@@ -112,20 +107,6 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// A lane that was claimed just now. A panic gives it back, before any operation has used it.
-struct Claimed<'a> {
-    lane: &'a Lane,
-    is_kept: bool,
-}
-
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.lane.taken.store(false, Ordering::Release);
-        }
-    }
-}
-
 /// The owner of a set of lanes that threads claim from. The engine implements it.
 pub trait LaneKeeper: Send + Sync + 'static {
     /// Returns the lanes.
@@ -164,7 +145,6 @@ impl Lanes {
             lanes: std::array::from_fn(|_| OnceBox::new()),
             gates: CachePadded::new(Gates::new()),
             queue: Arc::new(Queue::new()),
-            are_shared: AtomicBool::new(!barrier::is_usual()),
         };
         // In a model all lanes exist from the start. When it removes an ordering, the protocol
         // under test must miss it, not the creation of a lane.
@@ -184,43 +164,6 @@ impl Lanes {
     #[inline]
     pub fn enter<'a>(&self, gate: Gate, lane: &'a Lane) -> GateGuard<'a> {
         self.gates.enter(gate, &lane.inside)
-    }
-
-    /// Enters a biased section, if this thread's lane has been the only one in use:
-    /// [`Gates::enter_biased`].
-    #[inline(always)]
-    pub fn enter_biased<'a>(&self, lane: &'a Lane) -> Option<GateGuard<'a>> {
-        self.gates.enter_biased(&lane.inside)
-    }
-
-    /// Revokes the bias if another thread has a lane. Called by the thread that has just claimed
-    /// `lane`, while it holds nothing that other threads wait for. Then no thread takes a lock by
-    /// plain stores when this returns.
-    fn note_taken(&self, lane: &Lane) {
-        // Acquire: pairs with `share`, which found no thread in a biased section. Their changes are
-        // visible here.
-        if self.are_shared.load(Ordering::Acquire) {
-            return;
-        }
-        // Orders the claim before the loads below: of two threads that claim at the same time, one
-        // finds the other. Acquire: a thread that has given its lane back has released its locks.
-        fence(Ordering::SeqCst);
-        let is_other = |other: &&Lane| !std::ptr::eq(*other, lane);
-        let are_several =
-            self.all().filter(is_other).any(|other| other.taken.load(Ordering::Acquire));
-        if are_several && !planted!(AloneAmongOthers) {
-            self.share();
-        }
-    }
-
-    /// Revokes the bias for good. No thread is in a biased section when this returns. The caller
-    /// must not be in one.
-    #[cold]
-    pub fn share(&self) {
-        // Several threads may do this at the same time.
-        self.gates.close_for_good(Gate::Biased, self.marks());
-        // Release: pairs with the acquire load in `note_taken`.
-        self.are_shared.store(true, Ordering::Release);
     }
 
     /// Closes the gate and waits until no thread is inside: [`Gates::close`].
@@ -360,21 +303,13 @@ impl Lanes {
 
     /// Claims one of the `count` lanes from `first` on. Probing starts at the hash.
     fn claim(&self, hash: usize, first: usize, count: usize) -> Option<LaneIndex> {
-        (0..count)
-            .map(|probe| first + (hash + probe) % count)
-            .find_map(|n| {
-                self.made(n)
-                    .taken
-                    .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                    .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
-                    .then_some(LaneIndex(n as u16))
-            })
-            .inspect(|index| {
-                let lane = &self[*index];
-                let mut claimed = Claimed { lane, is_kept: false };
-                self.note_taken(lane);
-                claimed.is_kept = true;
-            })
+        (0..count).map(|probe| first + (hash + probe) % count).find_map(|n| {
+            self.made(n)
+                .taken
+                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .map_or_else(|_| planted!(LaneTakenTwice), |_| true)
+                .then_some(LaneIndex(n as u16))
+        })
     }
 }
 
