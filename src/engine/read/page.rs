@@ -18,7 +18,7 @@ use crate::format::layout;
 use crate::lock::Stamp;
 use crate::mutant::planted;
 use crate::pair::hints::samples_stamp;
-use crate::pair::log::guard::TryGuard;
+use crate::pair::log::guard::Pinned;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::{PageState, RegionState};
 use crate::pair::stats::Counter;
@@ -27,7 +27,7 @@ use crate::units::{PAGE, PageIndex, SLICE, is_in_page};
 
 /// A read of one page, in its read section.
 struct PageRead<'e> {
-    pinned: TryGuard<'e>,
+    pinned: Pinned<'e>,
     region: &'e RegionState,
     page: &'e PageState,
     look: Stamp,
@@ -166,7 +166,7 @@ impl Engine {
     #[inline(always)]
     fn begin_pinned<'e>(
         &'e self,
-        pinned: TryGuard<'e>,
+        pinned: Pinned<'e>,
         len: usize,
         offset: u64,
     ) -> Option<PageRead<'e>> {

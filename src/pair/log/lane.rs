@@ -13,7 +13,7 @@ use crate::format::layout::RING;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::GateMarks;
 use crate::pair::hints::Hints;
-use crate::pair::log::guard::{Pinned, TryGuard};
+use crate::pair::log::guard::{COUNT, Pinned};
 use crate::pair::stats::{Block, Counter};
 use crate::platform::barrier;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, fence};
@@ -54,10 +54,7 @@ struct Record {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// Odd while a fast-path read is in its read section. Half of it is the number of such reads
-    /// that are done.
-    pub(super) at_once: AtomicU64,
-    /// Odd while the lane's thread is in any other read section.
+    /// Odd while the lane's thread is in a read section. Its bits are those of `log::guard`.
     pub(super) pinned: AtomicU64,
     flip_sequence: AtomicU64,
     /// Number of the first flip record that may still be needed: its word may not be durable.
@@ -94,7 +91,6 @@ impl Lane {
             pending_from: AtomicU64::new(Sequence::FIRST.bits()),
             undo_sequence: AtomicU64::new(Sequence::FIRST.bits()),
             pinned: AtomicU64::new(0),
-            at_once: AtomicU64::new(0),
             inside: GateMarks::new(),
             recent: Hints::new(),
             stats: Block::new(),
@@ -106,9 +102,9 @@ impl Lane {
     /// `platform::barrier`.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
-        let count = self.pinned.load(Ordering::Relaxed);
-        debug_assert!(count.is_multiple_of(2), "a pin does not nest");
-        self.pinned.store(count + 1, Ordering::Relaxed);
+        let word = self.pinned.load(Ordering::Relaxed);
+        debug_assert!(word.is_multiple_of(2), "a pin does not nest");
+        self.pinned.store(word + 1, Ordering::Relaxed);
         // Orders the mark before every load of the file's state. A thread that changes that state
         // and then finds no mark knows that this thread sees the change.
         barrier::light();
@@ -116,20 +112,20 @@ impl Lane {
     }
 
     /// Enters the read section of a fast-path read. The light fences must be the usual ones
-    /// (`barrier::is_usual`). One word holds both the mark and the count.
+    /// (`barrier::is_usual`).
     #[inline]
-    pub fn pin_fast(&self) -> TryGuard<'_> {
-        let count = self.at_once.load(Ordering::Relaxed);
-        debug_assert!(count.is_multiple_of(2), "a pin does not nest");
-        unless!(ReadUnpinned, self.at_once.store(count + 1, Ordering::Relaxed));
+    pub fn pin_fast(&self) -> Pinned<'_> {
+        let word = self.pinned.load(Ordering::Relaxed);
+        debug_assert!(word.is_multiple_of(2), "a pin does not nest");
+        unless!(ReadUnpinned, self.pinned.store(word + 1, Ordering::Relaxed));
         // Orders the mark before every load of the file's state, as in `pin`.
         barrier::usual();
-        TryGuard(&self.at_once)
+        Pinned(&self.pinned)
     }
 
     /// Returns the number of reads that succeeded on the fast path.
     pub fn fast_reads(&self) -> u64 {
-        self.at_once.load(Ordering::Relaxed) / 2
+        self.pinned.load(Ordering::Relaxed) >> COUNT
     }
 
     /// Returns the number of all reads that succeeded.

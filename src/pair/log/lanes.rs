@@ -186,7 +186,7 @@ impl Lanes {
     pub fn synchronize(&self) {
         // Orders the caller's changes before its loads of the marks, see `Lane::pin`.
         barrier::heavy();
-        for word in self.all().flat_map(|lane| [&lane.pinned, &lane.at_once]) {
+        for word in self.all().map(|lane| &lane.pinned) {
             let seen = word.load(Ordering::Acquire);
             let mut backoff = Backoff::new();
             while !planted!(NoWaitForPinned)
