@@ -39,7 +39,6 @@ mod worker;
 pub mod write;
 
 use crate::config::{DeployPolicy, Durability, Medium};
-use crate::engine::deploy::on_write::FragmentationDebt;
 use crate::engine::durable::Durable;
 use crate::engine::superblock::Companions;
 use crate::engine::worker::Worker;
@@ -54,7 +53,6 @@ use crate::pair::{Opened, Pair};
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
 use crate::units::LaneIndex;
-use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -82,8 +80,6 @@ pub(crate) struct Engine {
     pair: Pair,
     policy: DeployPolicy,
     pub(crate) durability: Durability,
-    /// The fragmentation debt of reads. In a cache line of its own, since readers store to it.
-    debt: CachePadded<FragmentationDebt>,
     /// The fast path that small writes take.
     small: Small,
     /// The direct stores that are possible.
@@ -140,7 +136,6 @@ impl Engine {
             durable: setup.durable,
             durability: setup.durability,
             worker: Worker::new(every, may_run),
-            debt: CachePadded::new(FragmentationDebt::new()),
             policy: setup.policy,
             small,
             direct,

@@ -32,11 +32,6 @@ impl LockGuard<'_> {
     pub fn close(&self) {
         self.0.close();
     }
-
-    /// Returns `true` if the word is closed, so that readers wait.
-    pub fn is_closed(&self) -> bool {
-        self.0.0.load(Ordering::Relaxed) & CLOSED != 0
-    }
 }
 
 impl Drop for LockGuard<'_> {

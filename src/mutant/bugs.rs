@@ -50,8 +50,6 @@ mutants! {
         StoreNotClosed "store-not-closed": "a direct store gives its page no new version",
     }
     "engine/write/range.rs" {
-        TogetherBeforeCommit "together-before-commit": "a write defragments its pages before it commits",
-        TogetherWhileOpen "together-while-open": "a writer that defragments pages publishes them without an exclusive lock",
         PagesFlipDurableSlots "pages-flip-durable-slots": "a write over several pages flips into durable slots",
         LengthNotCheckedAgain "length-not-checked-again": "a write does not check the length again under its locks",
         FlipOverView "flip-over-view": "a flip copies over a view's bytes",
@@ -306,9 +304,6 @@ mutants! {
         PinAway "pin-away": "a view pins undeployed slots",
         PinNotCounted "pin-not-counted": "a view's pin is not counted",
         PinNotGivenBack "pin-not-given-back": "a view's pin is not released",
-    }
-    "engine/deploy/on_write.rs" {
-        TogetherForNothing "together-for-nothing": "a write defragments pages that no reader has read",
     }
     "engine/resize/mod.rs" {
         GrowthReservesLater "growth-reserves-later": "a growth extends the file before it has allocated the rest of the old last page",

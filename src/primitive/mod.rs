@@ -12,8 +12,7 @@
 //!   generation of `fork`, the numbers of files, the kind of the fences. No thread waits or is
 //!   scheduled while it uses them;
 //! - counters of `stats`, which no decision depends on;
-//! - predictions of future reads (`pair/hints`, `engine/deploy/on_write`), on which only
-//!   time depends;
+//! - predictions of future reads (`pair/hints`), on which only time depends;
 //! - words of the mapping, which are not objects of the program. Under shuttle each access to
 //!   mapped bytes begins with a [`yield_point`] instead.
 //!

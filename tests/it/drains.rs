@@ -635,33 +635,6 @@ fn a_long_read_deploys_what_is_in_more_pieces_than_one_for_64_kib() {
     assert_eq!(bytes_stored(&trace), (128, 0));
 }
 
-/// A page-aligned write after a fragmented read defragments what it has in cache. It takes two
-/// drains more, and all of the range is deployed.
-#[test]
-fn whole_pages_that_were_read_in_pieces_are_put_together_in_two_drains_more() {
-    let Some(ground) = common::dax() else { return };
-    let mut traced = Traced::open(&ground, DeployPolicy::Lazy);
-    let scatter = |file: &AtomicMappedFile| {
-        for page in 0..4 {
-            file.write_at(&[8; 64], page * PAGE + 640).expect("write");
-            file.write_at(&[8; 64], page * PAGE + 1280).expect("write");
-        }
-    };
-    let write = |file: &AtomicMappedFile| file.write_at(&[9; 4 * 4096], 0).expect("write");
-    write(&traced.file);
-    scatter(&traced.file);
-    write(&traced.file);
-    let trace = traced.trace(write);
-    assert_eq!(drains(&trace), 2, "no thread has read them: {:?}", short(&trace));
-    assert_eq!(bytes_stored(&trace), (4 * PAGE, 0));
-    traced.file.read_at(&mut [0; 4 * 4096], 0).expect("read");
-    let trace = traced.trace(write);
-    assert_eq!(drains(&trace), 4, "a flip, and a deployment: {:?}", short(&trace));
-    assert_eq!(bytes_stored(&trace), (8 * PAGE, 0));
-    let trace = traced.trace(|file| drop(file.view(0..4 * PAGE).expect("view")));
-    assert!(trace.is_empty(), "every page is deployed: {trace:?}");
-}
-
 /// Alternate pages lie in the reflection file, so a long read finds many fragments. A uniform range
 /// in the reflection file stays there.
 #[test]

@@ -228,22 +228,16 @@ fn fate(mutant: Mutant) -> Fate {
         }
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
-        TogetherBeforeCommit => by(EVERY_IMAGE),
-        TogetherWhileOpen => by_any(&[
-            test("atomic_mmap", "a_write_of_whole_pages_defragments"),
-            Killer::Schedules("5"),
-        ]),
         WholeWordGivenBack => {
             by_any(&[test("atomic_mmap", "deployment_sets_stamps"), Killer::Schedules("6")])
         }
         PagesWordGivenBack => by_any(&[
-            test("atomic_mmap", "a_write_of_whole_pages_defragments"),
+            test("atomic_mmap", "a_writer_without_space_for_an_undo"),
             Killer::Schedules("6"),
         ]),
         DeployWordGivenBack => {
             by_any(&[test("atomic_mmap", "a_region_word_deploys"), Killer::Schedules("6")])
         }
-        TogetherForNothing => by(test("atomic_mmap", "a_write_of_whole_pages_defragments")),
         // ---- durable points -----------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "a_region_bit_does_not_move")),
         CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `region` | the deployment of locked pages |
 //! | `on_read` | deployment of pages that reads keep finding in the reflection file |
-//! | `on_write` | deployment of fragmented pages by page-aligned writes |
 //! | `policy` | which reads count, and how often |
 //! | `pin` | the pins of views |
 //! | `punch` | gives reflection pages back to the file system |
@@ -13,7 +12,6 @@
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 pub mod on_read;
-pub mod on_write;
 pub mod pin;
 pub mod policy;
 pub mod punch;

@@ -38,11 +38,8 @@ impl Engine {
         let len = range.end - range.start;
         if is_too_fragmented(pieces, len) && self.deploys_on_read() {
             self.deploy_after_read(range, Which::Scattered);
-        } else if len < LONG {
-            self.record_fragments(&range, pieces);
-            if is_counted {
-                self.count_read(range);
-            }
+        } else if is_counted && len < LONG {
+            self.count_read(range);
         }
     }
 

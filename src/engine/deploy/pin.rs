@@ -19,7 +19,7 @@
 
 use crate::bitmap::{Side, Validity, span};
 use crate::engine::Engine;
-use crate::engine::deploy::region::{Pins, Source};
+use crate::engine::deploy::region::Pins;
 use crate::engine::plan::{self, RegionPlan};
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
@@ -68,7 +68,7 @@ impl Engine {
         for plan in &plans {
             // Makes all held locks exclusive for each region. That is more than needed, and
             // harmless.
-            match self.deploy_locked(&lane, plan, &held, Pins::Respect, Source::Reflection) {
+            match self.deploy_locked(&lane, plan, &held, Pins::Respect) {
                 // For slice words that are not yet known to be allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,

@@ -1,17 +1,16 @@
 //! The deployment of pages that the caller has locked.
 //!
-//! The home slots are not valid while they are copied to, or they get the bytes that they already
-//! hold (see `on_write`). Each word that is stored moves whole pages. So after a crash each page is
-//! either deployed or not, with equal bytes. A page that its region bit alone has sent to the
-//! reflection file is deployed by that bit; any other page by its slice word. So the word was
-//! stored before, and needs no allocation.
+//! The home slots are not valid while they are copied to. Each word that is stored moves whole
+//! pages. So after a crash each page is either deployed or not, with equal bytes. A page that its
+//! region bit alone has sent to the reflection file is deployed by that bit; any other page by its
+//! slice word. So the word was stored before, and needs no allocation.
 //!
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Side, Slices, Validity, span};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
-use crate::engine::plan::{self, RegionPlan, Segment, WordUpdate};
+use crate::engine::plan::{self, RegionPlan, WordUpdate};
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::format::layout;
@@ -41,16 +40,6 @@ pub(in crate::engine) enum Which {
     /// The pages of a region, unless all of them that lie in the range are in the reflection file
     /// as a whole. From there they are read as fast.
     Scattered,
-}
-
-/// Where the deployed bytes are copied from.
-#[derive(Clone, Copy)]
-pub(in crate::engine) enum Source<'a> {
-    /// The valid reflection slots.
-    Reflection,
-    /// These segments, which have just overwritten the pages as a whole and are published: see
-    /// `deploy::on_write`.
-    Written(&'a [Segment<'a>]),
 }
 
 impl Engine {
@@ -83,7 +72,7 @@ impl Engine {
             let _inside = self.keeps_points.then(|| self.lanes.enter(Gate::Cut, &lane));
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
-            deployed += self.deploy_locked(&lane, &plan, &held, pins, Source::Reflection)?;
+            deployed += self.deploy_locked(&lane, &plan, &held, pins)?;
         }
         Ok(deployed)
     }
@@ -96,7 +85,6 @@ impl Engine {
         plan: &RegionPlan<'_>,
         held: &[LockGuard<'_>],
         pins: Pins,
-        source: Source<'_>,
     ) -> Result<u64> {
         let region = plan.state;
         // If a slice has changed since the last durable point, its home slot belongs to that point,
@@ -141,7 +129,7 @@ impl Engine {
             pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.invalidate_records(lane, targets));
         for &n in &pages {
-            self.copy_home(lane, plan.index.page(n), away(n), source);
+            self.copy_home(lane, plan.index.page(n), away(n));
         }
         if pages.is_empty() {
             return Ok(0);
@@ -165,34 +153,14 @@ impl Engine {
         Ok(pages.len() as u64)
     }
 
-    /// Copies slices of a page to the home file, from `source`. The caller has allocated their home
-    /// slots.
-    fn copy_home(&self, lane: &Lane, page: PageIndex, slices: Slices, source: Source<'_>) {
-        if let Source::Written(segments) = source {
-            self.copy_segments_home(lane, page, segments);
-            return;
-        }
+    /// Copies slices of a page to the home file. The caller has allocated their home slots.
+    fn copy_home(&self, lane: &Lane, page: PageIndex, slices: Slices) {
         for run in slices.runs() {
             let offset = page.start() + (run.start * SLICE) as u64;
             let (len, from) = (run.len() * SLICE, layout::reflection(offset));
             self.home.copy_across(offset, &self.reflection, from, len);
             lane.stats.bump(Counter::BytesWritten, len as u64);
         }
-    }
-
-    /// Copies a page to its home slots in one piece; one of `segments` covers it from end to end.
-    /// Home slots that are valid already get the bytes that they hold.
-    pub(in crate::engine) fn copy_segments_home(
-        &self,
-        lane: &Lane,
-        page: PageIndex,
-        segments: &[Segment<'_>],
-    ) {
-        let start = page.start();
-        // The segments are sorted and do not overlap.
-        let segment = &segments[segments.partition_point(|segment| segment.range().end <= start)];
-        let at = (start - segment.offset) as usize;
-        self.store(lane, &self.home, start, &segment.data[at..at + PAGE]);
     }
 }
 

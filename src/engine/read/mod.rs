@@ -1,12 +1,11 @@
 //! Holds the general read: it returns a state that no operation is in the middle of.
 //!
 //! A read is optimistic: it notes the versions, copies, and validates the versions. It writes no
-//! shared line, so small reads scale with the cores. There are three exceptions, all sampled or
-//! rare:
+//! shared line, so small reads scale with the cores. There are two exceptions, both
+//! sampled:
 //! - of the reads that find pages not deployed, one in seven is counted, and one in two if it
 //!   covers more than a page (`deploy::on_read`);
-//! - of the reads that find pages deployed, one in 13 sets their stamps (`pair::stamps`);
-//! - a read of fragmented pages adds to the fragmentation debt (`deploy::on_write`).
+//! - of the reads that find pages deployed, one in 13 sets their stamps (`pair::stamps`).
 //!
 //! Over many pages the versions are summed instead of kept. No version ever shrinks, so equal sums
 //! mean that none has changed. A reader that fails too often takes the locks.

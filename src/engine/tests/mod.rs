@@ -5,7 +5,6 @@ mod deploy;
 mod direct;
 mod gather;
 mod on_read;
-mod on_write;
 mod pin;
 mod read_page;
 mod read_range;

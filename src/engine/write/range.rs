@@ -70,36 +70,20 @@ impl Engine {
             // Compute the moves this late, because the medium is now busy with the copied bytes.
             plan::word_updates(&mut moves, &plans, segments, has_shared_word);
         }
-        // A page that was fragmented before the flip is fragmented after it: each slice goes to its
-        // other slot.
-        let mut scattered = Plans::new();
-        self.pick_fragmented(&plans, &mut scattered);
-        if planted!(TogetherBeforeCommit) {
-            for plan in &scattered {
-                plan.pages()
-                    .for_each(|n| self.copy_segments_home(lane, plan.index.page(n), segments));
-            }
-        }
         match &moves[..] {
             [change] => self.commit_flip(lane, change),
             _ => self.commit_undo(lane, &moves, extents.as_ref()),
         }
         extents.iter().for_each(|extents| self.give_back(extents));
-        if scattered.is_empty() || !planted!(TogetherWhileOpen) {
-            unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
-        }
+        unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
         for change in &moves {
             if let Some(region) = self.state.touched(change.word.region()) {
                 publish(region, change);
             }
         }
         // Keep the word until it is drained and its cached copy changed: the next holder starts
-        // from that. Release it before the deployment below, which may need the word itself.
+        // from that.
         drop(shared_word);
-        if !scattered.is_empty() {
-            // The operation is done; the deployment only helps later readers.
-            self.defragment(lane, &scattered, segments, &held);
-        }
         Ok(())
     }
 

@@ -56,8 +56,6 @@ pub enum Kind {
     UnderView,
     /// Writes under a view: the second one logs one of the slices of the first. Not in `KINDS`.
     UnderViewInPart,
-    /// Writes that fragment pages, a read, and a write that defragments them. Not in `KINDS`.
-    Together,
     /// Deployment of some pages.
     Deploy,
     /// Deployment of everything, which punches the reflection pages.
@@ -478,20 +476,6 @@ impl<'a> Player<'a> {
                 }
                 self.write(LAST + 70, 8)?;
                 assert!(view.to_vec()? == before, "a view has changed");
-                Ok(())
-            }
-            Kind::Together => {
-                // Whole pages of one region, by its word, and of two regions, by an undo record.
-                for pages in [2, 4] {
-                    let slices = (0..12).map(|n| (62 + n / 4) * PAGE + 640 + n % 4 * 128);
-                    self.transaction(slices.map(|at| (at + pages * 32, 8)).collect(), false)?;
-                    let end = self.len().min((62 + pages) * PAGE);
-                    let mut bytes = vec![0; (end - 62 * PAGE) as usize];
-                    self.file().read_at(&mut bytes, 62 * PAGE)?;
-                    let before = self.file().stats().deployments;
-                    self.write(62 * PAGE, pages * PAGE)?;
-                    assert!(self.file().stats().deployments > before, "left fragmented");
-                }
                 Ok(())
             }
             Kind::Deploy => {

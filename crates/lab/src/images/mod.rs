@@ -160,22 +160,6 @@ fn chosen(depth: u32) -> impl Iterator<Item = Job> {
     sequences.into_iter().flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), model)))
 }
 
-/// Returns sequences in which a write of whole pages defragments them, with each kind before or
-/// after. Leaves out spilled undo records, because they have many images.
-fn together(depth: u32) -> impl Iterator<Item = Job> {
-    let kinds = KINDS.into_iter().filter(|kind| *kind != Kind::Spilled);
-    let sequences = kinds.flat_map(|kind| [vec![kind, Kind::Together], vec![Kind::Together, kind]]);
-    sequences.flat_map(move |kinds| {
-        MODELS.map(|model| Job {
-            model,
-            kinds: kinds.clone(),
-            depth,
-            moments: Which::OfTheLast,
-            is_page_cache: false,
-        })
-    })
-}
-
 /// Runs the piece of the part with durable points, to look for one planted bug.
 pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
     let _quiet = crate::quiet::Quiet::new();
@@ -219,7 +203,6 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     if settings.seconds.is_some() && !settings.quick {
         // Short sequences before long ones, with every kind early.
         of_all(1, 1, &mut jobs);
-        jobs.extend(together(0));
         let short = jobs.len();
         of_all(2, 0, &mut jobs);
         let middle = jobs.len();
@@ -240,7 +223,6 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
         of_all(2, 0, &mut jobs);
         needed = jobs.len();
     }
-    jobs.extend(together(1));
     jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
     jobs.push(round_the_journal(1));
     jobs.extend(grown_over_what_was_cut_off(1));
@@ -579,7 +561,7 @@ mod tests {
                 jobs.extend(quick.step_by(every).map(one));
             }
         }
-        jobs.extend(chosen(1).chain(together(0)));
+        jobs.extend(chosen(1));
         let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
         let totals = check_all(&settings, &jobs, 0, 0, None, &Progress::new("images"));
         drop(quiet);

@@ -316,7 +316,7 @@ enum Role {
     Deploy,
     /// Writes whole pages of one region, concurrently with others that do so: they share one word.
     Neighbour,
-    /// Writes two pages in fragments and as a whole, which defragments them, and reads them.
+    /// Writes two pages in fragments and as a whole, and reads them, which may deploy them.
     Together,
 }
 
