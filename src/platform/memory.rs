@@ -9,10 +9,21 @@
 //! the yield point of `primitive`.
 
 use super::arch::{isa, runs as sides};
-use super::{Copying, InLine, Place, Platform, atomic_word as word};
+use super::{Copying, InLine, Native, Place, Platform, atomic_word as word};
 use crate::primitive::yield_point;
 
 impl Platform {
+    /// Returns the machine itself. `None` under a recorder and on a simulated machine: they take no
+    /// hints.
+    #[inline(always)]
+    fn as_native(&self) -> Option<&Native> {
+        match self {
+            Platform::Native(native) => Some(native),
+            #[cfg(feature = "recorder")]
+            _ => None,
+        }
+    }
+
     /// Copies a caller's buffer into the mapping. Any alignment, any length.
     ///
     /// No atomicity of any width: a concurrent reader may see any mixture of old and new bytes, and
@@ -28,15 +39,7 @@ impl Platform {
     pub unsafe fn copy_in(&self, to: Place, from: &[u8], how: Copying) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.copy_in(to.checked(), from, how),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.copy_in(to, from, how),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.copy_in(to, from, how),
-            }
-        }
+        unsafe { by_machine!(self.copy_in(place to, from, how)) }
     }
 
     /// Copies one cache line, given as words in registers, as [`Platform::copy_in`] with
@@ -126,12 +129,8 @@ impl Platform {
     /// fast as the copy without the checksum.
     #[inline(always)]
     pub fn sums_on_the_way(&self) -> bool {
-        match self {
-            Platform::Native(native) => native.sums_on_the_way(),
-            // So that tests execute the code that depends on it.
-            #[cfg(feature = "recorder")]
-            _ => true,
-        }
+        // `true` in tests, so that they execute the code that depends on it.
+        self.as_native().is_none_or(Native::sums_on_the_way)
     }
 
     /// Copies as [`Platform::copy_lines_to_sides`], and returns the CRC-32C of the bytes.
@@ -221,15 +220,7 @@ impl Platform {
     pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.copy_across(to.checked(), from, len, how),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.copy_across(to, from, len, how),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.copy_across(to, from, len, how),
-            }
-        }
+        unsafe { by_machine!(self.copy_across(place to, from, len, how)) }
     }
 
     /// Stores zeros, by the rules of [`Platform::copy_in`] with [`Copying::BySize`].
@@ -240,15 +231,7 @@ impl Platform {
     pub unsafe fn fill_zero(&self, to: Place, len: usize) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.fill_zero(to.checked(), len),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.fill_zero(to, len),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.fill_zero(to, len),
-            }
-        }
+        unsafe { by_machine!(self.fill_zero(place to, len)) }
     }
 
     /// Flushes every cache line that the range touches, as [`Platform::flush_word`]. For tests and
@@ -260,15 +243,7 @@ impl Platform {
     #[inline]
     pub unsafe fn flush(&self, at: Place, len: usize) {
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.flush(at.checked(), len),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.flush(at, len),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.flush(at, len),
-            }
-        }
+        unsafe { by_machine!(self.flush(place at, len)) }
     }
 
     /// Starts the write-back of a word's cache line. Unordered; a drain by the same thread
@@ -293,13 +268,7 @@ impl Platform {
     /// fence for the compiler only.
     #[inline]
     pub fn drain(&self) {
-        match self {
-            Platform::Native(native) => native.drain(),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.drain(),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(simulated) => simulated.drain(),
-        }
+        by_machine!(self.drain());
     }
 
     /// Prefetches a line for a store. A hint: it never faults and leaves no trace.
@@ -308,12 +277,8 @@ impl Platform {
     /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
     #[inline]
     pub unsafe fn prefetch_write(&self, at: *const u8) {
-        match self {
-            Platform::Native(native) => native.prefetch_write(at),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.native().prefetch_write(at),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(_) => {}
+        if let Some(native) = self.as_native() {
+            native.prefetch_write(at);
         }
     }
 
@@ -323,10 +288,8 @@ impl Platform {
     /// None on the processors that we know; it is `unsafe` so that only `store/` calls it.
     #[inline]
     pub unsafe fn prefetch_read(&self, at: *const u8) {
-        match self {
-            Platform::Native(native) => native.prefetch_read(at),
-            #[cfg(feature = "recorder")]
-            _ => {}
+        if let Some(native) = self.as_native() {
+            native.prefetch_read(at);
         }
     }
 
@@ -337,20 +300,16 @@ impl Platform {
     /// The lines of both sides are in live mappings.
     #[inline]
     pub unsafe fn prefetch_from_sides(&self, from: [*const u8; 2], sides: u64, lines: usize) {
-        match self {
-            Platform::Native(_) => isa::prefetch_from_sides(from, sides, lines),
-            #[cfg(feature = "recorder")]
-            _ => {}
+        if self.as_native().is_some() {
+            isa::prefetch_from_sides(from, sides, lines);
         }
     }
 
     /// Prefetches the line of a value in this process's own memory for a store.
     #[inline]
     pub fn prefetch_own<T>(&self, value: &T) {
-        match self {
-            Platform::Native(native) => native.prefetch_write((&raw const *value).cast()),
-            #[cfg(feature = "recorder")]
-            _ => {}
+        if let Some(native) = self.as_native() {
+            native.prefetch_write((&raw const *value).cast());
         }
     }
 
@@ -387,15 +346,7 @@ impl Platform {
     pub unsafe fn store_word_through(&self, at: Place, value: u64) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(native) => native.store_word_through(at.checked(), value),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_word_through(at, value),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.store_word_through(at, value),
-            }
-        }
+        unsafe { by_machine!(self.store_word_through(place at, value)) }
     }
 
     /// Stores a word in one access through the cache (release), not flushed. Other threads see it
@@ -407,15 +358,7 @@ impl Platform {
     pub unsafe fn store_word(&self, at: Place, value: u64) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::store(at.checked(), value),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.store_word(at, value),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.store_word(at, value),
-            }
-        }
+        unsafe { by_machine!(self.store_word(place at, value)) }
     }
 
     /// Stores `new` if the word holds `old`, in one atomic step (acquire and release), not flushed.
@@ -427,14 +370,6 @@ impl Platform {
     pub unsafe fn compare_exchange_word(&self, at: Place, old: u64, new: u64) -> Result<u64, u64> {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe {
-            match self {
-                Platform::Native(_) => word::compare_exchange(at.checked(), old, new),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(recorder) => recorder.compare_exchange_word(at, old, new),
-                #[cfg(feature = "recorder")]
-                Platform::Simulated(simulated) => simulated.compare_exchange_word(at, old, new),
-            }
-        }
+        unsafe { by_machine!(self.compare_exchange_word(place at, old, new)) }
     }
 }

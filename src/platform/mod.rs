@@ -17,6 +17,20 @@
 //! point with which every access to mapped bytes begins: under a model checker the scheduler may
 //! switch threads there.
 
+/// Calls the method of that name on the machine, the recorder or the simulated machine. The machine
+/// itself gets the address of a [`Place`], which is checked.
+macro_rules! by_machine {
+    ($platform:ident.$method:ident($(place $place:ident)? $(, $arg:ident)*)) => {
+        match $platform {
+            Platform::Native(native) => native.$method($($place.checked(),)? $($arg),*),
+            #[cfg(feature = "recorder")]
+            Platform::Recording(recorder) => recorder.$method($($place,)? $($arg),*),
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(simulated) => simulated.$method($($place,)? $($arg),*),
+        }
+    };
+}
+
 mod arch;
 mod atomic_word;
 mod copy;
@@ -186,12 +200,6 @@ impl Platform {
     /// Returns what stores have to survive.
     #[inline]
     pub fn persistence(&self) -> Persistence {
-        match self {
-            Platform::Native(native) => native.persistence(),
-            #[cfg(feature = "recorder")]
-            Platform::Recording(recorder) => recorder.persistence(),
-            #[cfg(feature = "recorder")]
-            Platform::Simulated(simulated) => simulated.persistence(),
-        }
+        by_machine!(self.persistence())
     }
 }

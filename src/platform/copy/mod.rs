@@ -433,4 +433,25 @@ impl Native {
             unsafe { word::store(at, value) }
         }
     }
+
+    /// # Safety
+    /// As [`super::Platform::store_word`].
+    #[inline(always)]
+    pub(super) unsafe fn store_word(&self, at: *mut u8, value: u64) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { word::store(at, value) }
+    }
+
+    /// # Safety
+    /// As [`super::Platform::compare_exchange_word`].
+    #[inline(always)]
+    pub(super) unsafe fn compare_exchange_word(
+        &self,
+        at: *mut u8,
+        old: u64,
+        new: u64,
+    ) -> Result<u64, u64> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { word::compare_exchange(at, old, new) }
+    }
 }
