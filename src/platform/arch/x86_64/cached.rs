@@ -32,6 +32,21 @@ pub unsafe fn copy_out(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
     unsafe { copy_by_size(cpu, to, from, len) }
 }
 
+/// Copies the first and the last bytes, which may overlap: both loads come before both stores.
+macro_rules! copy_two_ends {
+    ($mov:literal, $size:literal, $bytes:literal, ($to:ident, $from:ident, $len:ident)) => {
+        asm!(
+            text!($mov " {a}, " $size " ptr [{s}]"),
+            text!($mov " {b}, " $size " ptr [{s} + {n} - " $bytes "]"),
+            text!($mov " " $size " ptr [{d}], {a}"),
+            text!($mov " " $size " ptr [{d} + {n} - " $bytes "], {b}"),
+            s = in(reg) $from, d = in(reg) $to, n = in(reg) $len,
+            a = out(xmm_reg) _, b = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
@@ -44,25 +59,9 @@ unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
             copy_long(cpu, to, from, len);
         } else if len >= 8 {
             if len <= 16 {
-                asm!(
-                    "movq {a}, qword ptr [{s}]",
-                    "movq {b}, qword ptr [{s} + {n} - 8]",
-                    "movq qword ptr [{d}], {a}",
-                    "movq qword ptr [{d} + {n} - 8], {b}",
-                    s = in(reg) from, d = in(reg) to, n = in(reg) len,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _,
-                    options(nostack, preserves_flags)
-                );
+                copy_two_ends!("movq", "qword", "8", (to, from, len));
             } else if len <= 32 {
-                asm!(
-                    "movups {a}, xmmword ptr [{s}]",
-                    "movups {b}, xmmword ptr [{s} + {n} - 16]",
-                    "movups xmmword ptr [{d}], {a}",
-                    "movups xmmword ptr [{d} + {n} - 16], {b}",
-                    s = in(reg) from, d = in(reg) to, n = in(reg) len,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _,
-                    options(nostack, preserves_flags)
-                );
+                copy_two_ends!("movups", "xmmword", "16", (to, from, len));
             } else {
                 asm!(
                     "movups {a}, xmmword ptr [{s}]",
@@ -80,15 +79,7 @@ unsafe fn copy_by_size(cpu: &Cpu, to: *mut u8, from: *const u8, len: usize) {
                 );
             }
         } else if len >= 4 {
-            asm!(
-                "movd {a}, dword ptr [{s}]",
-                "movd {b}, dword ptr [{s} + {n} - 4]",
-                "movd dword ptr [{d}], {a}",
-                "movd dword ptr [{d} + {n} - 4], {b}",
-                s = in(reg) from, d = in(reg) to, n = in(reg) len,
-                a = out(xmm_reg) _, b = out(xmm_reg) _,
-                options(nostack, preserves_flags)
-            );
+            copy_two_ends!("movd", "dword", "4", (to, from, len));
         } else if len > 0 {
             // 1 to 3 bytes: the first, the last and the middle, which may coincide. One after the
             // other, in one register: more registers would have to be saved by the callers.
@@ -142,8 +133,7 @@ unsafe fn copy_wide(proof: Wide, to: *mut u8, from: *const u8, len: usize) {
     unsafe {
         if len == LINE {
             asm!(
-                "vmovdqu64 zmm16, zmmword ptr [{s}]",
-                "vmovdqu64 zmmword ptr [{d}], zmm16",
+                copy_wide_line!("vmovdqu64", "{s}" to "{d}"),
                 s = in(reg) from, d = in(reg) to, out("zmm16") _,
                 options(nostack, preserves_flags)
             );
@@ -232,46 +222,23 @@ unsafe fn copy_wide_loop(_proof: Wide, to: *mut u8, from: *const u8, len: usize)
             "jbe 8f",
             "7:",
             "prefetcht0 byte ptr [{s} + {ahead}]",
-            "vmovdqu64 zmm16, zmmword ptr [{s}]",
-            "vmovdqu64 zmmword ptr [{d}], zmm16",
-            "add {s}, 64",
-            "add {d}, 64",
-            "sub {n}, 64",
+            copy_wide_line!("vmovdqu64", "{s}" to "{d}"),
+            next_line!(),
             "cmp {n}, {ahead}",
             "ja 7b",
             "8:",
-            "cmp {n}, 256",
-            "jb 3f",
-            "2:",
-            "vmovdqu64 zmm16, zmmword ptr [{s}]",
-            "vmovdqu64 zmm17, zmmword ptr [{s} + 64]",
-            "vmovdqu64 zmm18, zmmword ptr [{s} + 128]",
-            "vmovdqu64 zmm19, zmmword ptr [{s} + 192]",
-            "vmovdqu64 zmmword ptr [{d}], zmm16",
-            "vmovdqu64 zmmword ptr [{d} + 64], zmm17",
-            "vmovdqu64 zmmword ptr [{d} + 128], zmm18",
-            "vmovdqu64 zmmword ptr [{d} + 192], zmm19",
-            "add {s}, 256",
-            "add {d}, 256",
-            "sub {n}, 256",
-            "cmp {n}, 256",
-            "jae 2b",
-            "3:",
+            copy_four_wide_lines!("vmovdqu64"),
             "cmp {n}, 64",
             "jb 5f",
             "4:",
-            "vmovdqu64 zmm16, zmmword ptr [{s}]",
-            "vmovdqu64 zmmword ptr [{d}], zmm16",
-            "add {s}, 64",
-            "add {d}, 64",
-            "sub {n}, 64",
+            copy_wide_line!("vmovdqu64", "{s}" to "{d}"),
+            next_line!(),
             "cmp {n}, 64",
             "jae 4b",
             "5:",
             "test {n}, {n}",
             "jz 6f",
-            "vmovdqu64 zmm16, zmmword ptr [{s} + {n} - 64]",
-            "vmovdqu64 zmmword ptr [{d} + {n} - 64], zmm16",
+            copy_wide_line!("vmovdqu64", "{s} + {n} - 64" to "{d} + {n} - 64"),
             "6:",
             s = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) len => _, ahead = in(reg) ahead,
             out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
@@ -314,45 +281,20 @@ unsafe fn copy_loop(to: *mut u8, from: *const u8, len: usize) {
             "jbe 5f",
             "4:",
             "prefetcht0 byte ptr [{s} + {ahead}]",
-            "movups {a}, xmmword ptr [{s}]",
-            "movups {b}, xmmword ptr [{s} + 16]",
-            "movups {e}, xmmword ptr [{s} + 32]",
-            "movups {f}, xmmword ptr [{s} + 48]",
-            "movups xmmword ptr [{d}], {a}",
-            "movups xmmword ptr [{d} + 16], {b}",
-            "movups xmmword ptr [{d} + 32], {e}",
-            "movups xmmword ptr [{d} + 48], {f}",
-            "add {s}, 64",
-            "add {d}, 64",
-            "sub {n}, 64",
+            copy_narrow_line!("movups", "{s}" to "{d}"),
+            next_line!(),
             "cmp {n}, {ahead}",
             "ja 4b",
             "5:",
             "cmp {n}, 64",
             "jbe 3f",
             "2:",
-            "movups {a}, xmmword ptr [{s}]",
-            "movups {b}, xmmword ptr [{s} + 16]",
-            "movups {e}, xmmword ptr [{s} + 32]",
-            "movups {f}, xmmword ptr [{s} + 48]",
-            "movups xmmword ptr [{d}], {a}",
-            "movups xmmword ptr [{d} + 16], {b}",
-            "movups xmmword ptr [{d} + 32], {e}",
-            "movups xmmword ptr [{d} + 48], {f}",
-            "add {s}, 64",
-            "add {d}, 64",
-            "sub {n}, 64",
+            copy_narrow_line!("movups", "{s}" to "{d}"),
+            next_line!(),
             "cmp {n}, 64",
             "ja 2b",
             "3:",
-            "movups {a}, xmmword ptr [{s} + {n} - 64]",
-            "movups {b}, xmmword ptr [{s} + {n} - 48]",
-            "movups {e}, xmmword ptr [{s} + {n} - 32]",
-            "movups {f}, xmmword ptr [{s} + {n} - 16]",
-            "movups xmmword ptr [{d} + {n} - 64], {a}",
-            "movups xmmword ptr [{d} + {n} - 48], {b}",
-            "movups xmmword ptr [{d} + {n} - 32], {e}",
-            "movups xmmword ptr [{d} + {n} - 16], {f}",
+            copy_narrow_line!("movups", "{s} + {n} - 64" to "{d} + {n} - 64"),
             s = inout(reg) from => _, d = inout(reg) to => _, n = inout(reg) len => _, ahead = in(reg) ahead,
             a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
             options(nostack)

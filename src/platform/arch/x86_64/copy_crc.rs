@@ -84,6 +84,21 @@ pub unsafe fn stream_to_sides_summed(
     Some(unsafe { stream_and_fold(fold, to, sides, from, lines) })
 }
 
+/// Streams the line at `$at` by the register `$line` to its side, moves `$sum` ahead by the factors
+/// in `$powers`, and adds the line to it.
+macro_rules! stream_and_add {
+    ($line:literal, $at:literal, $sum:literal, $product:literal, $powers:literal) => {
+        text!(
+            "mov {side}, {zero}\nshr {sides}, 1\ncmovc {side}, {one}\n"
+            "vmovdqu64 " $line ", zmmword ptr [{from}" $at "]\n"
+            "vmovntdq zmmword ptr [{side}" $at "], " $line "\n"
+            "vpclmulqdq " $product ", " $sum ", " $powers ", 0x00\n"
+            "vpclmulqdq " $sum ", " $sum ", " $powers ", 0x11\n"
+            "vpternlogq " $sum ", " $product ", " $line ", 0x96"
+        )
+    };
+}
+
 /// Copies the lines and folds them.
 ///
 /// # Safety
@@ -116,14 +131,7 @@ unsafe fn stream_and_fold(
             // An odd line comes first.
             "test {end}, 64",
             "jz 3f",
-            "mov {side}, {zero}",
-            "shr {sides}, 1",
-            "cmovc {side}, {one}",
-            "vmovdqu64 zmm16, zmmword ptr [{from}]",
-            "vmovntdq zmmword ptr [{side}], zmm16",
-            "vpclmulqdq zmm18, zmm17, zmm19, 0x00",
-            "vpclmulqdq zmm17, zmm17, zmm19, 0x11",
-            "vpternlogq zmm17, zmm18, zmm16, 0x96",
+            stream_and_add!("zmm16", "", "zmm17", "zmm18", "zmm19"),
             "add {n}, 64",
             "cmp {n}, {end}",
             "je 4f",
@@ -132,22 +140,8 @@ unsafe fn stream_and_fold(
             "3:",
             "vpxorq zmm21, zmm21, zmm21",
             "2:",
-            "mov {side}, {zero}",
-            "shr {sides}, 1",
-            "cmovc {side}, {one}",
-            "vmovdqu64 zmm16, zmmword ptr [{from} + {n}]",
-            "vmovntdq zmmword ptr [{side} + {n}], zmm16",
-            "vpclmulqdq zmm18, zmm21, zmm20, 0x00",
-            "vpclmulqdq zmm21, zmm21, zmm20, 0x11",
-            "vpternlogq zmm21, zmm18, zmm16, 0x96",
-            "mov {side}, {zero}",
-            "shr {sides}, 1",
-            "cmovc {side}, {one}",
-            "vmovdqu64 zmm22, zmmword ptr [{from} + {n} + 64]",
-            "vmovntdq zmmword ptr [{side} + {n} + 64], zmm22",
-            "vpclmulqdq zmm23, zmm17, zmm20, 0x00",
-            "vpclmulqdq zmm17, zmm17, zmm20, 0x11",
-            "vpternlogq zmm17, zmm23, zmm22, 0x96",
+            stream_and_add!("zmm16", " + {n}", "zmm21", "zmm18", "zmm20"),
+            stream_and_add!("zmm22", " + {n} + 64", "zmm17", "zmm23", "zmm20"),
             "add {n}, 128",
             "cmp {n}, {end}",
             "jb 2b",

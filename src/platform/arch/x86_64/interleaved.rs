@@ -36,32 +36,21 @@ macro_rules! for_each_line {
     };
 }
 
-/// Copies each line. One of `from` and `to` is "side", the line's place on its side. The other one
-/// is "whole", the place in `$whole`, where all lines follow each other. `by` names the wide store,
-/// for processors that have it, and the narrow store.
+/// Copies each line from `$from` to `$to`. One of the two is "{side} + {n}", the line's place on
+/// its side. The other one is "{whole} + {n}", the place in `$whole`, where all lines follow each
+/// other.
+/// `by` names the wide store, for processors that have it, and the narrow store.
 macro_rules! copy_each_line {
-    ($cpu:ident, $lines:tt, from $from:literal, to $to:literal, by $wide:literal or $narrow:literal, $whole:expr) => {
+    ($cpu:ident, $lines:tt, $from:literal to $to:literal, by $wide:literal or $narrow:literal, $whole:expr) => {
         match $cpu.wide {
             Some(_proof) => for_each_line!(
                 $lines,
-                [
-                    concat!("vmovdqu64 zmm16, zmmword ptr [{", $from, "} + {n}]"),
-                    concat!($wide, " zmmword ptr [{", $to, "} + {n}], zmm16")
-                ],
+                [copy_wide_line!($wide, $from to $to)],
                 whole = in(reg) $whole, out("zmm16") _,
             ),
             None => for_each_line!(
                 $lines,
-                [
-                    concat!("movups {a}, xmmword ptr [{", $from, "} + {n}]"),
-                    concat!("movups {b}, xmmword ptr [{", $from, "} + {n} + 16]"),
-                    concat!("movups {e}, xmmword ptr [{", $from, "} + {n} + 32]"),
-                    concat!("movups {f}, xmmword ptr [{", $from, "} + {n} + 48]"),
-                    concat!($narrow, " xmmword ptr [{", $to, "} + {n}], {a}"),
-                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 16], {b}"),
-                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 32], {e}"),
-                    concat!($narrow, " xmmword ptr [{", $to, "} + {n} + 48], {f}")
-                ],
+                [copy_narrow_line!($narrow, $from to $to)],
                 whole = in(reg) $whole,
                 a = out(xmm_reg) _, b = out(xmm_reg) _, e = out(xmm_reg) _, f = out(xmm_reg) _,
             ),
@@ -94,7 +83,7 @@ pub unsafe fn stream_to_sides(
     unsafe {
         copy_each_line!(
             cpu, (sides, to[0], to[1], lines),
-            from "whole", to "side", by "vmovntdq" or "movntdq", from
+            "{whole} + {n}" to "{side} + {n}", by "vmovntdq" or "movntdq", from
         );
     }
 }
@@ -114,7 +103,7 @@ pub unsafe fn copy_to_sides(cpu: Cpu, to: [*mut u8; 2], sides: u64, from: *const
     unsafe {
         copy_each_line!(
             cpu, (sides, to[0], to[1], lines),
-            from "whole", to "side", by "vmovdqu64" or "movups", from
+            "{whole} + {n}" to "{side} + {n}", by "vmovdqu64" or "movups", from
         );
     }
 }
@@ -140,7 +129,7 @@ pub unsafe fn copy_from_sides(
     unsafe {
         copy_each_line!(
             cpu, (sides, from[0], from[1], lines),
-            from "side", to "whole", by "vmovdqu64" or "movups", to
+            "{side} + {n}" to "{whole} + {n}", by "vmovdqu64" or "movups", to
         );
     }
 }

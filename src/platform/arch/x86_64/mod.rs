@@ -17,6 +17,9 @@
 //!
 //! May import: its own files only.
 
+#[macro_use]
+mod steps;
+
 mod cached;
 mod copy_crc;
 mod cpu;
