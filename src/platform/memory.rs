@@ -51,14 +51,14 @@ impl Platform {
     #[inline(always)]
     pub unsafe fn store_line(&self, to: Place, line: [u64; 8]) {
         yield_point();
-        match self {
-            // SAFETY: the caller's contract is the same.
-            Platform::Native(native) => unsafe { native.store_line(to.checked(), line) },
-            #[cfg(feature = "recorder")]
-            _ => {
-                let bytes = line.map(u64::to_le_bytes);
-                // SAFETY: the caller's contract is the same.
-                unsafe { self.copy_in(to, bytes.as_flattened(), Copying::BySize) }
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            match self.as_native() {
+                Some(native) => native.store_line(to.checked(), line),
+                None => {
+                    let bytes = line.map(u64::to_le_bytes);
+                    self.copy_in(to, bytes.as_flattened(), Copying::BySize);
+                }
             }
         }
     }
@@ -219,8 +219,18 @@ impl Platform {
     #[inline]
     pub unsafe fn copy_across(&self, to: Place, from: *const u8, len: usize, how: Copying) {
         yield_point();
-        // SAFETY: the caller's contract is the same.
-        unsafe { by_machine!(self.copy_across(place to, from, len, how)) }
+        if let Some(native) = self.as_native() {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { native.copy_across(to.checked(), from, len, how) };
+        }
+        // By way of a buffer, so that a trace holds what was stored, even if another thread writes
+        // to the source meanwhile.
+        let mut bytes = vec![0; len];
+        // SAFETY: the caller's contract covers both.
+        unsafe {
+            self.copy_out(&mut bytes, from);
+            self.copy_in(to, &bytes, how);
+        }
     }
 
     /// Stores zeros, by the rules of [`Platform::copy_in`] with [`Copying::BySize`].
@@ -231,7 +241,12 @@ impl Platform {
     pub unsafe fn fill_zero(&self, to: Place, len: usize) {
         yield_point();
         // SAFETY: the caller's contract is the same.
-        unsafe { by_machine!(self.fill_zero(place to, len)) }
+        unsafe {
+            match self.as_native() {
+                Some(native) => native.fill_zero(to.checked(), len),
+                None => self.copy_in(to, &vec![0; len], Copying::BySize),
+            }
+        }
     }
 
     /// Flushes every cache line that the range touches, as [`Platform::flush_word`]. For tests and

@@ -148,6 +148,12 @@ impl Opening<'_> {
         let mut journal = OpenJournal { file, direct, name: name_of, len, block, session, made };
         let path = name.path();
         let header = Header { uuid: superblock.uuid, from: superblock.session, to: session };
+        let write = |file: &File, header: &Header, block: usize| {
+            let at = (block * BLOCK) as u64;
+            self.platform
+                .write_durably((file, None), FileId::Journal, &header.encode(), at)
+                .map_err(|e| Error::io_at("write", path, at, e))
+        };
         let prepare = |journal: &mut OpenJournal| -> Result<()> {
             // On other media there is no device to wait for.
             if medium == Medium::PageCache {
@@ -161,24 +167,12 @@ impl Opening<'_> {
             if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
                 // The next header overwrites the older one. If that write is torn, the newest
                 // header must still be there.
-                let at = (block * BLOCK) as u64;
-                unless!(
-                    HeaderNotMadeDurable,
-                    self.platform
-                        .write_durably((&journal.file, None), FileId::Journal, &newest.encode(), at)
-                        .map_err(|e| Error::io_at("write", path, at, e))?
-                );
+                unless!(HeaderNotMadeDurable, write(&journal.file, &newest, block)?);
             }
             let block = 1 - journal.block;
-            let at = (block * BLOCK) as u64;
             // The header is durable before the superblock of the new session, which recognizes its
             // journal by this header.
-            unless!(
-                JournalHeaderNotWritten,
-                self.platform
-                    .write_durably((&journal.file, None), FileId::Journal, &header.encode(), at)
-                    .map_err(|e| Error::io_at("write", path, at, e))?
-            );
+            unless!(JournalHeaderNotWritten, write(&journal.file, &header, block)?);
             journal.block = block;
             if made.is_some() || !is_known {
                 // An earlier opening may have made the journal and crashed before the syncs.

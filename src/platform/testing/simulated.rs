@@ -157,22 +157,6 @@ impl Simulated {
         }
     }
 
-    pub(in crate::platform) fn copy_across(
-        &self,
-        to: Place,
-        from: *const u8,
-        len: usize,
-        how: Copying,
-    ) {
-        let mut bytes = vec![0; len];
-        self.copy_out(&mut bytes, from);
-        self.copy_in(to, &bytes, how);
-    }
-
-    pub(in crate::platform) fn fill_zero(&self, to: Place, len: usize) {
-        self.copy_in(to, &vec![0; len], Copying::BySize);
-    }
-
     pub(in crate::platform) fn flush(&self, at: Place, len: usize) {
         if self.needs_flush() && len > 0 {
             self.machine.flush(Spot::of(at.checked()), len as u64);

@@ -6,7 +6,7 @@
 //!
 //! May import: `gate`, `sys`, the recorder.
 
-use super::gate::{attempt, if_supported};
+use super::gate::{attempt, is_unsupported, none_if};
 use crate::platform::os::{File, sys};
 #[cfg(feature = "recorder")]
 use crate::platform::recorder::What;
@@ -17,24 +17,24 @@ impl Platform {
     /// Returns an extended attribute's value, or `None` if it is not set or the file system does
     /// not support extended attributes.
     pub fn get_xattr(&self, file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let value = attempt!(
-            self,
-            call::GET_XATTR,
-            |_| sys::get_xattr(file.system(), name),
-            [simulated => simulated.machine.get_xattr(file.number(), name)]
-        );
-        Ok(if_supported(value)?.flatten())
+        Ok(self.look_for_xattr(file, name)?.flatten())
     }
 
     /// Returns `true` if the file system supports extended attributes of this name.
     pub fn keeps_xattrs(&self, file: &File, name: &str) -> io::Result<bool> {
+        Ok(self.look_for_xattr(file, name)?.is_some())
+    }
+
+    /// Returns the attribute's value, if it is set, or `None` if the file system does not support
+    /// extended attributes.
+    fn look_for_xattr(&self, file: &File, name: &str) -> io::Result<Option<Option<Vec<u8>>>> {
         let value = attempt!(
             self,
             call::GET_XATTR,
             |_| sys::get_xattr(file.system(), name),
             [simulated => simulated.machine.get_xattr(file.number(), name)]
         );
-        Ok(if_supported(value)?.is_some())
+        none_if(is_unsupported, value)
     }
 
     /// Sets an extended attribute. Returns `false` if the file system does not support them.
@@ -45,7 +45,7 @@ impl Platform {
             |_| sys::set_xattr(file.system(), name, value),
             [simulated => simulated.machine.set_xattr(file.number(), name, value)]
         );
-        Ok(if_supported(set)?.is_some())
+        Ok(none_if(is_unsupported, set)?.is_some())
     }
 
     /// Removes an extended attribute, if it is set.
@@ -56,6 +56,6 @@ impl Platform {
             |_| sys::remove_xattr(file.system(), name),
             [simulated => simulated.machine.remove_xattr(file.number(), name)]
         );
-        if_supported(removed).map(drop)
+        none_if(is_unsupported, removed).map(drop)
     }
 }

@@ -58,20 +58,14 @@ pub(super) fn is_refused(error: &io::Error) -> bool {
         || error.kind() == ErrorKind::PermissionDenied && !planted!(FilterNotExpected)
 }
 
-/// Returns `None` where the call is unavailable.
-pub(super) fn unless_refused<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// Returns `None` where the call fails with an error of the class `is_expected`.
+pub(super) fn none_if<T>(
+    is_expected: fn(&io::Error) -> bool,
+    result: io::Result<T>,
+) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if is_refused(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns `None` where the call is not supported.
-pub(super) fn if_supported<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) if is_expected(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -7,13 +7,18 @@
 //! May import: `gate`, `limit`, `allocate`, `sys`, the recorder.
 
 use super::HUGE_PAGE;
-use super::gate::{attempt, if_supported, is_unsupported, unless_refused};
+use super::gate::{attempt, is_refused, is_unsupported, none_if};
 use super::limit::allow_len;
 use crate::platform::os::{File, Mapping, allocate, sys};
 #[cfg(feature = "recorder")]
 use crate::platform::recorder::What;
 use crate::platform::{FileId, Platform, call};
 use std::io::{self, ErrorKind};
+
+/// Returns `true` if the file system cannot tell where its holes are.
+fn is_untold(error: &io::Error) -> bool {
+    is_unsupported(error) || error.kind() == ErrorKind::InvalidInput
+}
 
 impl Platform {
     /// Requests that a new and empty file is written in place on a file system that would otherwise
@@ -27,7 +32,7 @@ impl Platform {
             // Nothing is copied there.
             [_simulated => { let _ = file; Ok(()) }]
         );
-        Ok(if_supported(told)?.is_some())
+        Ok(none_if(is_unsupported, told)?.is_some())
     }
 
     /// Reserves storage for the range, so that stores to it cannot fail for lack of space. Extends
@@ -63,7 +68,7 @@ impl Platform {
             [simulated => simulated.machine.allocate(file.number(), offset, len)],
             [id] |_: &()| What::Allocate { file: id, offset, len }
         );
-        match unless_refused(reserved)? {
+        match none_if(is_refused, reserved)? {
             Some(()) => Ok(()),
             None => allocate::by_writing(self, file, id, offset, len),
         }
@@ -86,7 +91,7 @@ impl Platform {
             [simulated => simulated.machine.allocate_past_end(file.number(), offset, len)],
             [id] |_: &()| What::Allocate { file: id, offset, len }
         );
-        match unless_refused(reserved)? {
+        match none_if(is_refused, reserved)? {
             Some(()) => Ok(()),
             None => self.write_at(file, id, &vec![0; len as usize], offset),
         }
@@ -105,7 +110,7 @@ impl Platform {
             [simulated => simulated.machine.punch(file.number(), offset, len)],
             [id] |_: &()| What::Punch { file: id, offset, len }
         );
-        Ok(unless_refused(punched)?.is_some())
+        Ok(none_if(is_refused, punched)?.is_some())
     }
 
     /// Changes the file's length.
@@ -131,12 +136,7 @@ impl Platform {
             |_| sys::next_data(file.system(), offset),
             [simulated => simulated.machine.next_data(file.number(), offset)]
         );
-        match found {
-            Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
-                Ok(Some(offset))
-            }
-            result => result,
-        }
+        Ok(none_if(is_untold, found)?.unwrap_or(Some(offset)))
     }
 
     /// Returns the first offset from `offset` on that lies in a hole; the end of the file is one.
@@ -149,11 +149,6 @@ impl Platform {
             |_| sys::next_hole(file.system(), offset),
             [simulated => simulated.machine.next_hole(file.number(), offset)]
         );
-        match found {
-            Err(error) if is_unsupported(&error) || error.kind() == ErrorKind::InvalidInput => {
-                Ok(offset)
-            }
-            result => Ok(result?.unwrap_or(offset)),
-        }
+        Ok(none_if(is_untold, found)?.flatten().unwrap_or(offset))
     }
 }

@@ -284,32 +284,6 @@ impl Recorder {
     }
 
     /// # Safety
-    /// As [`Platform::copy_across`].
-    pub(in crate::platform) unsafe fn copy_across(
-        &self,
-        to: Place,
-        from: *const u8,
-        len: usize,
-        how: Copying,
-    ) {
-        // Copies by way of a buffer, so that the trace holds what was stored, even if another
-        // thread writes to the source meanwhile.
-        let mut bytes = vec![0; len];
-        // SAFETY: the caller's contract covers both.
-        unsafe {
-            self.native.copy_out(&mut bytes, from);
-            self.copy_in(to, &bytes, how);
-        }
-    }
-
-    /// # Safety
-    /// As [`Platform::fill_zero`].
-    pub(in crate::platform) unsafe fn fill_zero(&self, to: Place, len: usize) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.copy_in(to, &vec![0; len], Copying::BySize) }
-    }
-
-    /// # Safety
     /// As [`Platform::flush`].
     pub(in crate::platform) unsafe fn flush(&self, at: Place, len: usize) {
         if !self.needs_flush() || len == 0 {
