@@ -156,7 +156,8 @@ impl RegionState {
     #[inline]
     pub fn stamped_pages(&self) -> u64 {
         // Sequentially consistent, as is the step that took the page's lock. A transaction that
-        // watches the page first sets the bit, and then checks the lock.
+        // watches the page first sets the bit, and then checks the lock. A shrink sets `cutting`
+        // and fences before this load.
         self.stamped_pages.load(Ordering::SeqCst)
     }
 
@@ -176,12 +177,6 @@ impl RegionState {
     /// holds their locks.
     pub fn end_watch(&self, mask: u64) -> u64 {
         self.watched.fetch_and(!mask, Ordering::SeqCst) & mask
-    }
-
-    /// Returns the bits of [`stamped_pages`](Self::stamped_pages), for a shrink that has just set
-    /// `cutting` and fenced.
-    pub fn known_at_home_after_fence(&self) -> u64 {
-        self.stamped_pages.load(Ordering::SeqCst)
     }
 
     /// Notes that the stamp of page `n` may be odd. The caller holds the page's lock, and checks

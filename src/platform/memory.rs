@@ -338,11 +338,9 @@ impl Platform {
         // SAFETY: the caller's contract is the same.
         unsafe {
             match self {
-                Platform::Native(_) => word::load(at),
-                #[cfg(feature = "recorder")]
-                Platform::Recording(_) => word::load(at),
                 #[cfg(feature = "recorder")]
                 Platform::Simulated(simulated) => simulated.load_word(at),
+                _ => word::load(at),
             }
         }
     }

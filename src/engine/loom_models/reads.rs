@@ -321,7 +321,7 @@ fn a_stamped_read_of_several_pages_sees_one_state() {
 /// A page is truncated, beside one thread that stamps it and one that has seen the new length.
 fn cut_page(says_so: bool, locks: bool) {
     let region = new_region();
-    let noted = |region: &RegionState| region.known_at_home_after_fence() & 1 != 0;
+    let noted = |region: &RegionState| region.stamped_pages() & 1 != 0;
     let word = Arc::new(AtomicU64::new(0));
     let cutting = Arc::new(AtomicBool::new(false));
     let len = Arc::new(AtomicU64::new(1));

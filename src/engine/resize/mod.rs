@@ -190,7 +190,7 @@ impl Engine {
             let past = pages_from(first_cut_page(index, new));
             // A thread sets a page's bit before it checks `cutting`, and holds the page's lock. If
             // it checked too early, its bit is found here, and the region lock waits for it.
-            if region.known_at_home_after_fence() & past != 0 {
+            if region.stamped_pages() & past != 0 {
                 let _held = plan::lock_whole_region(region);
                 self.clear_stamp(index, region, past);
             }
