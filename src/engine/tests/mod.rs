@@ -3,6 +3,7 @@
 mod aligned;
 mod deploy;
 mod direct;
+mod fixture;
 mod gather;
 mod on_read;
 mod on_write;

@@ -1,9 +1,10 @@
 //! Tests of `deploy::on_write`.
 
+use super::fixture::{open, options};
 use crate::bitmap::Validity;
 use crate::engine::deploy::on_write::REMEMBERED;
 use crate::units::PAGE;
-use crate::{AtomicMappedFile, DeployPolicy, Medium};
+use crate::{AtomicMappedFile, DeployPolicy};
 
 const LEN: u64 = 1 << 20;
 
@@ -13,8 +14,7 @@ const START: u64 = 8 * PAGE as u64;
 const COUNT: usize = 4;
 
 fn file(folder: &std::path::Path, policy: DeployPolicy) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    options.deploy(policy).open(folder.join("state.dat")).expect("a pair")
+    open(folder, options(LEN).deploy(policy))
 }
 
 /// Writes some slices of each page, which sends them to the other side.
