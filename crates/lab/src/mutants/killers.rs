@@ -47,12 +47,6 @@ const fn test(place: &'static str, filter: &'static str) -> Killer {
     Killer::Test(place, filter, &[])
 }
 
-/// Crash images of random operations. Those of one thread come first, because they are cheaper.
-const IMAGES: [Killer; 3] = [
-    test("power", "one_thread"),
-    test("power", "two_threads_by_turns"),
-    test("power", "threads_at_the_same_time"),
-];
 /// Every image of short sequences, for some seconds.
 const EVERY_IMAGE: Killer = Killer::Lab(&["images", "--seconds", "8"]);
 /// Every image of short sequences behind a page cache, for some seconds.
@@ -61,12 +55,6 @@ const EVERY_IMAGE_ON_DISK: Killer = Killer::Lab(&["disk", "--seconds", "40"]);
 const EVERY_BLOCK: Killer = Killer::Lab(&["blocks", "--seconds", "10"]);
 /// All cases of changes to the files of a pair.
 const EVERY_CASE: Killer = Killer::Lab(&["identity", "--seconds", "20"]);
-const BY_TURNS: [Killer; 3] = [IMAGES[1], IMAGES[0], IMAGES[2]];
-
-/// Crash images of operations that need one rule.
-const fn script(settings: &'static [&'static str]) -> Killer {
-    Killer::Test("power", "what_needs_each_rule", settings)
-}
 
 pub(super) fn fate(mutant: Mutant) -> Fate {
     use Fate::Equivalent;
@@ -101,19 +89,18 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
         SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
         | UndoEndsBeforeWords | LoggedNotEnded | NoClear | FlipNoClear | DeployNoClear
-        | CloseSettlesNothing => by_any(&IMAGES),
+        | CloseSettlesNothing => by(EVERY_IMAGE),
         UndoSpillNotWritten | WordsNotCounted => {
             by(test("drains", "a_transaction_with_more_words"))
         }
         DraftNotLookedAtAgain => by(test("held", "a_plan_computed_before_the_lock")),
         VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
         NamedPageNotNoted | VouchOverOtherLane | LoggedNoClear | PagesNoClear | CopyOverEntries
-        | SettleNoFlush | ClearNotFlushed => by_any(&BY_TURNS),
+        | SettleNoFlush | ClearNotFlushed => by(EVERY_IMAGE),
         WholeNoClear => by(test("drains", "whole_pages_of_a_region")),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
-        ClearToZero => by(script(&["POWER_SCRIPT=8", "POWER_IMAGES=200"])),
-        SettleNoDrain => by(script(&["POWER_SCRIPT=5", "POWER_IMAGES=200"])),
+        ClearToZero | SettleNoDrain => by(EVERY_IMAGE),
         AloneUnseen | AloneAmongOthers | AloneNotAwaited => {
             by(Killer::Loom("a_biased_thread_locks_a_page_by_plain_stores"))
         }
@@ -481,18 +468,18 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         NotRecovered
         | RecoverNotVouched
         | RecoverNotVerified
-        | RecoverVerifiesAll
         | RecoverNothingTakenBack
         | RecoverTakesBackAll
         | RecoverRegionIgnored
-        | RecoverNewerFirst => by_any(&IMAGES),
+        | RecoverNewerFirst => by(EVERY_IMAGE),
+        RecoverVerifiesAll => by_any(&[test("power", "small_writes_survive"), EVERY_IMAGE]),
         RightWordNotStored => by(EVERY_IMAGE),
         RecoverNotSynced => Equivalent(
             "Opening syncs the reflection file before it writes the superblock of the new session, and \
              until that one is durable recovery can be repeated: no flip record is invalidated before the \
              words are durable.",
         ),
-        RecoverLoggedNotValid => by_any(&BY_TURNS),
+        RecoverLoggedNotValid => by(EVERY_IMAGE),
         RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
