@@ -22,7 +22,7 @@ const RIDDLES: [&str; 2] = ["The same", "Whether"];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
-    /// Lines of a file, where they are more than [`FILE_LINES`].
+    /// Lines of a file of the crate or of a tool, where they are more than [`FILE_LINES`].
     FileLines,
     /// Functions of a file with more than [`FUNCTION_LINES`].
     LongFunctions,
@@ -123,10 +123,14 @@ fn findings() -> BTreeMap<(Rule, String), usize> {
         count_comments(&text, &name, &mut add);
         add(Rule::Words, &name, nameless_actors(&text));
     }
-    // Tests and tools are judged as wholes.
+    // Tests and tools are judged as wholes, except for the lengths of the tools' files.
     for folder in ["tests", "crates", "examples", "benches"] {
         for path in sources(folder) {
             let text = fs::read_to_string(&path).expect("read");
+            let (lines, name) = (text.lines().count(), name(&path));
+            let is_long =
+                name.starts_with("crates/") && name.contains("/src/") && lines > FILE_LINES;
+            add(Rule::FileLines, &name, if is_long { lines } else { 0 });
             count_comments(&text, folder, &mut add);
             let is_own = path.ends_with("tests/tidy.rs");
             add(Rule::Words, folder, if is_own { 0 } else { nameless_actors(&text) });

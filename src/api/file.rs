@@ -107,8 +107,8 @@ impl AtomicMappedFile {
     /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. An error
     /// means that nothing was written.
     ///
-    /// With [`Durability::EveryWrite`] the errors of [`sync`](Self::sync) as well. The write is
-    /// then in memory, and it is unknown whether it is durable.
+    /// With [`Durability::EveryWrite`], also the errors of [`sync`](Self::sync). The write is then
+    /// in memory, and it is unknown whether it is durable.
     #[inline]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.engine().write(buf, offset)
@@ -255,7 +255,8 @@ impl AtomicMappedFile {
     /// the last durable point, or the one being made.
     ///
     /// [`Error::NoSpace`] or [`Error::TooLarge`] if very many pages have changed and the journal
-    /// cannot grow to record them. The last durable point then stands, and nothing is lost.
+    /// cannot grow to record them. The last durable point then stays in force, and no write is
+    /// lost.
     ///
     /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn sync(&self) -> Result<()> {
@@ -386,8 +387,8 @@ impl AtomicMappedFile {
         self.engine().stats()
     }
 
-    /// Returns an error if every write would fail now. Accesses no file. Lets a program that
-    /// writes rarely notice a failure early.
+    /// Returns an error if every write would fail now. Accesses no file. A program that writes
+    /// rarely can call it to notice a failure early.
     ///
     /// # Errors
     /// [`Error::Overdue`] if the durable points of [`Options::sync_every`] fail,

@@ -115,16 +115,16 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// [`Error::Conflict`] if another operation has changed what was read, or the length. Also if
-    /// a page that was read has been deployed meanwhile ([`DeployPolicy`](crate::DeployPolicy)).
-    /// Begin again then, or use [`AtomicMappedFile::transact`].
+    /// a page that was read has since been deployed ([`DeployPolicy`](crate::DeployPolicy)). Begin
+    /// a new transaction then, or use [`AtomicMappedFile::transact`].
     ///
     /// [`Error::OutOfRange`] if the file has become too short. [`Error::TooLarge`],
     /// [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`],
     /// [`Error::Io`]. An error means that nothing was written.
     ///
-    /// With [`Durability::EveryWrite`](crate::Durability::EveryWrite) the errors of
-    /// [`AtomicMappedFile::sync`] as well. The writes are then in memory, and it is unknown whether
-    /// they are durable.
+    /// With [`Durability::EveryWrite`](crate::Durability::EveryWrite), also the errors of
+    /// [`AtomicMappedFile::sync`]. The writes are then in memory, and it is unknown whether they
+    /// are durable.
     pub fn commit(self) -> Result<()> {
         self.try_commit()
     }

@@ -65,8 +65,8 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at). [`Error::SelfConflict`] if `change` changes the value
-    /// by another operation on the file: see [`transact`](Self::transact).
+    /// Those of [`write_at`](Self::write_at). [`Error::SelfConflict`] if `change` itself writes to
+    /// the value through another operation on the file: see [`transact`](Self::transact).
     pub fn update<T: Record, R>(
         &self,
         offset: u64,
@@ -147,7 +147,7 @@ impl<T: Record> Slot<'_, T> {
         })
     }
 
-    /// Changes the value by `change`, as [`AtomicMappedFile::update`] does.
+    /// Changes the value with `change`, as [`AtomicMappedFile::update`] does.
     ///
     /// # Errors
     /// Those of [`AtomicMappedFile::write_at`].
@@ -155,7 +155,7 @@ impl<T: Record> Slot<'_, T> {
         self.file.update(self.offset, change)
     }
 
-    /// Replaces the value by `new` if its bytes equal those of `old`. Returns `Ok(Ok(()))` if it
+    /// Replaces the value with `new` if its bytes equal those of `old`. Returns `Ok(Ok(()))` if it
     /// replaced the value, and `Ok(Err(actual))` with the value found if not.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl<T: Record> Slot<'_, T> {
 }
 
 impl<T: Integer> Slot<'_, T> {
-    /// Replaces the value by the maximum of it and `value`. Returns the old value. Writes nothing
+    /// Replaces the value with the maximum of it and `value`. Returns the old value. Writes nothing
     /// if the old value is at least `value`.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl<T: Integer> Slot<'_, T> {
         self.fetch(|old| (value > old).then_some(value))
     }
 
-    /// Replaces the value by the minimum of it and `value`. Returns the old value. Writes nothing
+    /// Replaces the value with the minimum of it and `value`. Returns the old value. Writes nothing
     /// if the old value is at most `value`.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl<T: Integer> Slot<'_, T> {
     }
 }
 
-/// A primitive integer type. Implemented for all of them, and for no other type.
+/// A primitive integer type. Implemented for all primitive integers, and for no other type.
 pub trait Integer: Record + Ord + Copy + sealed::Sealed {
     /// Returns the wrapping sum.
     #[doc(hidden)]
@@ -303,7 +303,7 @@ impl<'a, T: Record> Array<'a, T> {
         self.file.read_at(to.as_mut_bytes(), offset)
     }
 
-    /// Replaces the values from `index` on by `values`, as one operation.
+    /// Replaces the values from `index` on with `values`, as one operation.
     ///
     /// # Errors
     /// Those of [`set`](Self::set).
@@ -319,7 +319,7 @@ impl<'a, T: Record> Array<'a, T> {
         Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
     }
 
-    /// Changes value `index` by `change`, as [`AtomicMappedFile::update`] does.
+    /// Changes value `index` with `change`, as [`AtomicMappedFile::update`] does.
     ///
     /// # Errors
     /// Those of [`set`](Self::set).

@@ -46,14 +46,14 @@ impl std::str::FromStr for Medium {
 
 /// The error for a name that is not the name of a medium.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is no medium: dax, page-cache and ram are")]
+#[error("{0:?} is not a medium; the media are dax, page-cache and ram")]
 pub struct UnknownMedium(String);
 
 /// What a completed operation survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Survives {
-    /// Nothing: only `sync` and `close` keep it. Any other end of the process takes it back.
+    /// Nothing, before the next `sync` or `close`. Any other end of the process takes it back.
     Nothing,
     /// A crash of the process: kill, panic, abort.
     ProcessDeath,

@@ -76,17 +76,17 @@ impl Options {
     /// memory. If it cannot, opening fails with
     /// [`Error::NoAddressSpace`](crate::Error::NoAddressSpace).
     ///
-    /// The default depends on the largest free piece of address space:
+    /// The default depends on the largest free range of address space:
     ///
-    /// | largest free piece | default |
+    /// | largest free range | default |
     /// |---|---|
     /// | at least 64 TiB | 64 GiB |
     /// | at least 16 TiB | 8 GiB |
     /// | at least 32 GiB | 1 GiB |
-    /// | less, as under `ulimit -v` | a 32nd of the piece |
+    /// | less, as under `ulimit -v` | 1/32 of the range |
     ///
-    /// It is twice the file's length if that is more and fits an eighth of the piece. It is never
-    /// less than the length.
+    /// If twice the file's length is more, and at most 1/8 of the range, it is the default. The
+    /// default is never less than the file's length.
     ///
     /// [`AtomicMappedFile::max_len`](crate::AtomicMappedFile::max_len) returns the value in use.
     pub fn max_len(mut self, max_len: u64) -> Self {
@@ -94,9 +94,9 @@ impl Options {
         self
     }
 
-    /// Forces the medium, for emulation and tests. Example: treat tmpfs as persistent memory, as
-    /// PMDK's `PMEM_IS_PMEM_FORCE` does. The caller is responsible for promises that the hardware
-    /// does not keep. Default: detect the medium.
+    /// Forces the medium, for emulation and tests. For example, this can treat tmpfs as persistent
+    /// memory, as PMDK's `PMEM_IS_PMEM_FORCE` does. The caller is responsible for promises that the
+    /// hardware does not keep. Default: detect the medium.
     pub fn medium(mut self, medium: Medium) -> Self {
         self.medium = Some(medium);
         self
@@ -157,8 +157,8 @@ impl Options {
     /// [`Durability::AllOrNothing`]. Elsewhere `sync` has nothing to do.
     ///
     /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if the background thread
-    /// cannot be started. A failed sync poisons the handle. If it fails before it writes anything,
-    /// for want of space for a longer journal, it does not poison. Every write then fails with
+    /// cannot be started. A failed sync poisons the handle, unless it fails before it writes
+    /// anything, because the journal has no space to grow. Every write then fails with
     /// [`Error::Overdue`](crate::Error::Overdue) until a durable point is made.
     /// [`health`](crate::AtomicMappedFile::health) reports these errors, and
     /// [`Stats::failed_points`](crate::Stats::failed_points) counts them.
@@ -171,9 +171,9 @@ impl Options {
     /// 4 KiB. Default: 8 MiB.
     ///
     /// The journal exists on [`Medium::PageCache`], and on every medium with
-    /// [`Durability::AllOrNothing`]. An existing journal is cut to this length, but never extended.
-    /// A longer journal needs fewer checkpoints. A change of up to a quarter of the journal, at
-    /// most 4 MiB, is synced without a sync of both files.
+    /// [`Durability::AllOrNothing`]. An existing journal is truncated to this length, but never
+    /// extended. A longer journal needs fewer checkpoints. A change of up to a quarter of the
+    /// journal, at most 4 MiB, is synced without a sync of both files.
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = len;
         self

@@ -1,52 +1,30 @@
-//! Writes the seeds of the fuzzer: the crash images of `tests/it/power`, as inputs of the fuzz
-//! targets.
+//! Writes the seeds of the fuzzer: images that crashes leave, as inputs of the fuzz targets.
 //!
 //! ```text
 //! cargo run --release -p lab --example fuzz_seeds -- <folder>
 //! ```
 //!
-//! The program writes a folder for each target. It records runs of the real code and cuts them off,
-//! as `tests/it/power` does. It keeps each image that shows something new: other kinds of records,
-//! words or superblocks. The bytes of the home file do not matter, so the seeds replace them by
-//! fillings. Records, words and superblocks stay as they were, except for the checksums of slices.
-//! Seeds with durable points name templates, which contain whole journals.
+//! The program writes a folder for each target. It takes the images of `lab::fuzzing::templates`.
+//! It keeps each image that shows something new: other kinds of records, words or superblocks. The
+//! bytes of the home file do not matter, so the seeds replace them by fillings. Records, words and
+//! superblocks stay as they were, except for the checksums of slices. Seeds with durable points
+//! name templates, which contain whole journals.
 //!
 //! `fuzz/corpus/` contains what libFuzzer's merge kept of these seeds and of its own findings. See
 //! `fuzz/README.md`.
 
-#![allow(dead_code, reason = "parts of tests/it/power that this does not need")]
-
-#[path = "../../../tests/it/power/files.rs"]
-mod files;
-#[path = "../../../tests/it/power/media.rs"]
-mod media;
-#[path = "../../../tests/it/power/ops.rs"]
-mod ops;
-#[path = "../../../tests/it/power/rng.rs"]
-mod rng;
-#[path = "../../../tests/it/power/run.rs"]
-mod run;
-
 use atomic_mmap::testing::layout;
-use files::Folder;
+use fastrand::Rng;
 use lab::fuzzing::image::{Contents, Image as Pair};
 use lab::fuzzing::input::Input;
 use lab::fuzzing::open_bytes::UUID;
 use lab::fuzzing::patch::{Patch, Place, Writer};
 use lab::fuzzing::sums::{self, Part};
 use lab::fuzzing::templates;
-use media::{Choice, Image};
-use ops::Model;
-use rng::Rng;
-use run::{Plan, Player, positions, record};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const SEED: u64 = 20_261_121;
-/// Number of recorded runs, and of images of each run.
-const RUNS: u64 = 90;
-const IMAGES: usize = 12;
 /// Longest input that is kept. A mutation of a longer input rarely hits the bytes that matter.
 const LONGEST: usize = 3000;
 /// Number of bytes that a patch can reach in the home file, and in the log area.
@@ -54,63 +32,40 @@ const REACH: u64 = 4 << 20;
 
 fn main() {
     let folder = PathBuf::from(std::env::args().nth(1).expect("a folder to write to"));
-    let (mut mutated, mut bytes) = (BTreeSet::new(), BTreeSet::new());
-    let scratch = Folder::new();
-    let base = Rng::new(SEED);
-    let mut counts = [0; 2];
-    for n in 0..RUNS {
-        let mut rng = base.fork(n);
-        let place = ops::Place::random(&mut rng);
-        if place.origin > 0 {
-            continue;
-        }
-        let (threads, ops) = (2, 4 + rng.below(10));
-        let sessions = 1 + usize::from(rng.chance(40));
-        let plan =
-            Plan { place, threads, concurrent: false, sessions, ops, crowd: 0, script: vec![] };
-        let states = [0, plan.place.first_len].map(|len| Arc::new(Model::new(0, len)));
-        let run = record(&scratch, &Image::default(), &states, &plan, &mut rng).expect("a run");
-        let mut player = Player::new(&run);
-        for (n, at) in positions(&run.trace, IMAGES, false, &mut rng).into_iter().enumerate() {
-            let mut rng = rng.fork(n as u64);
-            player.play(at);
-            let image = player.media.image(Choice::random(&mut rng), &mut rng);
-            let Some(found) = convert(&image.reflection) else { continue };
-            let home = convert(&Some(image.home.clone())).expect("a home file");
-            let pair = Pair { home, reflection: Some(found), ..Pair::default() };
-            let seeds = [
-                (mutated_seed(&pair, image.marked, &mut rng), &mut mutated),
-                (bytes_seed(&pair, image.marked, &mut rng), &mut bytes),
-            ];
-            for (n, (seed, known)) in seeds.into_iter().enumerate() {
-                if seed.len() <= LONGEST && known.insert(signature(&pair, n)) {
-                    let target = ["open_mutated", "open_bytes"][n];
-                    keep(&folder, target, &format!("crash-{:03}", counts[n]), &seed);
-                    counts[n] += 1;
-                }
-            }
-        }
-    }
+    let crashes = crashes(&folder);
     let others = hostile(&folder)
         + mismatches(&folder)
-        + operations(&folder, &base)
+        + operations(&folder)
         + entries(&folder)
         + turns(&folder)
         + journals(&folder)
         + points(&folder);
-    println!("{} crash images, {others} others", counts[0] + counts[1]);
+    println!("{crashes} crash images, {others} others");
+}
+
+/// Writes seeds of crash images without durable points.
+fn crashes(folder: &Path) -> usize {
+    let mut rng = Rng::with_seed(SEED);
+    let (mut known, mut counts) = ([BTreeSet::new(), BTreeSet::new()], [0; 2]);
+    let images = templates::made().iter().map(|template| &template.image);
+    for pair in images.filter(|image| image.reflection.is_some() && image.journal.is_none()) {
+        let marked = pair.mark.is_some();
+        let seeds = [mutated_seed(pair, marked, &mut rng), bytes_seed(pair, marked, &mut rng)];
+        for (n, seed) in seeds.into_iter().enumerate() {
+            if seed.len() <= LONGEST && known[n].insert(signature(pair, n)) {
+                let target = ["open_mutated", "open_bytes"][n];
+                keep(folder, target, &format!("crash-{:03}", counts[n]), &seed);
+                counts[n] += 1;
+            }
+        }
+    }
+    counts.iter().sum()
 }
 
 fn keep(folder: &Path, target: &str, name: &str, seed: &[u8]) {
     let folder = folder.join(target);
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join(name), seed).expect("to write a seed");
-}
-
-fn convert(from: &Option<media::Contents>) -> Option<Contents> {
-    let from = from.as_ref()?;
-    let pages = from.pages.iter().map(|(n, page)| (*n, Arc::new(**page))).collect();
-    Some(Contents { len: from.len, pages })
 }
 
 /// Returns the reflection file of a pair, which each pair has here.
@@ -256,8 +211,8 @@ fn mutated_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
     // Superblocks must be repaired, because the input puts them beside another home file. Records
     // need no repair. If the target repairs them, torn records become intact, and so do their
     // mutations.
-    let flags = 1 | u8::from(rng.chance(50)) << 1 | u8::from(marked) << 3;
-    let mut writer = Writer(vec![0, rng.below(256) as u8, 0, flags, 255]);
+    let flags = 1 | u8::from(rng.bool()) << 1 | u8::from(marked) << 3;
+    let mut writer = Writer(vec![0, rng.u8(..), 0, flags, 255]);
     for (place, at) in [Place::SuperblockA, Place::SuperblockB].into_iter().zip(layout::SUPERBLOCKS)
     {
         let bytes = reflection(&pair).bytes(at, sums::SUPERBLOCK_LEN);
@@ -275,7 +230,7 @@ fn bytes_seed(pair: &Pair, marked: bool, rng: &mut Rng) -> Vec<u8> {
     let reflection = pair.reflection.as_mut().expect("there is one");
     sums::repair_entries(reflection, &UUID, 5, |_, _| true);
     let begin = 1 | u8::from(marked) << 3;
-    let mut writer = Writer(vec![0, rng.below(256) as u8, begin]);
+    let mut writer = Writer(vec![0, rng.u8(..), begin]);
     patches(&mut writer, &pair);
     writer.0
 }
@@ -525,18 +480,18 @@ fn mismatches(folder: &Path) -> usize {
     seeds.len()
 }
 
-fn operations(folder: &Path, base: &Rng) -> usize {
+fn operations(folder: &Path) -> usize {
     const COUNT: u64 = 60;
+    let mut rng = Rng::with_seed(SEED);
     for n in 0..COUNT {
-        let mut rng = base.fork(1 << 20 | n);
-        let first = rng.below(256) as u8;
+        let first = rng.u8(..);
         // Half of the seeds keep durable points.
         let mut seed: Vec<u8> = vec![if n % 2 == 0 { first | 3 } else { first }];
-        seed.extend_from_slice(&rng.next().to_le_bytes()[..3]);
-        for _ in 0..10 + rng.below(20) {
-            let dies = u8::from(rng.chance(12)) << 6 | u8::from(rng.chance(60)) << 7;
-            seed.push(rng.below(64) as u8 | dies);
-            seed.extend((0..1 + rng.below(4)).map(|_| rng.below(256) as u8));
+        seed.extend_from_slice(&rng.u64(..).to_le_bytes()[..3]);
+        for _ in 0..rng.u64(10..30) {
+            let dies = u8::from(rng.u8(..100) < 12) << 6 | u8::from(rng.u8(..100) < 60) << 7;
+            seed.push(rng.u8(..64) | dies);
+            seed.extend((0..rng.u64(1..5)).map(|_| rng.u8(..)));
         }
         keep(folder, "operations", &format!("life-{n:03}"), &seed);
     }

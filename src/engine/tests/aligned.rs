@@ -1,16 +1,18 @@
 //! Tests of page-aligned writes.
 
+use super::fixture::new_file;
+#[cfg(feature = "recorder")]
+use super::fixture::options;
+use crate::AtomicMappedFile;
 use crate::lock::lock_page;
 use crate::units::{PAGE, REGION, RegionIndex};
-use crate::{AtomicMappedFile, Medium};
 use std::time::Duration;
 
 /// A lock holder may flip the page while a writer waits for it.
 #[test]
 fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), 1 << 20);
     let write = |n: u8| file.write_at(&[n; PAGE], 0).expect("a write");
     // Both slots of the page are allocated. They hold the last write and the one before.
     (1..=4).for_each(write);
@@ -35,8 +37,8 @@ fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
     use crate::platform::{call, recorder::Recorder};
     let folder = tempfile::tempdir().expect("a folder");
     let recorder = Recorder::new();
-    let options = AtomicMappedFile::options().create(true).len(1 << 18).medium(Medium::Ram);
-    let file = options.open_recorded(&recorder, folder.path().join("state.dat")).expect("a pair");
+    let path = folder.path().join("state.dat");
+    let file = options(1 << 18).open_recorded(&recorder, path).expect("a pair");
     let write = |n: u8, pages: usize| file.write_at(&vec![n; pages * PAGE], 0);
     (0..2).for_each(|n| write(n, 64).expect("a write"));
     let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
@@ -108,8 +110,7 @@ fn a_writer_without_the_region_word_uses_slice_words() {
 /// its expected bytes.
 fn region_after(writes: &[(usize, usize)]) -> (AtomicMappedFile, Vec<u8>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(1 << 18).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), 1 << 18);
     let mut expected = vec![0; REGION];
     for (n, &(first, count)) in writes.iter().enumerate() {
         let range = first * PAGE..(first + count) * PAGE;

@@ -1,8 +1,9 @@
 //! Tests of `deploy`.
 
+use super::fixture::{new_file, open, options};
+use crate::Medium;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::units::{PAGE, REGION, RegionIndex};
-use crate::{AtomicMappedFile, Medium};
 
 /// A slice is valid at home now, and in the reflection file at the durable point. A deployment
 /// makes durable points before it gives space back, but another thread may write in between.
@@ -10,12 +11,7 @@ use crate::{AtomicMappedFile, Medium};
 fn slots_of_the_durable_point_are_not_given_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let len = 2 << 20;
-    let file = AtomicMappedFile::options()
-        .create(true)
-        .len(len)
-        .medium(Medium::PageCache)
-        .open(folder.path().join("state.dat"))
-        .expect("a pair");
+    let file = open(folder.path(), options(len).medium(Medium::PageCache));
     let slice = |n: u8| file.write_at(&[n; 64], 64).expect("a write");
     slice(1);
     file.sync().expect("a durable point");
@@ -36,8 +32,7 @@ fn slots_of_the_durable_point_are_not_given_back() {
 #[test]
 fn a_region_word_deploys_the_pages_that_it_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(REGION as u64);
-    let file = options.medium(Medium::Ram).open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), REGION as u64);
     let pages = |n: u64| n * PAGE as u64..(n + 8) * PAGE as u64;
     file.write_at(&[1; 8 * PAGE], pages(0).start).expect("a write");
     file.write_at(&[2; 8 * PAGE], pages(8).start).expect("a write");
@@ -65,9 +60,7 @@ fn a_region_word_deploys_the_pages_that_it_undeployed() {
 #[test]
 fn a_region_bit_does_not_move_slices_that_stay_undeployed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(REGION as u64);
-    let file =
-        options.medium(Medium::PageCache).open(folder.path().join("state.dat")).expect("a pair");
+    let file = open(folder.path(), options(REGION as u64).medium(Medium::PageCache));
     file.write_at(&[1; 64], 64).expect("a write");
     file.sync().expect("a durable point");
     file.write_at(&[2; REGION], 0).expect("a write");

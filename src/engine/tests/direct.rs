@@ -1,5 +1,6 @@
 //! Tests of `write::direct`.
 
+use super::fixture::{open, options};
 use crate::bitmap::Validity;
 use crate::units::{PAGE, REGION, RegionIndex, SLICE};
 use crate::{AtomicMappedFile, Error, Medium};
@@ -7,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Creates a file of one chunk, deployed and allocated as a whole.
 fn file(folder: &std::path::Path, medium: Medium) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(medium);
-    let file = options.open(folder.join(medium.to_string())).expect("a pair");
+    let file = open(folder, options(2 << 20).medium(medium));
     for _ in 0..2 {
         file.write_at(&[1; 2 << 20], 0).expect("a write");
         // A flip of two slices by the page's slice word.
@@ -226,8 +226,8 @@ fn no_direct_store_goes_to_a_pinned_page() {
 fn no_direct_store_is_made_on_persistent_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     // A processor without the instructions of this medium cannot open it.
-    let options = AtomicMappedFile::options().create(true).len(2 << 20).medium(Medium::Dax);
-    if options.open(folder.path().join("probe")).is_err() {
+    let probe = options(2 << 20).medium(Medium::Dax).open(folder.path().join("probe"));
+    if probe.is_err() {
         return;
     }
     let file = file(folder.path(), Medium::Dax);

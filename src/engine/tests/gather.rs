@@ -1,14 +1,14 @@
 //! Tests of `io::gather`.
 
+use super::fixture::new_file;
+
 /// Reads ranges of all sizes from pages in which random slices were written, with holes of the
 /// home file between them.
 #[test]
 fn gather_copies_any_mix_of_slices_and_holes() {
-    use crate::{AtomicMappedFile, Medium};
     const LEN: usize = 6 << 20;
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(LEN as u64).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), LEN as u64);
     let mut model = vec![0u8; LEN];
     let mut state = 7u64;
     let mut random = |below: usize| {

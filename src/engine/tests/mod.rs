@@ -4,6 +4,7 @@ mod aligned;
 mod cuts;
 mod deploy;
 mod direct;
+mod fixture;
 mod gather;
 mod on_read;
 mod pin;

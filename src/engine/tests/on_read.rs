@@ -1,20 +1,18 @@
 //! Tests of `deploy::on_read`.
 
+use super::fixture::{fill, open, options};
+use crate::AtomicMappedFile;
 use crate::config::DeployPolicy;
 use crate::engine::deploy::policy::{BLOCK, ENOUGH, ONLY_READS, SAMPLED, SAMPLED_OF_SEVERAL};
 use crate::pair::page_table::known;
 use crate::units::{PAGE, PageIndex};
-use crate::{AtomicMappedFile, Medium};
 
 const LEN: u64 = 1 << 20;
 
 /// Creates a file with all pages deployed.
 fn file(folder: &std::path::Path, policy: DeployPolicy) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    let file = options.deploy(policy).open(folder.join("state.dat")).expect("a pair");
-    for _ in 0..2 {
-        file.write_at(&[1; LEN as usize], 0).expect("a write");
-    }
+    let file = open(folder, options(LEN).deploy(policy));
+    fill(&file, 1, LEN);
     file.deploy(0..LEN).expect("a deployment");
     file
 }
@@ -134,11 +132,8 @@ fn pages_that_are_read_together_are_deployed_sooner() {
 #[test]
 fn pages_without_slice_words_are_deployed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
-    for _ in 0..2 {
-        file.write_at(&[1; LEN as usize], 0).expect("a write");
-    }
+    let file = open(folder.path(), options(LEN));
+    fill(&file, 1, LEN);
     file.write_at(&[7; 64 << 10], 0).expect("a write");
     assert_eq!(file.engine().alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS, 0);
     assert_eq!(after_reads(&file, MANY, 3 * 4096), BLOCK as u64);
@@ -154,8 +149,7 @@ fn pages_of_an_earlier_session_are_deployed() {
     before.write_at(&[7; 4096], 4096).expect("a write");
     before.write_at(&[7; 64 << 10], 64 << 10).expect("a write");
     before.close(crate::CloseMode::Fast).expect("closed");
-    let options = AtomicMappedFile::options().medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = open(folder.path(), options(LEN));
     assert_eq!(after_reads(&file, MANY, 64 << 10), 16);
     assert_eq!(after_reads(&file, MANY, 4096), 1);
 }

@@ -1,13 +1,13 @@
 //! Tests of `deploy::pin`.
 
-use crate::{AtomicMappedFile, Medium};
+use super::fixture::options;
+use crate::Medium;
 
 #[test]
 fn only_deployed_unlocked_pages_are_pinned_without_a_lock() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str, medium: Medium| {
-        let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(medium);
-        options.open(folder.path().join(name)).expect("a pair")
+        options(1 << 20).medium(medium).open(folder.path().join(name)).expect("a pair")
     };
     let file = open("state.dat", Medium::Ram);
     let engine = file.engine();

@@ -1,12 +1,12 @@
 //! Tests of `read::page`.
 
-use crate::{AtomicMappedFile, Medium};
+use super::fixture::new_file;
+use crate::AtomicMappedFile;
 
 /// Returns a deployed pair of 1 MiB, of which every page is loadable, and its bytes.
 fn deployed() -> (tempfile::TempDir, AtomicMappedFile, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), 1 << 20);
     let data: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
     // Written twice, so that both slots are allocated and every page is deployed.
     for _ in 0..2 {
@@ -122,8 +122,7 @@ fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
 #[test]
 fn holes_are_not_loaded_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(4 << 20).medium(Medium::Ram);
-    let file = options.open(folder.path().join("state.dat")).expect("a pair");
+    let file = new_file(folder.path(), 4 << 20);
     let engine = file.engine();
     let long_at_once = |len: usize, offset: u64| {
         let mut to = vec![0; len];

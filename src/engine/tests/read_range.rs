@@ -1,20 +1,18 @@
 //! Tests of `read::try_read` over several pages, and of the side that it asks a region for.
 
+use super::fixture::{fill, new_file};
+use crate::AtomicMappedFile;
 use crate::units::{PAGE, REGION};
-use crate::{AtomicMappedFile, Medium};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const LEN: u64 = 4 << 20;
 
 const BLOCK: usize = 2 * PAGE;
 
-/// Opens a pair in which every byte of the first half is `fill` and every page is deployed.
-fn file(folder: &std::path::Path, fill: u8) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    let file = options.open(folder.join("state.dat")).expect("a pair");
-    for _ in 0..2 {
-        file.write_at(&vec![fill; LEN as usize / 2], 0).expect("a write");
-    }
+/// Opens a pair in which every byte of the first half is `byte` and every page is deployed.
+fn file(folder: &std::path::Path, byte: u8) -> AtomicMappedFile {
+    let file = new_file(folder, LEN);
+    fill(&file, byte, LEN / 2);
     file
 }
 

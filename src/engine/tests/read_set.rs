@@ -1,17 +1,12 @@
 //! Tests of `read::read_set`.
 
+use super::fixture::new_file;
 use crate::engine::Engine;
 use crate::lock::lock_page;
 use crate::pair::read_set::{FEW, ReadSet};
 use crate::units::{PAGE, RegionIndex};
-use crate::{AtomicMappedFile, Medium};
 
 const PAGES: u64 = 2 * FEW as u64;
-
-fn file(folder: &std::path::Path) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(1 << 20).medium(Medium::Ram);
-    options.open(folder.join("state.dat")).expect("a pair")
-}
 
 fn read(engine: &Engine, page: u64, marks: &mut ReadSet) -> bool {
     engine.read_tracked(&mut [0; 8], page * PAGE as u64, marks).expect("a read")
@@ -21,7 +16,7 @@ fn read(engine: &Engine, page: u64, marks: &mut ReadSet) -> bool {
 #[test]
 fn a_page_that_a_writer_holds_is_not_watched() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = file(folder.path());
+    let file = new_file(folder.path(), 1 << 20);
     let (engine, mut marks) = (file.engine(), ReadSet::default());
     assert!(read(engine, 0, &mut marks));
     let region = engine.state.touched(RegionIndex(0)).expect("it was read");
@@ -38,7 +33,7 @@ fn a_page_that_a_writer_holds_is_not_watched() {
 #[test]
 fn a_large_read_set_is_validated_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = file(folder.path());
+    let file = new_file(folder.path(), 1 << 20);
     let (engine, mut marks) = (file.engine(), ReadSet::default());
     (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
     assert_eq!(marks.watched_at, Some(engine.session.watched.count()));
@@ -54,7 +49,7 @@ fn a_large_read_set_is_validated_once() {
 #[test]
 fn a_watch_ends_with_the_first_write() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = file(folder.path());
+    let file = new_file(folder.path(), 1 << 20);
     let (engine, mut marks) = (file.engine(), ReadSet::default());
     (0..PAGES).for_each(|page| assert!(read(engine, page, &mut marks)));
     drop(marks);

@@ -6,11 +6,12 @@
 //! section. So the old bytes past the new end are still there. A read that returns them together
 //! with the writer's bytes has returned a state that never existed.
 
+use super::fixture::{fill, new_file};
+use crate::AtomicMappedFile;
 use crate::engine::Engine;
 use crate::pair::pause;
 use crate::pair::read_set::ReadSet;
 use crate::units::{PAGE, REGION};
-use crate::{AtomicMappedFile, Medium};
 use std::sync::mpsc::channel;
 
 const OLD: u8 = 1;
@@ -22,11 +23,8 @@ pub(in crate::engine) const LEN: u64 = 4 * REGION as u64;
 /// Opens a pair in which every byte is `OLD` and all regions are loaded. This thread has no
 /// unfenced publication.
 pub(in crate::engine) fn file(folder: &std::path::Path) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    let file = options.open(folder.join("state.dat")).expect("a pair");
-    for _ in 0..2 {
-        file.write_at(&[OLD; LEN as usize], 0).expect("a write");
-    }
+    let file = new_file(folder, LEN);
+    fill(&file, OLD, LEN);
     file.read_at(&mut [0; LEN as usize], 0).expect("a read");
     file.read_at(&mut [0; 8], 0).expect("a read");
     file

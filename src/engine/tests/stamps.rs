@@ -1,5 +1,6 @@
 //! Tests of `pair::stamps`.
 
+use super::fixture::{fill, open, options};
 use crate::pair::stamps::{LEAST, NOTED};
 use crate::primitive::Ordering;
 use crate::units::{CHUNK, PAGE, PageIndex, REGION, RegionIndex};
@@ -14,13 +15,10 @@ fn page(n: u64) -> Range<u64> {
     n * PAGE as u64..(n + 1) * PAGE as u64
 }
 
-/// Opens a pair in which every byte is `fill` and every page is deployed, but none is stamped.
-fn file(folder: &std::path::Path, medium: Medium, fill: u8) -> AtomicMappedFile {
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(medium);
-    let file = options.open(folder.join(medium.to_string())).expect("a pair");
-    for _ in 0..2 {
-        file.write_at(&vec![fill; LEN as usize], 0).expect("a write");
-    }
+/// Opens a pair in which every byte is `byte` and every page is deployed, but none is stamped.
+fn file(folder: &std::path::Path, medium: Medium, byte: u8) -> AtomicMappedFile {
+    let file = open(folder, options(LEN).medium(medium));
+    fill(&file, byte, LEN);
     file
 }
 
@@ -53,8 +51,8 @@ fn has_words(file: &AtomicMappedFile) -> bool {
 
 #[test]
 fn deployment_sets_stamps_and_writes_clear_them() {
-    let folder = tempfile::tempdir().expect("a folder");
     for medium in [Medium::Ram, Medium::PageCache] {
+        let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), medium, 1);
         if !has_words(&file) {
             return;
@@ -205,8 +203,7 @@ fn truncate_clears_stamps() {
 #[test]
 fn a_page_in_a_hole_gets_no_stamp() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = AtomicMappedFile::options().create(true).len(LEN).medium(Medium::Ram);
-    let file = options.open(folder.path().join("sparse")).expect("a pair");
+    let file = open(folder.path(), options(LEN));
     file.load::<u8>(0).expect("a read");
     assert!(has_words(&file));
     file.deploy(0..LEN).expect("nothing to deploy");

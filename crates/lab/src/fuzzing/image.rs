@@ -142,7 +142,7 @@ pub struct Image {
 }
 
 /// The files during the replay of a trace. A process crash leaves everything that was stored.
-/// `tests/it/power` tests what a power loss leaves of that.
+/// `lab images` tests what a power loss leaves of that.
 #[derive(Clone)]
 pub struct Player {
     files: [Contents; 3],

@@ -20,10 +20,9 @@ use super::ground::{self, Ground, Slot, adopt};
 use super::image::{Contents, Image, Player};
 use super::input::{Input, filling};
 use super::patch::MarkWish;
-use super::{reading, sums};
-use atomic_mmap::testing::layout;
+use super::sums;
+use super::templates::restart;
 use atomic_mmap::testing::recorder::{Event, Recorder};
-use atomic_mmap::testing::{PageIndex, RegionIndex};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, View};
 use std::sync::mpsc::{Sender, channel};
 
@@ -559,36 +558,6 @@ impl Run<'_> {
     fn number(&self, at: u64) -> u64 {
         u64::from_le_bytes(std::array::from_fn(|n| self.model[at as usize + n]))
     }
-}
-
-/// Turns an image into one of another boot. Overwrites the data that no longer counts then.
-fn restart(image: &mut Image, chance: u8) {
-    let is_undone = reading::goes_back_after_restart(image);
-    let Some(reflection) = &mut image.reflection else { return };
-    for at in layout::SUPERBLOCKS {
-        if reflection.bytes(at, 8) == b"AtomMmap" {
-            // By the boot id, by a new mount of the file system, or by the time since the start.
-            match chance % 4 {
-                0 | 1 => reflection.write(&[0xB0; 16], at + 152),
-                2 => reflection.write(&[0xB0; 8], at + 464),
-                _ => reflection.write(&[0xB0; 8], at + 472),
-            }
-        }
-    }
-    sums::repair_superblocks(reflection);
-    if chance == 0 || !is_undone {
-        return;
-    }
-    let places = [
-        (layout::LENGTH_WORD, 16),
-        (layout::LANES, 3 * layout::LANE),
-        (layout::slice_word(PageIndex(0)), 8 * usize::from(chance)),
-        (layout::region_word(RegionIndex(0)), 24),
-    ];
-    for (at, len) in places {
-        reflection.write(&filling(u64::from(chance), len), at);
-    }
-    reflection.trim();
 }
 
 fn check_views(views: &[(View<'_>, Vec<u8>)]) {

@@ -9,10 +9,9 @@ use super::ground;
 use super::image::{Contents, Image, Player};
 use super::input::filling;
 use super::open_bytes::UUID;
-use super::points;
-use super::sums;
+use super::{points, reading, sums};
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::testing::{FileId, layout};
+use atomic_mmap::testing::{FileId, PageIndex, RegionIndex, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -367,4 +366,34 @@ pub fn rename(image: &mut Image) {
     sums::repair_floors(reflection, &UUID, |place| is_whole_floor[place]);
     sums::repair_superblocks(reflection);
     sums::repair_entries(reflection, &UUID, session, |lane, part| whole.contains(&(lane, part)));
+}
+
+/// Turns an image into one of another boot. Overwrites the data that no longer counts then.
+pub(super) fn restart(image: &mut Image, chance: u8) {
+    let is_undone = reading::goes_back_after_restart(image);
+    let Some(reflection) = &mut image.reflection else { return };
+    for at in layout::SUPERBLOCKS {
+        if reflection.bytes(at, 8) == b"AtomMmap" {
+            // By the boot id, by a new mount of the file system, or by the time since the start.
+            match chance % 4 {
+                0 | 1 => reflection.write(&[0xB0; 16], at + 152),
+                2 => reflection.write(&[0xB0; 8], at + 464),
+                _ => reflection.write(&[0xB0; 8], at + 472),
+            }
+        }
+    }
+    sums::repair_superblocks(reflection);
+    if chance == 0 || !is_undone {
+        return;
+    }
+    let places = [
+        (layout::LENGTH_WORD, 16),
+        (layout::LANES, 3 * layout::LANE),
+        (layout::slice_word(PageIndex(0)), 8 * usize::from(chance)),
+        (layout::region_word(RegionIndex(0)), 24),
+    ];
+    for (at, len) in places {
+        reflection.write(&filling(u64::from(chance), len), at);
+    }
+    reflection.trim();
 }

@@ -1,0 +1,360 @@
+//! The checks of a run: of errors, and of the state after each operation.
+
+use super::{Next, Plan, Run, read_all};
+use crate::faults::files::{Pair, Place, Snapshot};
+use crate::faults::judge;
+use crate::faults::scenarios::{Op, Opened, Opening, Quirk, difference};
+use atomic_mmap::testing::call;
+use atomic_mmap::{CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch};
+use std::fs;
+
+impl Run<'_> {
+    pub(super) fn judge_error(&mut self, op: &Op, error: &Error, failed: &[&str]) {
+        let baseline = &self.subject.baseline;
+        let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
+        // The operation may have absorbed a lasting failure there, and returned a later one.
+        let at = at.map(|(_, called)| called).filter(|_| !self.plan.lasts());
+        if let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place) {
+            self.violation(&format!("the wrong error: {why}"));
+        }
+        if matches!(error, Error::NoSpace { .. })
+            && failed.iter().all(|call| *call == call::ALLOCATE)
+            && !judge::may_lack_space(op)
+        {
+            self.violation("says that there is no space, and needs none");
+        }
+        // This includes the first error, before the handle is poisoned.
+        if !matches!(op, Op::Open(_) | Op::Close(_))
+            && judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code())
+            && !error.to_string().contains("open the file again")
+        {
+            self.violation(&format!("does not say what to do: {error}"));
+        }
+    }
+
+    /// Checks the state after the operation returned `Ok` although a system call failed.
+    pub(super) fn look_after_success(
+        &mut self,
+        op: &Op,
+        failed: &[&'static str],
+        shrinks: bool,
+        before_op: Vec<Vec<u8>>,
+    ) -> Next {
+        let code = self.plan.code();
+        let natural = |call: &str| self.plan.lasts() && [call::MAP, call::REMOVE].contains(&call);
+        let lacking = self.subject.scenario.lacking;
+        for call in failed {
+            if !natural(call)
+                && !lacking.contains(call)
+                && !judge::may_be_absorbed(op, self.policy, call, code, shrinks, lacking)
+            {
+                self.violation(&format!("returned Ok although {call} has failed"));
+                return Next::Stop;
+            }
+        }
+        if self.bench.file.is_none() {
+            // The file was closed or dropped. The end of the run checks the files.
+            return Next::Go;
+        }
+        if judge::poisons(op, self.subject.ground.medium(), failed, code) {
+            self.is_over = true;
+            self.rearm();
+            // A checkpoint or a durable point failed in the background, so the point may exist or
+            // not.
+            self.bench.points.push(self.bench.model.clone());
+            self.bench.points.extend(before_op);
+            return self.look_at_poisoned();
+        }
+        // A lasting failure continues with the next operation, but must not disturb the checks.
+        let is_over = std::mem::replace(&mut self.is_over, true);
+        self.rearm();
+        self.look_at_handle("after Ok");
+        self.look_at_copy("after Ok");
+        self.look_back("after Ok");
+        if self.plan.lasts() && !is_over {
+            self.is_over = false;
+            match self.plan {
+                Plan::Lasting(_, code) => self.bench.recorder.fail_from("any", 1, code),
+                Plan::LastingNamed { call, code, .. } => {
+                    self.bench.recorder.fail_from(call, 1, code);
+                }
+                _ => {}
+            }
+        }
+        Next::Go
+    }
+
+    /// Checks the state after the operation failed as planned.
+    pub(super) fn look_after_failure(
+        &mut self,
+        n: usize,
+        op: &Op,
+        failed: &[&'static str],
+        before: Option<&Snapshot>,
+        shrinks: bool,
+    ) -> Next {
+        let mut after = self.bench.model.clone();
+        if !matches!(op, Op::Open(_)) {
+            op.apply(n, &mut after, Vec::new);
+            if judge::makes_a_point(op, self.durability, shrinks) {
+                // The operation may also have failed before its effect.
+                self.bench.points.extend([self.bench.model.clone(), after.clone()]);
+            }
+        }
+        match op {
+            Op::Open(how) => {
+                if how.expected == Opened::Whole {
+                    // The open may have made a durable point of the state that it found.
+                    self.bench.points.push(self.bench.model.clone());
+                }
+                self.look_after_failed_open(how, failed, before.expect("taken"));
+                Next::Go
+            }
+            Op::Close(_) => {
+                self.adopt("after a failed close");
+                self.look_back("after a failed close");
+                self.finish();
+                Next::Stop
+            }
+            _ if judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code()) => {
+                // The error does not tell if the operation took effect.
+                self.in_doubt = Some(after);
+                self.look_at_poisoned()
+            }
+            _ => {
+                self.look_at_handle("after the failure");
+                self.look_at_copy("after the failure");
+                self.look_back("after the failure");
+                Next::Go
+            }
+        }
+    }
+
+    /// Updates the states that a power loss may go back to, after the operation succeeded.
+    pub(super) fn note_points(&mut self, op: &Op, shrinks: bool) {
+        match op {
+            Op::Open(how) => {
+                (self.is_undone, self.durability) =
+                    (how.durability == Durability::AllOrNothing, how.durability);
+                // This includes the state that a process crash has left.
+                self.bench.points = vec![self.bench.model.clone()];
+            }
+            // A drop reports no failure. The next open finds out if there is a new durable point.
+            Op::Drop => self.bench.points.push(self.bench.model.clone()),
+            _ if judge::makes_a_point(op, self.durability, shrinks) => {
+                self.bench.points = vec![self.bench.model.clone()];
+            }
+            _ => {}
+        }
+    }
+
+    fn keeps_points(&self) -> bool {
+        self.subject.ground.medium() == Medium::PageCache
+    }
+
+    pub(super) fn compare(&mut self, before: &Snapshot, when: &str) {
+        for change in self.bench.place.snapshot().changes(before) {
+            self.violation(&format!("{when} {change}"));
+        }
+    }
+
+    /// Checks that files of other pairs are unchanged, and that no new file exists except the home
+    /// file. `may_leave` says that the open could not remove files that it had created.
+    pub(super) fn look_at_bystanders(&mut self, when: &str, may_leave: bool) {
+        let Some(before) = &self.bystanders else { return };
+        let place = &self.bench.place;
+        let home = place.home();
+        for change in place.snapshot().changes(before) {
+            let is_of_home = change.starts_with(&*home.to_string_lossy());
+            let is_left = may_leave && change.contains("left behind");
+            // The mark and the journal's header name one pair, and a discard ends it.
+            let is_own_journal = self.subject.scenario.quirk == Quirk::NoReflection
+                && change.ends_with(".journal is gone");
+            if !is_of_home && !is_left && !is_own_journal {
+                self.violation(&format!("a bystander, {when}: {change}"));
+            }
+        }
+    }
+
+    fn look_after_failed_open(&mut self, how: &Opening, failed: &[&str], before: &Snapshot) {
+        // A file that the crate cannot remove, inspect or lock stays, because it may belong to
+        // another pair.
+        let undoing = [call::REMOVE, call::LOCK, call::STAT, call::STAT_PATH, call::SET_LEN];
+        let cannot_undo = self.plan.lasts() && failed.iter().any(|call| undoing.contains(call));
+        self.look_at_bystanders("after a failed open", cannot_undo);
+        let home = self.bench.place.home();
+        let is_left = !before.has(&home) && fs::metadata(&home).is_ok_and(|home| home.len() > 0);
+        let is_alone = self.bench.place.reflection().is_some_and(|path| !path.exists());
+        if cannot_undo
+            && is_left
+            && is_alone
+            && self.wish != OnMismatch::Discard
+            && self.subject.scenario.quirk == Quirk::NoHome
+        {
+            // The home file has bytes now, next to the remains of another file of its name.
+            self.refuses_next = Some(Mismatch::HomeReplaced);
+        }
+        let is_pair = before.has_reflection() && self.bystanders.is_none();
+        if judge::leaves_all_as_it_was(how, is_pair) {
+            if !cannot_undo {
+                self.compare(before, "the failed open left something:");
+            }
+            return;
+        }
+        let (now, then) = (self.bench.place.snapshot(), before);
+        for change in now.changes(then) {
+            // The checks below compare the content of the two files.
+            let is_new = change.contains("left behind");
+            let is_kept = matches!(how.expected, Opened::Whole | Opened::Point);
+            let is_discarded = change.ends_with("is gone") && !is_kept;
+            if is_new && !cannot_undo || change.ends_with("is gone") && !is_discarded {
+                self.violation(&format!("the failed open left something: {change}"));
+            }
+        }
+        match how.expected {
+            Opened::Whole | Opened::Point => {
+                self.look_at_copy("after a failed open");
+                self.look_back("after a failed open");
+            }
+            Opened::HomeBytes => {
+                let found = fs::read(self.bench.place.home()).unwrap_or_default();
+                if let Some(difference) = difference(&found, &self.home_bytes) {
+                    self.violation(&format!("the failed open, in the home file: {difference}"));
+                }
+            }
+            Opened::New(_) | Opened::Refused(_) => {}
+        }
+    }
+
+    fn is_poisoned(&self) -> bool {
+        let file = self.bench.file.as_ref().expect("it is open");
+        let is_poisoned = matches!(file.read_at(&mut [0], 0), Err(Error::Poisoned { .. }));
+        self.subject.plant.map_or(is_poisoned, |plant| plant.tamper_poison(is_poisoned))
+    }
+
+    /// Checks that the handle reads the expected content.
+    fn look_at_handle(&mut self, when: &str) {
+        if self.is_poisoned() {
+            return self.violation(&format!("{when}: the handle is poisoned, and must not be"));
+        }
+        let file = self.bench.file.as_ref().expect("it is open");
+        match read_all(file) {
+            Ok(found) => {
+                if let Some(difference) = difference(&found, &self.bench.model) {
+                    self.violation(&format!("{when}, by the handle: {difference}"));
+                }
+            }
+            Err(error) => self.violation(&format!("{when}, by the handle: {error:?}")),
+        }
+        // The next trace must not contain the calls of this check.
+        self.bench.recorder.take();
+    }
+
+    /// Checks that the files have the expected content after a process crash.
+    fn look_at_copy(&mut self, when: &str) {
+        let allowed = self.after_death();
+        self.look_at(&format!("{when}, after a crash"), &allowed, false);
+    }
+
+    /// Checks that the files have an allowed content after a process crash, and adopts it. Used
+    /// where no caller learns the outcome.
+    fn adopt(&mut self, when: &str) {
+        let allowed = self.after_death();
+        if let Some(found) = self.look_at(&format!("{when}, after a crash"), &allowed, false) {
+            self.bench.model = found;
+        }
+    }
+
+    /// Checks that the files hold a durable point after a power loss, with all pages written back.
+    fn look_back(&mut self, when: &str) {
+        // With `Discard` an open may drop the pair, which other scenarios test.
+        if self.keeps_points() && self.wish != OnMismatch::Discard {
+            let allowed = self.bench.points.clone();
+            self.look_at(&format!("{when}, after a restart"), &allowed, true);
+        }
+    }
+
+    fn after_death(&self) -> Vec<Vec<u8>> {
+        if self.is_undone {
+            return self.bench.points.clone();
+        }
+        [&self.bench.model].into_iter().chain(&self.in_doubt).cloned().collect()
+    }
+
+    /// Opens a copy of the files. Returns its content if that is allowed.
+    fn look_at(&mut self, when: &str, allowed: &[Vec<u8>], restarted: bool) -> Option<Vec<u8>> {
+        match self.copy_holds(allowed, restarted) {
+            Ok(found) => Some(found),
+            Err(what) => {
+                self.violation(&format!("{when}: {what}"));
+                None
+            }
+        }
+    }
+
+    fn copy_holds(&mut self, allowed: &[Vec<u8>], restarted: bool) -> Result<Vec<u8>, String> {
+        let pair =
+            Pair::capture(&self.bench.place).map_err(|e| format!("cannot be copied: {e}"))?;
+        let place = Place::new(&self.base.join("copy"), self.subject.scenario.elsewhere);
+        pair.restore(&place, |superblock| {
+            if restarted {
+                superblock.boot_id = [0xa5; 16];
+            }
+        })
+        .expect("copy the pair");
+        self.report.recoveries += 1;
+        let options = self.options(&place).close_on_drop(CloseMode::Fast);
+        let file = options.open(place.home()).map_err(|e| format!("{e:?}"))?;
+        let found = read_all(&file).map_err(|e| format!("{e:?}"))?;
+        match allowed.iter().find(|allowed| **allowed == found) {
+            Some(_) => Ok(found),
+            None => Err(difference(&found, allowed.last().expect("one")).expect("they differ")),
+        }
+    }
+
+    /// Returns the scenario's options, on the real machine.
+    pub(super) fn options(&self, place: &Place) -> atomic_mmap::Options {
+        let ground = self.subject.ground;
+        let options = ground.options().deploy(DeployPolicy::Manual);
+        let options = match self.forces_medium {
+            true => options.medium(ground.medium()),
+            false => options,
+        };
+        let options = options.on_mismatch(self.wish);
+        match &place.elsewhere {
+            Some(dir) => options.reflection_dir(dir),
+            None => options,
+        }
+    }
+
+    /// Checks that the handle is poisoned: every call says so, and a reopen finds everything.
+    fn look_at_poisoned(&mut self) -> Next {
+        if !self.is_poisoned() {
+            self.violation("the handle is not poisoned, and must be");
+            return Next::Stop;
+        }
+        let file = self.bench.file.take().expect("it is open");
+        let home = self.bench.place.home().to_string_lossy().into_owned();
+        let results = [
+            ("read", file.read_at(&mut [0], 0)),
+            ("write", file.write_at(&[1], 0)),
+            ("transact", file.transact(|tx| tx.write_at(&[1], 0))),
+            ("view", file.view(0..1).map(drop)),
+            ("deploy", file.deploy(0..1).map(drop)),
+            ("sync", file.sync()),
+            ("set_len", file.set_len(1)),
+            ("try_clone", file.try_clone().map(drop)),
+            ("close", file.close(CloseMode::Spatial)),
+        ];
+        for (name, result) in results {
+            match result {
+                Err(error @ Error::Poisoned { .. }) if error.to_string().contains(&home) => {}
+                other => self.violation(&format!("{name} of a poisoned handle: {other:?}")),
+            }
+        }
+        self.look_back("poisoned");
+        self.adopt("poisoned");
+        self.finish();
+        Next::Stop
+    }
+}

@@ -1,0 +1,300 @@
+//! Smoke tests of recovery from a loss of power, on crash images of the native code.
+//!
+//! `lab images` opens every image of every short sequence, on a simulated machine. These tests open
+//! some images that the native copies and flushes leave. A recorder notes all stores of a run on
+//! `/dev/shm`, which is treated as persistent memory. The power goes before each drain, and after
+//! each operation. Every store that is not durable then is on the medium as a whole, or not at all,
+//! or by words at random. The file must hold all operations that had returned. The operation in
+//! progress is whole or absent.
+//!
+//! Simplification: what a system call has changed is durable at once.
+
+use crate::common::{self, Rng, Scratch};
+use atomic_mmap::testing::FileId;
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Options, View};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const PAGE: u64 = 4096;
+const LEN: u64 = 70 * PAGE + 100;
+
+type Page = [u8; PAGE as usize];
+
+/// The bytes of a file. Missing pages are zero.
+#[derive(Clone, Default)]
+struct Contents {
+    len: u64,
+    pages: BTreeMap<u64, Page>,
+}
+
+impl Contents {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        for (n, byte) in (at..).zip(bytes) {
+            self.pages.entry(n / PAGE).or_insert([0; PAGE as usize])[(n % PAGE) as usize] = *byte;
+        }
+    }
+
+    fn zero(&mut self, start: u64, end: u64) {
+        for (n, page) in self.pages.range_mut(start / PAGE..end.div_ceil(PAGE)) {
+            let (from, to) = (start.max(n * PAGE), end.min((n + 1) * PAGE));
+            page[(from - n * PAGE) as usize..(to - n * PAGE) as usize].fill(0);
+        }
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.zero(len, self.len.next_multiple_of(PAGE));
+        }
+        self.len = len;
+    }
+
+    /// Gives an existing file these bytes. It stays the same file, so its pair stays the same pair.
+    fn put(&self, path: &Path) {
+        let file = File::options().write(true).open(path).expect("the file");
+        file.set_len(0).and_then(|()| file.set_len(self.len)).expect("space");
+        for (n, page) in &self.pages {
+            let len = PAGE.min(self.len.saturating_sub(n * PAGE)) as usize;
+            file.write_all_at(&page[..len], n * PAGE).expect("space");
+        }
+    }
+}
+
+/// A store that is not durable.
+struct Store {
+    file: usize,
+    at: u64,
+    bytes: Vec<u8>,
+    /// The next drain makes it durable: it was streamed, or its line was flushed.
+    is_pending: bool,
+}
+
+/// The stores of one thread to the home file and to the reflection file.
+#[derive(Default)]
+struct Memory {
+    durable: [Contents; 2],
+    stores: Vec<Store>,
+}
+
+/// The choice of the stores that reach the medium although they are not durable.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    None,
+    All,
+    Words,
+}
+
+fn index(file: FileId) -> usize {
+    match file {
+        FileId::Home => 0,
+        FileId::Reflection => 1,
+        FileId::Journal => panic!("no durable points are kept on Dax"),
+    }
+}
+
+impl Memory {
+    fn store(&mut self, file: FileId, at: u64, bytes: &[u8], is_pending: bool) {
+        self.stores.push(Store { file: index(file), at, bytes: bytes.to_vec(), is_pending });
+    }
+
+    fn play(&mut self, what: &What) {
+        match what {
+            What::Store { file, offset, value, through } => {
+                self.store(*file, *offset, &value.to_le_bytes(), *through);
+            }
+            What::CompareExchange { file, offset, new, done: true, .. } => {
+                self.store(*file, *offset, &new.to_le_bytes(), false);
+            }
+            What::Copy { file, offset, bytes, through } => {
+                self.store(*file, *offset, bytes, *through);
+            }
+            What::Flush { file, offset, len } => {
+                let lines = offset / 64 * 64..(offset + len).next_multiple_of(64);
+                for store in self.stores.iter_mut().filter(|store| store.file == index(*file)) {
+                    let is_inside =
+                        store.at < lines.end && store.at + store.bytes.len() as u64 > lines.start;
+                    store.is_pending |= is_inside;
+                }
+            }
+            What::Drain => {
+                for store in self.stores.extract_if(.., |store| store.is_pending) {
+                    self.durable[store.file].write(store.at, &store.bytes);
+                }
+            }
+            What::Write { file, offset, bytes } => {
+                let file = &mut self.durable[index(*file)];
+                file.len = file.len.max(offset + bytes.len() as u64);
+                file.write(*offset, bytes);
+            }
+            What::Allocate { file, offset, len } => {
+                let file = &mut self.durable[index(*file)];
+                file.len = file.len.max(offset + len);
+            }
+            What::Punch { file, offset, len } => {
+                self.durable[index(*file)].zero(*offset, offset + len);
+            }
+            What::SetLen { file, len } => self.durable[index(*file)].set_len(*len),
+            _ => {}
+        }
+    }
+
+    fn image(&self, choice: Choice, random: &mut Rng) -> [Contents; 2] {
+        let mut image = self.durable.clone();
+        for Store { file, at, bytes, .. } in &self.stores {
+            let mut from = 0;
+            while from < bytes.len() {
+                let to = bytes.len().min(from + 8 - (at + from as u64) as usize % 8);
+                let is_there = match choice {
+                    Choice::None => false,
+                    Choice::All => true,
+                    Choice::Words => random.below(2) == 0,
+                };
+                if is_there {
+                    image[*file].write(at + from as u64, &bytes[from..to]);
+                }
+                from = to;
+            }
+        }
+        image
+    }
+}
+
+/// A pair with a recorder of its stores, and the contents that it must have.
+struct Run {
+    recorder: Recorder,
+    file: AtomicMappedFile,
+    home: PathBuf,
+    /// The events of each operation, and the contents before and after it.
+    operations: Vec<(Vec<Event>, [Vec<u8>; 2])>,
+    content: Vec<u8>,
+    scratch: Scratch,
+}
+
+fn options() -> Options {
+    let options = AtomicMappedFile::options().medium(Medium::Dax).max_len(1 << 20);
+    options.deploy(DeployPolicy::Manual).close_on_drop(CloseMode::Unsynced)
+}
+
+impl Run {
+    fn new() -> Run {
+        let (scratch, recorder) = (common::ram().scratch(), Recorder::new());
+        let home = scratch.file("state.dat");
+        let file = options().create(true).len(LEN).open_recorded(&recorder, &home).expect("open");
+        let content = vec![0; LEN as usize];
+        let operations = vec![(recorder.take(), [content.clone(), content.clone()])];
+        Run { recorder, file, home, operations, content, scratch }
+    }
+
+    fn step(&mut self, after: Vec<u8>, act: impl FnOnce(&AtomicMappedFile)) {
+        act(&self.file);
+        let before = std::mem::replace(&mut self.content, after.clone());
+        self.operations.push((self.recorder.take(), [before, after]));
+    }
+
+    /// Writes parts of these lengths at these offsets, in one operation.
+    fn write(&mut self, parts: &[(u64, usize)]) {
+        let fill = self.operations.len() as u8;
+        let bytes: Vec<_> = parts.iter().map(|&(at, len)| (at, vec![fill; len])).collect();
+        let mut after = self.content.clone();
+        for (at, bytes) in &bytes {
+            after[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        let parts: Vec<_> = bytes.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        self.step(after, |file| file.write_many(&parts).expect("a write"));
+    }
+
+    fn set_len(&mut self, len: u64) {
+        let mut after = self.content.clone();
+        after.resize(len as usize, 0);
+        self.step(after, |file| file.set_len(len).expect("a new length"));
+    }
+
+    /// Loses the power at many moments of the run. Returns the number of images.
+    fn lose_power(self) -> usize {
+        let Run { file, home, operations, scratch, .. } = self;
+        let reflection = file.reflection_path().to_owned();
+        file.close(CloseMode::Unsynced).expect("a close that writes nothing");
+        let (mut memory, mut random) = (Memory::default(), Rng(7));
+        let mut images = 0;
+        for (n, (events, [before, after])) in operations.iter().enumerate() {
+            for (at, event) in events.iter().enumerate() {
+                memory.play(&event.what);
+                let is_end = at + 1 == events.len();
+                // The file is made before it is the home file of a whole pair.
+                let is_next_drained =
+                    n > 0 && events.get(at + 1).is_some_and(|next| next.what == What::Drain);
+                if !is_end && !is_next_drained {
+                    continue;
+                }
+                for choice in [Choice::None, Choice::All, Choice::Words, Choice::Words] {
+                    let [first, second] = memory.image(choice, &mut random);
+                    first.put(&home);
+                    second.put(&reflection);
+                    let found = recovered(&home);
+                    let is_right = found == *after || !is_end && found == *before;
+                    assert!(is_right, "operation {n}, before event {}, {choice:?}", at + 1);
+                    images += 1;
+                }
+            }
+        }
+        drop(scratch);
+        images
+    }
+}
+
+fn recovered(home: &Path) -> Vec<u8> {
+    let file = options().open(home).expect("an image is recovered");
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(&mut bytes, 0).expect("a read");
+    file.close(CloseMode::Unsynced).expect("a close");
+    bytes
+}
+
+#[test]
+fn small_writes_survive() {
+    let mut run = Run::new();
+    // More flip records than a ring has places, some of them over the same slices.
+    for n in 0..40 {
+        run.write(&[(3 * PAGE + n % 7 * 64, 128)]);
+    }
+    run.write(&[(3 * PAGE + 30, 300)]);
+    run.write(&[(5 * PAGE, PAGE as usize)]);
+    // The third write overwrites a slot that the first record names. Recovery must not verify it.
+    for page in 8..12 {
+        run.write(&[(page * PAGE, 128)]);
+        (0..2).for_each(|_| run.write(&[(page * PAGE + 64, 64)]));
+    }
+    assert!(run.lose_power() > 300);
+}
+
+#[test]
+fn writes_over_pages_survive() {
+    let mut run = Run::new();
+    for _ in 0..3 {
+        run.write(&[(4 * PAGE + 64, 64), (9 * PAGE + 7, 30), (66 * PAGE - 5, 10)]);
+        run.write(&[(4 * PAGE, 3 * PAGE as usize)]);
+        run.write(&[(63 * PAGE + 100, 2 * PAGE as usize)]);
+    }
+    assert!(run.lose_power() > 80);
+}
+
+#[test]
+fn writes_under_a_view_and_new_lengths_survive() {
+    let mut run = Run::new();
+    let handle = run.file.try_clone().expect("a handle");
+    for _ in 0..3 {
+        let view: View<'_> = handle.view(0..6 * PAGE).expect("a view");
+        // The second write finds no free slot, and logs its data.
+        (0..2).for_each(|_| run.write(&[(5 * PAGE + 10, 200)]));
+        drop(view);
+        let content = run.content.clone();
+        run.step(content, |file| assert!(file.deploy(0..LEN).expect("a deployment") > 0));
+        run.set_len(5 * PAGE + 77);
+        run.set_len(LEN);
+        run.write(&[(5 * PAGE, 500)]);
+    }
+    drop(handle);
+    assert!(run.lose_power() > 150);
+}
