@@ -57,6 +57,7 @@ use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::PageTable;
 use crate::pair::region::RegionState;
 use crate::pair::session::Session;
+use crate::pair::space::Allocated;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
@@ -113,6 +114,8 @@ pub(crate) struct Pair {
     pub resizing: RwLock<()>,
     /// Serialises allocations, and keeps `set_len` from the allocation flags meanwhile.
     pub allocating: Mutex<()>,
+    /// How many pages are known to be allocated.
+    pub allocated: Allocated,
     pub poisoned: OnceLock<String>,
     fork_generation: u64,
     number: u64,
@@ -153,6 +156,7 @@ impl Pair {
             fresh: opened.fresh,
             resizing: RwLock::new(()),
             allocating: Mutex::new(()),
+            allocated: Allocated::new(),
             poisoned: OnceLock::new(),
             fork_generation: fork::generation(),
             number,
@@ -206,9 +210,10 @@ impl Pair {
         self.home.path().to_owned()
     }
 
-    /// Returns the sum of all lanes' counters.
+    /// Returns the sum of all lanes' counters, with the counts of `space`.
     pub fn stats(&self) -> Stats {
-        self.lanes.stats()
+        let reflection_allocated = self.allocated.bytes(Side::Reflection);
+        Stats { reflection_allocated, ..self.lanes.stats() }
     }
 
     /// Returns `true` if the handle was inherited through `fork`.

@@ -72,7 +72,8 @@ impl Pieces {
         }
     }
 
-    fn count(&self, side: Side, pages: Range<usize>) -> usize {
+    /// Returns how many of these pages are allocated.
+    pub fn count(&self, side: Side, pages: Range<usize>) -> usize {
         let words = self.side(side);
         let bits = |(word, mask): (usize, u64)| words[word].load(Ordering::Relaxed) & mask;
         masks(pages).map(|word| bits(word).count_ones() as usize).sum()

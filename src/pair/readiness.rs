@@ -26,11 +26,12 @@ impl Pair {
         words: bool,
     ) -> bool {
         let may_be_claimed = region.may_be_claimed(pages) && !planted!(CopyOverView);
+        let claimed = if may_be_claimed { pages } else { 0 };
         let named = if planted!(CopyOverEntries) { 0 } else { region.named_pages() & pages };
         let is_named = |n| self.is_named(&Target { page: index.page(n), region, slices }, own);
         let is_claimed = |n| slices.without(region.claimed_slices(n)) != slices;
         // A bit may outlive its reason, so look at the claims and the records themselves.
-        !(may_be_claimed && bits(pages).any(is_claimed))
+        !bits(claimed).any(is_claimed)
             && !bits(named).any(is_named)
             && (self.all_is_allocated(index, words)
                 || bits(pages).all(|n| self.is_allocated_in_pieces(index.page(n)))

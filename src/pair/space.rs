@@ -1,6 +1,6 @@
 //! Holds the allocation of storage before the first store, and what is known to be allocated.
 //!
-//! Owns: the allocation flags of each chunk.
+//! Owns: the allocation flags of each chunk, and the counts of allocated pages.
 //!
 //! Invariant: no store goes to a page that was not allocated before. No load through the mapping
 //! goes to a hole of the home file. So a full file system is an error of the call, and never a
@@ -21,12 +21,12 @@ use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::log::lane::Lane;
 use crate::pair::page_table::known;
-use crate::pair::pieces::Pieces;
+use crate::pair::pieces::{PAGES_PER_CHUNK, Pieces};
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
-use crate::primitive::{AtomicU8, Mutex, Ordering};
+use crate::primitive::{AtomicU8, AtomicU64, Mutex, Ordering};
 use crate::units::{
-    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex,
+    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK,
 };
 use std::io;
 use std::ops::Range;
@@ -81,7 +81,67 @@ fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
     start..((range.end - chunk.start()) as usize).div_ceil(PAGE)
 }
 
+/// Counts of the pages that are known to be allocated: home, reflection. Changed under the
+/// allocation mutex. A chunk that is allocated as a whole counts as a long one, also at the end of
+/// the file.
+#[derive(Debug)]
+pub(crate) struct Allocated([AtomicU64; 2]);
+
+impl Allocated {
+    /// Makes counts of nothing.
+    pub fn new() -> Self {
+        Allocated(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// Returns how many bytes of pages are known to be allocated on `side`. Walks through nothing.
+    pub fn bytes(&self, side: Side) -> u64 {
+        let count = &self.0[usize::from(side == Side::Reflection)];
+        count.load(Ordering::Relaxed) * PAGE as u64
+    }
+}
+
 impl Pair {
+    /// Runs `change`, which changes what is known of the chunk, and counts the difference. The
+    /// caller holds the allocation mutex.
+    pub(crate) fn recount<T>(&self, chunk: ChunkIndex, change: impl FnOnce() -> T) -> T {
+        let before = self.known_pages(chunk);
+        let result = change();
+        let after = self.known_pages(chunk);
+        for (count, (before, after)) in self.allocated.0.iter().zip(before.into_iter().zip(after)) {
+            // A load and a store: the mutex admits one thread.
+            count.store(count.load(Ordering::Relaxed) + after - before, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Counts all chunks anew, after a truncation has gone through them. The caller holds the
+    /// allocation mutex.
+    pub(crate) fn recount_all(&self) {
+        let superchunks = 0..self.max_len.div_ceil(SUPERCHUNK as u64);
+        let loaded = superchunks.filter(|n| self.state.superchunk_if_loaded(*n as usize).is_some());
+        let per_superchunk = CHUNKS_PER_SUPERCHUNK as u64;
+        let all = loaded.flat_map(|n| n * per_superchunk..(n + 1) * per_superchunk);
+        let add = |[home, reflection]: [u64; 2], [h, r]: [u64; 2]| [home + h, reflection + r];
+        let sums = all.map(|n| self.known_pages(ChunkIndex(n))).fold([0; 2], add);
+        for (count, sum) in self.allocated.0.iter().zip(sums) {
+            count.store(sum, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many pages of the chunk are known to be allocated: home, reflection.
+    fn known_pages(&self, chunk: ChunkIndex) -> [u64; 2] {
+        let state = self.chunk_state(chunk).load(Ordering::Relaxed);
+        let pieces = self.pieces_of(chunk);
+        let slots = |side| match pieces {
+            _ if state & flag_of(side) != 0 => PAGES_PER_CHUNK as u64,
+            Some(pieces) => pieces.count(side, 0..PAGES_PER_CHUNK) as u64,
+            None => 0,
+        };
+        // Slice words, and durable words where durable points are kept.
+        let words = u64::from(state & known::SLICE_WORDS != 0) * (1 + u64::from(self.keeps_points));
+        [slots(Side::Home), slots(Side::Reflection) + words]
+    }
+
     #[inline]
     pub(crate) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
@@ -293,7 +353,7 @@ impl Pair {
             let (file, at) = self.slot(side, chunk.start() + (run.start * PAGE) as u64);
             let len = (run.len() * PAGE) as u64;
             file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
-            pieces.note(side, run);
+            self.recount(chunk, || pieces.note(side, run));
         }
         Ok(())
     }
@@ -301,7 +361,7 @@ impl Pair {
     /// Notes that the chunk is allocated as a whole.
     fn note_whole(&self, lane: &Lane, side: Side, chunk: ChunkIndex) {
         let state = self.chunk_state(chunk);
-        state.fetch_or(flag_of(side), Ordering::Release);
+        self.recount(chunk, || state.fetch_or(flag_of(side), Ordering::Release));
         if side == Side::Home {
             state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
         }
@@ -342,7 +402,7 @@ impl Pair {
             if self.keeps_points {
                 self.allocate_reflection(layout::durable_word(first), PAGE as u64)?;
             }
-            state.fetch_or(known::SLICE_WORDS, Ordering::Release);
+            self.recount(chunk, || state.fetch_or(known::SLICE_WORDS, Ordering::Release));
             Ok(())
         })
     }
@@ -445,7 +505,7 @@ impl Pair {
         let is_before_hole = |chunk: ChunkIndex| hole >= end.min(chunk.start() + CHUNK as u64);
         let whole = is_before_hole(chunk);
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
-        state.fetch_or(flag, Ordering::Release);
+        self.recount(chunk, || state.fetch_or(flag, Ordering::Release));
         // The answer covers all chunks up to the hole, so note it for all of them. It may have
         // taken long: tmpfs scans the file page by page. No state is created for other superchunks.
         let superchunk = |chunk: ChunkIndex| chunk.0 / CHUNKS_PER_SUPERCHUNK as u64;
@@ -453,7 +513,8 @@ impl Pair {
             next.start() < end && superchunk(*next) == superchunk(chunk) && is_before_hole(*next)
         });
         after.for_each(|next| {
-            self.chunk_state(next).fetch_or(known::HOME, Ordering::Release);
+            let state = self.chunk_state(next);
+            self.recount(next, || state.fetch_or(known::HOME, Ordering::Release));
         });
         Ok(whole)
     }

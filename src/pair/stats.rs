@@ -19,7 +19,12 @@ macro_rules! counters {
         /// byte copied on behalf of the caller, unless the field says bytes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
-        pub struct Stats { $($(#[$doc])* pub $field: u64,)* }
+        pub struct Stats {
+            $($(#[$doc])* pub $field: u64,)*
+            /// Bytes of reflection pages, and of the words of their slices, that are allocated as
+            /// far as this open knows. Not a count: it falls when pages are given back.
+            pub reflection_allocated: u64,
+        }
 
         impl Stats {
             pub(crate) fn add(&mut self, block: &Block) {

@@ -89,10 +89,12 @@ impl Engine {
         })?;
         if punched {
             let gone = if planted!(PunchedStaysAllocated) { 0 } else { known::REFLECTION };
-            self.chunk_state(chunk).fetch_and(!gone, Ordering::Release);
-            if let Some(pieces) = self.pieces_of(chunk) {
-                pieces.forget_side(Side::Reflection);
-            }
+            self.recount(chunk, || {
+                self.chunk_state(chunk).fetch_and(!gone, Ordering::Release);
+                if let Some(pieces) = self.pieces_of(chunk) {
+                    pieces.forget_side(Side::Reflection);
+                }
+            });
             lane.stats.bump(Counter::Punches, 1);
         }
         drop(held);

@@ -260,6 +260,7 @@ impl Engine {
             let kept = len.next_multiple_of(PAGE as u64) - ChunkIndex::of(len).start();
             unless!(CutStaysAllocated, pieces.forget_from(kept as usize / PAGE));
         }
+        self.recount_all();
         unless!(CutFilesNotSynced, self.sync_lengths()?);
         self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
         // Orders the mark before everything that is written past the length after the next growth.

@@ -12,5 +12,6 @@ mod read_page;
 mod read_range;
 mod read_set;
 mod read_vs_truncate;
+mod space;
 mod stamps;
 mod write_page;
