@@ -49,7 +49,7 @@ fn the_document_and_the_constants_agree() {
         ("lane", layout::LANE as u64),
         ("lane_count", layout::LANE_COUNT as u64),
         ("private_lanes", layout::PRIVATE_LANES as u64),
-        ("vouch", layout::VOUCH as u64),
+        ("flip_record", layout::FLIP_RECORD as u64),
         ("ring", layout::RING as u64),
         ("batch", layout::BATCH as u64),
         ("undo_entry_offset", layout::UNDO_ENTRY as u64),
@@ -92,14 +92,14 @@ fn the_document_and_the_encoders_agree() {
         let bytes = sample().encode();
         [&bytes[..176], &bytes[SUPERBLOCK_LEN - 4..]].concat()
     };
-    let vouch = FlipRecord {
+    let flip_record = FlipRecord {
         sequence: Sequence::from_bits(9),
         page: PageIndex(77),
         slices: 0b11,
         sides: 0b10,
         sum: sum_of(&[0xAB; 2 * units::SLICE]),
     };
-    let vouch = vouch.encode(seed.ring(LaneIndex(5)));
+    let flip_record = flip_record.encode(seed.ring(LaneIndex(5)));
     let undo = Undo {
         sequence: Sequence::from_bits(2),
         body: UndoBody::Inline(vec![
@@ -139,7 +139,7 @@ fn the_document_and_the_encoders_agree() {
         ("redo_entry", hex(&redo.encode(seed.undo(LaneIndex(1))))),
         ("journal_record", hex(&record[..64 + 2 * 24 + 8])),
         ("superblock", hex(&superblock)),
-        ("vouch", hex(&vouch)),
+        ("flip_record", hex(&flip_record)),
         ("undo_entry", hex(&undo.encode(seed.undo(LaneIndex(1))))),
         ("marker", hex(&marker.encode())),
     ]);

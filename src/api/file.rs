@@ -103,7 +103,7 @@ impl AtomicMappedFile {
     /// Writes all of `buf` at byte `offset`, as one atomic operation of any size.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end, [`Error::NoSpace`] on a full file system,
+    /// [`Error::PastEnd`] past the file's end, [`Error::NoSpace`] on a full file system,
     /// [`Error::TooLarge`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`]. An error
     /// means that nothing was written.
     ///
@@ -129,7 +129,7 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at). [`Error::OutOfRange`] if any part lies past the
+    /// Those of [`write_at`](Self::write_at). [`Error::PastEnd`] if any part lies past the
     /// file's end.
     pub fn write_many(&self, segments: &[(u64, &[u8])]) -> Result<()> {
         crate::api::transaction::write_many(self, segments)
@@ -138,7 +138,7 @@ impl AtomicMappedFile {
     /// Fills `buf` with the bytes at byte `offset`. All of them belong to one state of the file.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end, which leaves `buf` unchanged.
+    /// [`Error::PastEnd`] past the file's end, which leaves `buf` unchanged.
     /// [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     #[inline]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -195,10 +195,10 @@ impl AtomicMappedFile {
     ///
     /// The bytes of a view do not change while it lives. Writers are not blocked, and other
     /// readers see what they write. On [`Medium::PageCache`], and with
-    /// [`Durability::AllOrNothing`], a view is a private copy.
+    /// [`Durability::AtomicSync`], a view is a private copy.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
+    /// [`Error::PastEnd`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
     /// [`Error::Io`].
     #[inline]
     pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
@@ -209,11 +209,11 @@ impl AtomicMappedFile {
     /// into the user's file. Returns the number of pages deployed.
     ///
     /// Frees the space of the reflection file behind `range`, in chunks of 2 MiB. Skips pages that
-    /// a view pins. On [`Medium::PageCache`], and with [`Durability::AllOrNothing`], makes two
+    /// a view pins. On [`Medium::PageCache`], and with [`Durability::AtomicSync`], makes two
     /// durable points: one before and one after.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
+    /// [`Error::PastEnd`], [`Error::Reversed`], [`Error::Poisoned`], [`Error::Forked`],
     /// [`Error::Io`]. [`Error::NoSpace`]; pages deployed before it stay deployed. Those of
     /// [`sync`](Self::sync) where it makes durable points.
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
@@ -230,7 +230,7 @@ impl AtomicMappedFile {
     /// The point contains every operation, by any thread, that had returned before this call.
     /// [`survives_after_sync`](Self::survives_after_sync) tells what it survives. Returns at once
     /// if nothing has changed since the last durable point. Also returns at once on
-    /// [`Medium::Dax`] and [`Medium::Ram`], unless [`Durability::AllOrNothing`] was chosen.
+    /// [`Medium::Dax`] and [`Medium::Ram`], unless [`Durability::AtomicSync`] was chosen.
     ///
     /// Does not block readers, nor writers to pages that have not changed since the last durable
     /// point. Concurrent calls share one barrier. A change of up to a quarter of the journal, at
@@ -244,14 +244,14 @@ impl AtomicMappedFile {
     /// f.write_at(b"accepted", 0)?;
     /// f.write_at(b"paid", 5000)?;
     /// f.sync()?;
-    /// assert!(f.survives_after_sync() >= Survives::ProcessDeath);
+    /// assert!(f.survives_after_sync() >= Survives::ProcessCrash);
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Io`] if the system could not write. It is then unknown which durable point a power
     /// loss goes back to, and every later call returns [`Error::Poisoned`]. Reopening the file
-    /// recovers every operation that had returned. With [`Durability::AllOrNothing`] it recovers
+    /// recovers every operation that had returned. With [`Durability::AtomicSync`] it recovers
     /// the last durable point, or the one being made.
     ///
     /// [`Error::NoSpace`] or [`Error::TooLarge`] if very many pages have changed and the journal
@@ -355,13 +355,13 @@ impl AtomicMappedFile {
     /// let f = AtomicMappedFile::create(&path, 1 << 20)?;
     /// match f.medium() {
     ///     Medium::Dax => assert_eq!(f.survives(), Survives::PowerLoss),
-    ///     _ => assert_eq!(f.survives(), Survives::ProcessDeath),
+    ///     _ => assert_eq!(f.survives(), Survives::ProcessCrash),
     /// }
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     pub fn survives(&self) -> Survives {
         match self.medium().after_write(self.durability()) {
-            Survives::ProcessDeath if self.engine().goes_back_after_death() => Survives::Nothing,
+            Survives::ProcessCrash if self.engine().goes_back_after_death() => Survives::Nothing,
             promised => promised,
         }
     }
@@ -410,12 +410,12 @@ impl AtomicMappedFile {
     /// `close` of any handle.
     ///
     /// [`CloseMode::Spatial`] and [`CloseMode::Fast`] make a durable point of everything that has
-    /// returned. With [`Durability::AllOrNothing`] they make it at once, even if other handles are
+    /// returned. With [`Durability::AtomicSync`] they make it at once, even if other handles are
     /// left. [`CloseMode::Unsynced`] makes no durable point.
     ///
     /// Dropping the last handle also closes the file, but reports no error. It uses the mode of
     /// the latest `close`, or of [`Options::close_on_drop`] if `close` was never called. With
-    /// [`Durability::AllOrNothing`] a drop never makes a durable point. If the file has changed
+    /// [`Durability::AtomicSync`] a drop never makes a durable point. If the file has changed
     /// since the last one, the drop uses [`CloseMode::Unsynced`], and the next open takes the
     /// changes back.
     ///
@@ -432,7 +432,7 @@ impl AtomicMappedFile {
         let is_last = Arc::strong_count(&self.shared) == 1;
         if !is_last
             && mode != CloseMode::Unsynced
-            && self.durability() == Durability::AllOrNothing
+            && self.durability() == Durability::AtomicSync
             && !planted!(EarlierCloseNoPoint)
         {
             // The last handle may be dropped instead of closed. A drop makes no durable point.

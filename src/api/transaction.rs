@@ -28,7 +28,7 @@ const ATTEMPTS_BEFORE_TURN: u32 = 8;
 /// all earlier calls still hold:
 /// - the bytes that were read;
 /// - that the file still contains every range that was read or written;
-/// - the length that an [`Error::OutOfRange`] reported.
+/// - the length that an [`Error::PastEnd`] reported.
 ///
 /// The commit checks them once more, even if the transaction has written nothing. A call that
 /// finds a change returns [`Error::Conflict`] and no bytes, and so does every later call.
@@ -38,7 +38,7 @@ const ATTEMPTS_BEFORE_TURN: u32 = 8;
 pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     writes: Writes,
-    marks: ReadSet,
+    read_set: ReadSet,
     /// `true` after a conflict: what this transaction has read is no longer valid.
     is_void: bool,
     /// Nesting depth of the closure that runs this transaction, if one does.
@@ -50,7 +50,7 @@ impl<'a> Transaction<'a> {
         Transaction {
             file,
             writes: Writes::default(),
-            marks: ReadSet::default(),
+            read_set: ReadSet::default(),
             is_void: false,
             closure: None,
         }
@@ -59,13 +59,13 @@ impl<'a> Transaction<'a> {
     /// Writes all of `buf` at byte `offset` when the transaction commits.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the file's end. Nothing is then written, and the length in the
+    /// [`Error::PastEnd`] past the file's end. Nothing is then written, and the length in the
     /// error counts as read. [`Error::Conflict`] if an earlier read no longer holds.
     /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
-        let holds = engine.check_write_tracked(offset, buf.len() as u64, &mut self.marks);
+        let holds = engine.check_write_tracked(offset, buf.len() as u64, &mut self.read_set);
         self.go_on(holds)?;
         if buf.is_empty() {
             return Ok(());
@@ -79,14 +79,14 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// [`Error::Conflict`] if an earlier read no longer holds; the transaction can then not commit
-    /// any more. [`Error::OutOfRange`] past the file's end; the length in the error counts as
+    /// any more. [`Error::PastEnd`] past the file's end; the length in the error counts as
     /// read. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         let holds = if self.is_void {
             Ok(false)
         } else {
-            engine.read_tracked(buf, offset, &mut self.marks)
+            engine.read_tracked(buf, offset, &mut self.read_set)
         };
         self.go_on(holds)?;
         if self.closure.is_some() {
@@ -118,7 +118,7 @@ impl<'a> Transaction<'a> {
     /// a page that was read has since been deployed ([`DeployPolicy`](crate::DeployPolicy)). Begin
     /// a new transaction then, or use [`AtomicMappedFile::transact`].
     ///
-    /// [`Error::OutOfRange`] if the file has become too short. [`Error::TooLarge`],
+    /// [`Error::PastEnd`] if the file has become too short. [`Error::TooLarge`],
     /// [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`],
     /// [`Error::Io`]. An error means that nothing was written.
     ///
@@ -135,7 +135,7 @@ impl<'a> Transaction<'a> {
         }
         let segments: SmallVec<[Segment<'_>; 8]> =
             self.writes.iter().map(|(offset, data)| Segment { offset, data }).collect();
-        self.file.engine().commit_transaction(&segments, &self.marks, self.closure)
+        self.file.engine().commit_transaction(&segments, &self.read_set, self.closure)
     }
 
     /// Discards the transaction and all its writes.
@@ -146,7 +146,7 @@ impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction")
             .field("ranges_written", &self.writes.len())
-            .field("pages_read", &self.marks.len())
+            .field("pages_read", &self.read_set.len())
             .finish_non_exhaustive()
     }
 }
@@ -171,8 +171,8 @@ pub(crate) fn transact<R, E: From<Error>>(
         match body(&mut tx) {
             Ok(result) => match tx.try_commit() {
                 Ok(()) => return Ok(result),
-                // `OutOfRange` here: the file has become shorter since a write was accepted.
-                Err(error) if error.is_conflict() || matches!(error, Error::OutOfRange { .. }) => {
+                // `PastEnd` here: the file has become shorter since a write was accepted.
+                Err(error) if error.is_conflict() || matches!(error, Error::PastEnd { .. }) => {
                     if tx.is_own_conflict(&closure)? {
                         return Err(Error::SelfConflict { path: file.engine().path() }.into());
                     }
@@ -229,7 +229,7 @@ pub(crate) fn write_many(file: &AtomicMappedFile, segments: &[(u64, &[u8])]) -> 
 impl Transaction<'_> {
     /// Returns `true` if the read set still holds.
     fn is_current(&self) -> Result<bool> {
-        Ok(!self.is_void && self.file.engine().read_set_holds(&self.marks)?)
+        Ok(!self.is_void && self.file.engine().read_set_holds(&self.read_set)?)
     }
 
     /// Returns `true` if other operations of the closure have changed what this transaction has
@@ -239,10 +239,10 @@ impl Transaction<'_> {
             return Ok(false);
         }
         let engine = self.file.engine();
-        if closure.has_changed_length() && !self.marks.told_holds_for_all(engine.len()) {
+        if closure.has_changed_length() && !self.read_set.told_holds_for_all(engine.len()) {
             return Ok(true);
         }
-        engine.any_changed(&self.marks, |page| {
+        engine.any_changed(&self.read_set, |page| {
             closure.has_changed(page.region(), page.in_region()) || planted!(AnyConflictIsOwn)
         })
     }

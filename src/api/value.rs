@@ -83,7 +83,7 @@ impl AtomicMappedFile {
     /// Returns a handle to the value at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the value does not lie within the file.
+    /// [`Error::PastEnd`] if the value does not lie within the file.
     pub fn slot<T: Record>(&self, offset: u64) -> Result<Slot<'_, T>> {
         self.engine().check_range(offset, size_of::<T>() as u64)?;
         Ok(Slot { file: self, offset, value: PhantomData })
@@ -92,7 +92,7 @@ impl AtomicMappedFile {
     /// Returns a handle to `count` contiguous values that start at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the values do not lie within the file. [`Error::Overflow`] if their
+    /// [`Error::PastEnd`] if the values do not lie within the file. [`Error::Overflow`] if their
     /// end exceeds `u64::MAX`.
     pub fn array<T: Record>(&self, offset: u64, count: u64) -> Result<Array<'_, T>> {
         let size = size_of::<T>() as u64;
@@ -255,7 +255,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Returns the offset of value `index` in the file, in bytes, for use in a transaction.
     ///
     /// # Errors
-    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len).
     pub fn offset_of(&self, index: u64) -> Result<u64> {
         self.offsets(index, 1)
     }
@@ -264,7 +264,7 @@ impl<'a, T: Record> Array<'a, T> {
         let size = size_of::<T>() as u64;
         match index.checked_add(count) {
             Some(end) if end <= self.count => Ok(self.offset + index * size),
-            _ => Err(Error::Misfit {
+            _ => Err(Error::OutOfBounds {
                 path: self.file.engine().path(),
                 what: "elements of the array",
                 offset: self.offset,
@@ -277,7 +277,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Returns value `index`.
     ///
     /// # Errors
-    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len), and those of
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
     /// [`AtomicMappedFile::read_at`].
     #[inline]
     pub fn get(&self, index: u64) -> Result<T> {
@@ -287,7 +287,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Replaces value `index`.
     ///
     /// # Errors
-    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len), and those of
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
     /// [`AtomicMappedFile::write_at`].
     #[inline]
     pub fn set(&self, index: u64, value: &T) -> Result<()> {
@@ -314,7 +314,7 @@ impl<'a, T: Record> Array<'a, T> {
     /// Returns a handle to value `index`.
     ///
     /// # Errors
-    /// [`Error::Misfit`] if `index` is not below [`len`](Self::len).
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len).
     pub fn slot(&self, index: u64) -> Result<Slot<'a, T>> {
         Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
     }

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// - an older view pins it with older bytes;
 /// - a full file system leaves a hole in it;
 /// - always on [`Medium::PageCache`](crate::Medium::PageCache), and with
-///   [`Durability::AllOrNothing`](crate::Durability::AllOrNothing).
+///   [`Durability::AtomicSync`](crate::Durability::AtomicSync).
 ///
 /// [`is_mapped`](Self::is_mapped) tells which of the two it is.
 pub struct View<'a> {
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
     /// Fills `to` with the bytes at `offset`, counted from the beginning of the view.
     ///
     /// # Errors
-    /// [`Error::Misfit`](crate::Error::Misfit) past the view's end,
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) past the view's end,
     /// [`Error::Forked`](crate::Error::Forked), [`Error::Poisoned`](crate::Error::Poisoned).
     #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
@@ -94,7 +94,7 @@ impl<'a> View<'a> {
         engine.check_usable()?;
         let end = offset.checked_add(to.len() as u64);
         if end.is_none_or(|end| end > self.len() as u64) {
-            return Err(self.misfit(to.len(), offset));
+            return Err(self.out_of_bounds(to.len(), offset));
         }
         match &self.bytes {
             Bytes::Mapped => engine.home.copy_out(to, self.range.start + offset),
@@ -106,8 +106,8 @@ impl<'a> View<'a> {
     }
 
     #[cold]
-    fn misfit(&self, len: usize, offset: u64) -> crate::Error {
-        crate::Error::Misfit {
+    fn out_of_bounds(&self, len: usize, offset: u64) -> crate::Error {
+        crate::Error::OutOfBounds {
             path: self.file.engine().path(),
             what: "bytes of the view",
             offset: self.range.start,

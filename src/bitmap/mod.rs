@@ -207,7 +207,7 @@ impl Validity {
     }
 
     /// Returns the free slots, to which a flip writes: those that are not valid.
-    pub const fn targets(self) -> Self {
+    pub const fn free(self) -> Self {
         Validity(!self.0)
     }
 
@@ -298,7 +298,7 @@ mod tests {
                 for n in 0..64 {
                     let after = Validity::new(word, !bit);
                     assert_ne!(before.side(n), after.side(n));
-                    assert_eq!(before.targets().side(n), after.side(n));
+                    assert_eq!(before.free().side(n), after.side(n));
                 }
             }
         }

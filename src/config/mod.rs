@@ -56,7 +56,7 @@ pub enum Survives {
     /// Nothing, before the next `sync` or `close`. Any other end of the process takes it back.
     Nothing,
     /// A crash of the process: kill, panic, abort.
-    ProcessDeath,
+    ProcessCrash,
     /// A power loss, or any other crash of the machine.
     PowerLoss,
 }
@@ -65,8 +65,8 @@ impl fmt::Display for Survives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Survives::Nothing => "nothing before the next sync",
-            Survives::ProcessDeath => "the death of the process",
-            Survives::PowerLoss => "the loss of power",
+            Survives::ProcessCrash => "a process crash",
+            Survives::PowerLoss => "a power loss",
         })
     }
 }
@@ -75,9 +75,9 @@ impl Medium {
     /// Returns what an operation survives once `write_at` or `commit` has returned.
     pub fn after_write(self, durability: Durability) -> Survives {
         match (self, durability) {
-            (_, Durability::AllOrNothing) => Survives::Nothing,
+            (_, Durability::AtomicSync) => Survives::Nothing,
             (Medium::Dax, _) | (Medium::PageCache, Durability::EveryWrite) => Survives::PowerLoss,
-            (Medium::PageCache | Medium::Ram, _) => Survives::ProcessDeath,
+            (Medium::PageCache | Medium::Ram, _) => Survives::ProcessCrash,
         }
     }
 
@@ -85,7 +85,7 @@ impl Medium {
     pub fn after_sync(self) -> Survives {
         match self {
             Medium::Dax | Medium::PageCache => Survives::PowerLoss,
-            Medium::Ram => Survives::ProcessDeath,
+            Medium::Ram => Survives::ProcessCrash,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Medium {
 /// - [`sync`](crate::AtomicMappedFile::sync), opening and closing, except
 ///   [`CloseMode::Unsynced`];
 /// - [`deploy`](crate::AtomicMappedFile::deploy), and a `set_len` that shrinks the file;
-/// - a write that would overflow the log, except with [`AllOrNothing`](Self::AllOrNothing). The
+/// - a write that would overflow the log, except with [`AtomicSync`](Self::AtomicSync). The
 ///   log holds 256 MiB of bytes rewritten since the last durable point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
@@ -105,19 +105,19 @@ pub enum Durability {
     /// `sync` makes all operations before it durable. Later operations survive a process crash. A
     /// power loss takes back all of them, and nothing older.
     #[default]
-    BySync,
+    OnSync,
     /// Each write is durable when it returns. Writes of concurrent threads share one barrier.
     ///
     /// A reader may see a write shortly before it is durable. A thread that acts on what it has
     /// read, and not on what it has written, must call `sync` first. On [`Medium::Ram`] this equals
-    /// [`BySync`](Self::BySync).
+    /// [`OnSync`](Self::OnSync).
     EveryWrite,
     /// `sync` makes all operations before it durable. Any crash, even of the process only, takes
     /// back all operations since the last durable point. This holds on every medium.
     ///
     /// Dropping the last handle makes no durable point. So the next open takes back what an early
     /// return or a panic has left incomplete. This is the atomic `msync` of Libnvmmio.
-    AllOrNothing,
+    AtomicSync,
 }
 
 /// When pages are deployed: when their bytes are copied from the reflection file to the home file.
@@ -156,7 +156,7 @@ pub enum CloseMode {
     /// them, and the next open recovers. Until then no other program may read or change the home
     /// file.
     ///
-    /// With [`Durability::AllOrNothing`] the next open takes back everything since the last durable
+    /// With [`Durability::AtomicSync`] the next open takes back everything since the last durable
     /// point. Otherwise it recovers every operation that had returned, unless a power loss goes
     /// back to the last durable point first.
     Unsynced,

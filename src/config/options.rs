@@ -47,7 +47,7 @@ impl Default for Options {
             deploy: DeployPolicy::Lazy,
             on_mismatch: OnMismatch::Refuse,
             close_on_drop: CloseMode::Spatial,
-            durability: Durability::BySync,
+            durability: Durability::OnSync,
             sync_every: None,
             journal_len: JOURNAL_LEN,
             keeps_cuts: false,
@@ -137,7 +137,7 @@ impl Options {
 
     /// Sets how dropping the last handle closes the file. Default: [`CloseMode::Spatial`].
     ///
-    /// With [`Durability::AllOrNothing`] it applies only if nothing has changed since the last
+    /// With [`Durability::AtomicSync`] it applies only if nothing has changed since the last
     /// durable point. Otherwise a drop closes with [`CloseMode::Unsynced`], so that an early return
     /// or a panic cannot make half a save durable. Call `sync` or `close` when a save is complete.
     pub fn close_on_drop(mut self, mode: CloseMode) -> Self {
@@ -145,7 +145,7 @@ impl Options {
         self
     }
 
-    /// Sets when operations become durable. Default: [`Durability::BySync`].
+    /// Sets when operations become durable. Default: [`Durability::OnSync`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -154,7 +154,7 @@ impl Options {
     /// Calls `sync` in the background after each `interval`. Default: never.
     ///
     /// It applies where durable points are kept: on [`Medium::PageCache`], and on every medium with
-    /// [`Durability::AllOrNothing`]. Elsewhere `sync` has nothing to do.
+    /// [`Durability::AtomicSync`]. Elsewhere `sync` has nothing to do.
     ///
     /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if the background thread
     /// cannot be started. A failed sync poisons the handle, unless it fails before it writes
@@ -171,7 +171,7 @@ impl Options {
     /// 4 KiB. Default: 8 MiB.
     ///
     /// The journal exists on [`Medium::PageCache`], and on every medium with
-    /// [`Durability::AllOrNothing`]. An existing journal is truncated to this length, but never
+    /// [`Durability::AtomicSync`]. An existing journal is truncated to this length, but never
     /// extended. A longer journal needs fewer checkpoints. A change of up to a quarter of the
     /// journal, at most 4 MiB, is synced without a sync of both files.
     pub fn journal_len(mut self, len: u64) -> Self {

@@ -27,11 +27,11 @@ impl Engine {
     }
 
     /// Closes the pair after its last handle was dropped. An early return or a panic may have
-    /// dropped the handle between writes that belong together. So with `AllOrNothing`, no durable
+    /// dropped the handle between writes that belong together. So with `AtomicSync`, no durable
     /// point is made of changes since the last one.
     pub fn close_dropped(&self, mode: CloseMode) -> Result<()> {
         self.close_as(|| match self.durability {
-            Durability::AllOrNothing if self.has_changed() && !planted!(DropMakesPoint) => {
+            Durability::AtomicSync if self.has_changed() && !planted!(DropMakesPoint) => {
                 CloseMode::Unsynced
             }
             _ => mode,
@@ -94,7 +94,7 @@ impl Engine {
     fn write_back_all(&self) {
         let lane = self.lane();
         for page in self.lanes.all().flat_map(|lane| lane.all_active()) {
-            unless!(CloseSettlesNothing, self.flush_word(page));
+            unless!(CloseWritesBackNothing, self.flush_word(page));
         }
         // Orders the words before the end of the session, which voids the records.
         unless!(CloseNotDrained, self.drain(&lane));

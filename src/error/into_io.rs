@@ -10,10 +10,10 @@ use std::io;
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
-            Error::OutOfRange { .. }
+            Error::PastEnd { .. }
             | Error::Reversed { .. }
             | Error::Overflow { .. }
-            | Error::Misfit { .. }
+            | Error::OutOfBounds { .. }
             | Error::NotRegular { .. } => io::ErrorKind::InvalidInput,
             Error::NoSpace { .. } => io::ErrorKind::StorageFull,
             Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,

@@ -33,7 +33,7 @@ pub enum Error {
          grow the file with set_len first",
         path.display()
     )]
-    OutOfRange {
+    PastEnd {
         /// The home file.
         path: PathBuf,
         /// The requested offset, in bytes.
@@ -74,7 +74,7 @@ pub enum Error {
         "{}: {what} up to {found} were asked for, at offset {offset}, and there are {expected}",
         path.display()
     )]
-    Misfit {
+    OutOfBounds {
         /// The home file.
         path: PathBuf,
         /// The unit of `found` and `expected`: elements of an array, or bytes of a view.
@@ -214,7 +214,7 @@ pub enum Error {
     /// was made since. Nothing was written.
     ///
     /// Earlier operations are in memory and survive a process crash, unless
-    /// [`Durability::AllOrNothing`](crate::Durability::AllOrNothing) was chosen. Writes succeed
+    /// [`Durability::AtomicSync`](crate::Durability::AtomicSync) was chosen. Writes succeed
     /// again after the next durable point, made at the next interval or by a call of `sync`.
     #[error(
         "{}: nothing was written, since the durable point of sync_every is overdue ({cause}); remove the cause and \

@@ -3,7 +3,7 @@
 //! A logged flip copies the new slices to their free slots and drains them together with a flip
 //! record. The slice word follows through the cache. Until the word is durable the record covers
 //! it: recovery sets the bits that the record names, if the slots match the checksum. Rules:
-//! `docs/model/vouched_flips.py`.
+//! `docs/model/logged_flips.py`.
 //!
 //! ```text
 //!   0   header   sequence (40 bits) | kind (8): 1 active, 2 invalidated | session (last 16 bits)
@@ -25,12 +25,12 @@
 //! May import: `entry`, `layout`, `checksum`, `units` and the planted bugs.
 
 use super::entry::{Seed, Sequence};
-use super::layout::{MAX_LEN, VOUCH};
+use super::layout::{FLIP_RECORD, MAX_LEN};
 use crate::checksum::{self, Crc};
 use crate::mutant::planted;
 use crate::units::{LaneIndex, PAGE, PageIndex};
 
-const VOUCHES: u64 = 1 << KIND;
+const COVERS: u64 = 1 << KIND;
 const INVALIDATED: u64 = 2 << KIND;
 const KIND: u32 = 16;
 const KIND_MASK: u64 = 0xFF << KIND;
@@ -110,7 +110,7 @@ pub enum DecodedFlip {
 /// invalidates the record expects.
 #[inline]
 pub fn header(seed: RingSeed, sequence: Sequence) -> u64 {
-    number(seed, sequence) | VOUCHES
+    number(seed, sequence) | COVERS
 }
 
 /// Returns the header of the invalidated record with this number.
@@ -135,25 +135,25 @@ impl FlipRecord {
     /// assembled as bytes in memory would be loaded by wider accesses than it was stored by, and
     /// each load would wait.
     #[inline(always)]
-    pub fn words(&self, seed: RingSeed) -> [u64; VOUCH / 8] {
+    pub fn words(&self, seed: RingSeed) -> [u64; FLIP_RECORD / 8] {
         debug_assert!(self.slices != 0 && self.sides & !self.slices == 0);
         let number = number(seed, self.sequence);
         let (page, sum) = (self.page.0 << 32, u64::from(self.sum));
         let checksum = seed.sum([number, page, self.slices, self.sides, sum]);
         let page = page | u64::from(checksum);
-        [number | VOUCHES, page, self.slices, self.sides, sum, 0, 0, 0]
+        [number | COVERS, page, self.slices, self.sides, sum, 0, 0, 0]
     }
 
     /// Returns the line's bytes.
     #[cfg(any(test, feature = "recorder"))]
-    pub fn encode(&self, seed: RingSeed) -> [u8; VOUCH] {
-        let mut bytes = [0; VOUCH];
+    pub fn encode(&self, seed: RingSeed) -> [u8; FLIP_RECORD] {
+        let mut bytes = [0; FLIP_RECORD];
         bytes.copy_from_slice(self.words(seed).map(u64::to_le_bytes).as_flattened());
         bytes
     }
 
     /// Decodes the bytes at `place` of a ring. Never panics, whatever the bytes.
-    pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; VOUCH]) -> DecodedFlip {
+    pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; FLIP_RECORD]) -> DecodedFlip {
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[at..at + 8]);
@@ -166,8 +166,9 @@ impl FlipRecord {
         let kind = header & KIND_MASK;
         let page = PageIndex(word(8) >> 32);
         let (slices, sides) = (word(16), word(24));
-        let is_whole = word(8) as u32 == checksum(seed, bytes) && bytes[END..] == [0; VOUCH - END]
-            || planted!(VouchSumNotChecked);
+        let is_whole = word(8) as u32 == checksum(seed, bytes)
+            && bytes[END..] == [0; FLIP_RECORD - END]
+            || planted!(FlipRecordSumNotChecked);
         let says_something = slices != 0 && sides & !slices == 0 && page.0 < MAX_LEN / PAGE as u64;
         if !is_whole || !says_something || header & TAG_MASK != u64::from(seed.tag) {
             return DecodedFlip::Torn;
@@ -178,14 +179,14 @@ impl FlipRecord {
             return DecodedFlip::Torn;
         }
         match kind {
-            VOUCHES => DecodedFlip::Valid(FlipRecord {
+            COVERS => DecodedFlip::Valid(FlipRecord {
                 sequence,
                 page,
                 slices,
                 sides,
                 sum: word(32) as u32,
             }),
-            INVALIDATED if planted!(VoidIsTorn) => DecodedFlip::Torn,
+            INVALIDATED if planted!(InvalidatedIsTorn) => DecodedFlip::Torn,
             INVALIDATED => DecodedFlip::Invalidated(sequence, page),
             _ => DecodedFlip::Torn,
         }
@@ -194,7 +195,7 @@ impl FlipRecord {
 
 /// Returns the checksum of a line, without the checksum and the kind.
 #[inline]
-fn checksum(seed: RingSeed, bytes: &[u8; VOUCH]) -> u32 {
+fn checksum(seed: RingSeed, bytes: &[u8; FLIP_RECORD]) -> u32 {
     let mut said = [0; SAID / 8];
     for (word, bytes) in said.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
@@ -214,7 +215,7 @@ mod tests {
         Seed::new(b"0123456789abcdef", 3).ring(LaneIndex(5))
     }
 
-    fn vouch() -> FlipRecord {
+    fn record() -> FlipRecord {
         let sequence = Sequence::FIRST.next();
         FlipRecord {
             sequence,
@@ -227,9 +228,9 @@ mod tests {
 
     #[test]
     fn an_entry_comes_back() {
-        let bytes = vouch().encode(seed());
-        assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Valid(vouch()));
-        assert_eq!(FlipRecord::decode(seed(), 2, &[0; VOUCH]), DecodedFlip::Empty);
+        let bytes = record().encode(seed());
+        assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Valid(record()));
+        assert_eq!(FlipRecord::decode(seed(), 2, &[0; FLIP_RECORD]), DecodedFlip::Empty);
         for other in [
             Seed::new(b"0123456789abcdef", 4).ring(LaneIndex(5)),
             Seed::new(b"0123456789abcdeF", 3).ring(LaneIndex(5)),
@@ -246,10 +247,10 @@ mod tests {
 
     #[test]
     fn a_void_entry_still_says_what_it_was_about() {
-        let mut bytes = vouch().encode(seed());
-        bytes[..8].copy_from_slice(&invalidated(seed(), vouch().sequence).to_le_bytes());
+        let mut bytes = record().encode(seed());
+        bytes[..8].copy_from_slice(&invalidated(seed(), record().sequence).to_le_bytes());
         let found = FlipRecord::decode(seed(), 2, &bytes);
-        assert_eq!(found, DecodedFlip::Invalidated(vouch().sequence, vouch().page));
+        assert_eq!(found, DecodedFlip::Invalidated(record().sequence, record().page));
     }
 
     /// The header of the previous session stays in its place, invalidated. Together with the
@@ -258,9 +259,10 @@ mod tests {
     fn the_header_of_another_session_voids_nothing() {
         for session in [2, 4, 3 + (1 << 15)] {
             let before = Seed::new(b"0123456789abcdef", session).ring(LaneIndex(5));
-            for header in [header(before, vouch().sequence), invalidated(before, vouch().sequence)]
+            for header in
+                [header(before, record().sequence), invalidated(before, record().sequence)]
             {
-                let mut bytes = vouch().encode(seed());
+                let mut bytes = record().encode(seed());
                 bytes[..8].copy_from_slice(&header.to_le_bytes());
                 assert_eq!(FlipRecord::decode(seed(), 2, &bytes), DecodedFlip::Torn);
             }
@@ -269,8 +271,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        for bit in 0..VOUCH * 8 {
-            let mut bytes = vouch().encode(seed());
+        for bit in 0..FLIP_RECORD * 8 {
+            let mut bytes = record().encode(seed());
             bytes[bit / 8] ^= 1 << (bit % 8);
             let found = FlipRecord::decode(seed(), 2, &bytes);
             assert_eq!(found, DecodedFlip::Torn, "bit {bit}");
@@ -280,8 +282,8 @@ mod tests {
     #[test]
     fn what_no_flip_says_is_torn() {
         for wrong in [
-            FlipRecord { page: PageIndex(u64::from(u32::MAX)), ..vouch() },
-            FlipRecord { slices: 0, sides: 0, ..vouch() },
+            FlipRecord { page: PageIndex(u64::from(u32::MAX)), ..record() },
+            FlipRecord { slices: 0, sides: 0, ..record() },
         ] {
             // Bypasses the check that debug builds of the engine make.
             let mut bytes = FlipRecord { slices: 1, sides: 0, ..wrong }.encode(seed());

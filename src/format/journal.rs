@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_vouches_for_its_sessions_and_a_torn_one_for_none() {
+    fn a_header_covers_its_sessions_and_a_torn_one_covers_none() {
         let (older, newer) =
             (Header { uuid: [7; 16], from: 3, to: 4 }, Header { uuid: [7; 16], from: 4, to: 4 });
         let mut journal = [newer.encode(), older.encode()].concat();

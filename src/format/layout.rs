@@ -50,7 +50,7 @@ pub const SHARED_LANES: usize = 16;
 pub const LANE_COUNT: usize = PRIVATE_LANES + SHARED_LANES;
 
 /// Bytes of a flip record: one cache line.
-pub const VOUCH: usize = 64;
+pub const FLIP_RECORD: usize = 64;
 /// The number of flip records of a lane, at its beginning, used in turn.
 pub const RING: usize = 32;
 /// The number of flip records of a ring that become unneeded together, when their words are made
@@ -58,7 +58,7 @@ pub const RING: usize = 32;
 /// number to recover. Measured: `docs/decisions/batches-of-eight.md`.
 pub const BATCH: usize = RING / 4;
 /// The place of the undo record in its lane.
-pub const UNDO_ENTRY: usize = RING * VOUCH;
+pub const UNDO_ENTRY: usize = RING * FLIP_RECORD;
 /// Bytes of the undo record's place.
 pub const UNDO_ENTRY_LEN: usize = LANE - UNDO_ENTRY;
 
@@ -139,8 +139,8 @@ pub const fn lane(lane: LaneIndex) -> u64 {
 }
 
 /// Returns the offset of the flip record in `place` of the ring of `lane`.
-pub const fn vouch(of: LaneIndex, place: usize) -> u64 {
-    lane(of) + (place * VOUCH) as u64
+pub const fn flip_record(of: LaneIndex, place: usize) -> u64 {
+    lane(of) + (place * FLIP_RECORD) as u64
 }
 
 /// Returns the offset of the undo record of `lane`.

@@ -81,7 +81,7 @@ fn try_lock_page_as<'a>(region: &LockWord, page: &'a LockWord, held: u64) -> Opt
         return None;
     }
     let held = LockGuard(page);
-    (is_announced(region) || planted!(RegionNotLookedAtAfterPage)).then_some(held)
+    (is_announced(region) || planted!(RegionNotValidatedAfterPage)).then_some(held)
 }
 
 // Kept out of line, here and below, so that the fast path does not carry what waiting needs.

@@ -38,5 +38,5 @@ pub fn fence_own_writes() -> bool {
 pub fn make_exclusive_and_fence(held: &[LockGuard<'_>]) {
     held.iter().for_each(LockGuard::close);
     // Orders the closing, a plain store, before the loads that validate.
-    unless!(NoFenceBeforeMarks, fence(Ordering::SeqCst));
+    unless!(NoFenceBeforeReadSet, fence(Ordering::SeqCst));
 }

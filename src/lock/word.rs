@@ -142,7 +142,7 @@ impl Stamp {
         let closed = if planted!(ClosedIsStill) { 0 } else { CLOSED };
         let of_region = (region.0.load(Ordering::Relaxed) ^ self.region) & (VERSION | closed);
         let of_page = (page.0.load(Ordering::Relaxed) ^ self.page) & (VERSION | closed);
-        (of_region == 0 || planted!(RegionNotLookedAtAgain))
-            & (of_page == 0 || planted!(PageNotLookedAtAgain))
+        (of_region == 0 || planted!(RegionNotValidated))
+            & (of_page == 0 || planted!(PageNotValidated))
     }
 }

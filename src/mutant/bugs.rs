@@ -42,8 +42,8 @@ macro_rules! mutants {
 mutants! {
     "engine/write/page.rs" {
         PageFlipsClaimed "page-flips-claimed": "a write in one page flips into claimed slots",
-        DraftNotLookedAtAgain "draft-not-looked-at-again": "a plan computed without the lock is used under the lock without a check",
-        VouchLaneNotAllocated "vouch-lane-not-allocated": "the lane of a flip record is not allocated",
+        DraftNotValidated "draft-not-validated": "a plan computed without the lock is used under the lock without a check",
+        LoggedFlipLaneNotAllocated "logged-flip-lane-not-allocated": "the lane of a flip record is not allocated",
         FlipNoClear "flip-no-clear": "a flip in one page does not invalidate the flip records over its slots",
         FlipWordBeforeData "flip-word-before-data": "a flip stores its word before its data",
         FlipNotClosed "flip-not-closed": "a flip is published without a new version",
@@ -84,10 +84,10 @@ mutants! {
         RedoNoDrainAfterEnd "redo-no-drain-after-end": "no drain after the end of a redo record",
     }
     "engine/write/checks.rs" {
-        MarksNotChecked "marks-not-checked": "a commit does not validate its read set",
-        NotClosedBeforeMarks "not-closed-before-marks": "a commit validates its read set before its locks are exclusive",
+        ReadSetNotValidated "read-set-not-validated": "a commit does not validate its read set",
+        NotClosedBeforeReadSet "not-closed-before-read-set": "a commit validates its read set before its locks are exclusive",
         ReadsAloneNotChecked "reads-alone-not-checked": "a read-only transaction is not validated when it commits",
-        HeldMarksHold "held-marks-hold": "a page that another writer holds passes validation",
+        LockedEntriesHold "locked-entries-hold": "a page that another writer holds passes validation",
     }
     "engine/write/direct.rs" {
         StoreOverView "store-over-view": "a direct store goes to a page that a view pins",
@@ -153,17 +153,17 @@ mutants! {
         SecondPartNotMoved "second-part-not-moved": "the second segment in a page is not made valid",
     }
     "engine/commit/logged_flip.rs" {
-        VouchInSharedLane "vouch-in-shared-lane": "a shared lane carries flip records",
-        VouchOnePlace "vouch-one-place": "all flip records of a ring go to one place",
-        VouchedWordsNotFlushed "vouched-words-not-flushed": "the words that a ring of flip records covers are not flushed",
-        VouchedWordBeforeDrain "vouched-word-before-drain": "a logged flip stores its word before the drain of its record",
-        VouchSumOfNothing "vouch-sum-of-nothing": "a flip record of long data lacks the data's checksum",
-        VouchNotDrained "vouch-not-drained": "no drain at the commit point of a logged flip",
-        VouchNotNoted "vouch-not-noted": "DRAM does not note the slices that a flip record names",
-        VouchLaneNotNoted "vouch-lane-not-noted": "a page does not note the lanes with flip records over it",
-        VouchNotClosed "vouch-not-closed": "a logged flip is published without a new version",
-        VouchedWordNotStored "vouched-word-not-stored": "a logged flip does not store its word",
-        VouchNotPublished "vouch-not-published": "a logged flip is not published in DRAM",
+        LoggedFlipInSharedLane "logged-flip-in-shared-lane": "a shared lane carries flip records",
+        FlipRecordOnePlace "flip-record-one-place": "all flip records of a ring go to one place",
+        CoveredWordsNotFlushed "covered-words-not-flushed": "the words that a ring of flip records covers are not flushed",
+        CoveredWordBeforeDrain "covered-word-before-drain": "a logged flip stores its word before the drain of its record",
+        FlipRecordSumOfNothing "flip-record-sum-of-nothing": "a flip record of long data lacks the data's checksum",
+        FlipRecordNotDrained "flip-record-not-drained": "no drain at the commit point of a logged flip",
+        FlipRecordNotNoted "flip-record-not-noted": "DRAM does not note the slices that a flip record names",
+        FlipRecordLaneNotNoted "flip-record-lane-not-noted": "a page does not note the lanes with flip records over it",
+        LoggedFlipNotClosed "logged-flip-not-closed": "a logged flip is published without a new version",
+        CoveredWordNotStored "covered-word-not-stored": "a logged flip does not store its word",
+        LoggedFlipNotPublished "logged-flip-not-published": "a logged flip is not published in DRAM",
     }
     "engine/commit/flip.rs" {
         FlipNoDrainBeforeWord "flip-no-drain-before-word": "no drain between a flip's data and its word",
@@ -179,10 +179,10 @@ mutants! {
         UndoNoDrainAfterEnd "undo-no-drain-after-end": "no drain after the end of an undo record",
     }
     "pair/log/records.rs" {
-        VouchOverOtherLane "vouch-over-other-lane": "a flip record covers slices that another lane's flip record names",
-        SettleNoDrain "settle-no-drain": "no drain between the write-back of words and the invalidation of their flip records",
+        LoggedFlipOverOtherLane "logged-flip-over-other-lane": "a flip record covers slices that another lane's flip record names",
+        WriteBackNoDrain "write-back-no-drain": "no drain between the write-back of words and the invalidation of their flip records",
         NoClear "no-clear": "active flip records are not invalidated",
-        SettleNoFlush "settle-no-flush": "a write-back flushes no words",
+        WriteBackNoFlush "write-back-no-flush": "a write-back flushes no words",
         ClearToZero "clear-to-zero": "an invalidated flip record does not keep its number and page",
         FlushWordsUnpinned "flush-words-unpinned": "a write-back of words that flip records cover opens no read section in its lane",
     }
@@ -197,7 +197,7 @@ mutants! {
     "pair/log/lane.rs" {
         SequenceStands "sequence-stands": "all records of a lane have the same number",
         OneSequenceForBoth "one-sequence-for-both": "undo records are numbered together with the flip records of the ring",
-        VoidStaysNoted "void-stays-noted": "DRAM still names an invalidated flip record",
+        InvalidatedStaysNoted "invalidated-stays-noted": "DRAM still names an invalidated flip record",
         LaneHandedToNobody "lane-handed-to-nobody": "a thread that releases a shared lane wakes no waiting thread",
     }
     "pair/log/lanes.rs" {
@@ -215,19 +215,19 @@ mutants! {
     }
     "engine/read/mod.rs" {
         ReadUnpinned "read-unpinned": "a read opens no read section",
-        PagesNotLookedAtAgain "pages-not-looked-at-again": "a read over pages does not validate the pages' versions after its copy",
+        PagesNotValidated "pages-not-validated": "a read over pages does not validate the pages' versions after its copy",
         RegionNotSummed "region-not-summed": "a read over pages does not validate the regions' versions",
         ReadLengthFirst "read-length-first": "a read checks the length before the versions and not after them",
     }
     "engine/read/read_set.rs" {
-        EarlierMarksNotChecked "earlier-marks-not-checked": "a transaction's read does not validate its earlier read set",
-        MarkedNotLookedAtAgain "marked-not-looked-at-again": "a transaction's read does not validate the versions after its copy",
-        MarkedLengthFirst "marked-length-first": "a transaction's read checks the length before the versions and not after them",
+        EarlierReadsNotValidated "earlier-reads-not-validated": "a transaction's read does not validate its earlier read set",
+        TrackedNotValidated "tracked-not-validated": "a transaction's read does not validate the versions after its copy",
+        TrackedLengthFirst "tracked-length-first": "a transaction's read checks the length before the versions and not after them",
         ToldLengthHolds "told-length-holds": "a transaction that has read the length continues after the length has changed",
         HeldPageWatched "held-page-watched": "a transaction counts a page as watched although a writer holds it",
     }
     "pair/read_set.rs" {
-        CutMarksHold "cut-marks-hold": "a page in a read set still passes validation after it was truncated",
+        TruncatedEntriesHold "truncated-entries-hold": "a page in a read set still passes validation after it was truncated",
         WatchedNotCounted "watched-not-counted": "a writer does not count its change of a page that transactions watch",
     }
     "api/transaction.rs" {
@@ -240,8 +240,8 @@ mutants! {
         HoleReadAtOnce "hole-read-at-once": "a read within a page loads from a possible hole",
     }
     "pair/stamps.rs" {
-        HomeWordNotLookedAtAgain "home-word-not-looked-at-again": "a stamped read of one page does not check the stamp after its copy",
-        KnownNotLookedAtAgain "known-not-looked-at-again": "a stamped read of several pages does not check the stamps after its copy",
+        HomeWordNotValidated "home-word-not-validated": "a stamped read of one page does not check the stamp after its copy",
+        KnownNotValidated "known-not-validated": "a stamped read of several pages does not check the stamps after its copy",
         KnownByTheFirst "known-by-the-first": "a stamped read of several pages checks only the first page's stamp",
         HomeWordGoesBack "home-word-goes-back": "a stamp decreases when it is cleared",
         KnownAway "known-away": "an undeployed page gets a stamp",
@@ -301,7 +301,7 @@ mutants! {
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
         ShrinkBoundaryNotClosed "shrink-boundary-not-closed": "a shrink gives the region of the new end no new version",
         ShrinkLengthNotDrained "shrink-length-not-drained": "no drain after the length word of a shrink",
-        CutNoWaitForTouches "cut-no-wait-for-touches": "a shrink does not wait for threads that have read the old length",
+        CutNoWaitForLoads "cut-no-wait-for-loads": "a shrink does not wait for threads that have read the old length",
         CutNotLocked "cut-not-locked": "truncated regions are not locked",
         CutNoClear "cut-no-clear": "flip records over truncated pages are not invalidated",
         CutNoDrainAfterClear "cut-no-drain-after-clear": "no drain between the invalidation of flip records and the zeroing of their slots",
@@ -341,7 +341,7 @@ mutants! {
         DamagedWordsNotNoted "damaged-words-not-noted": "a spatial close trusts damaged durable words of a closed pair",
         DropMakesPoint "drop-makes-point": "dropping a handle makes an incomplete save durable",
         CloseNoPoint "close-no-point": "a close begins without a durable point",
-        CloseSettlesNothing "close-settles-nothing": "a close does not write back the words that flip records cover",
+        CloseWritesBackNothing "close-writes-back-nothing": "a close does not write back the words that flip records cover",
         CloseNotDrained "close-not-drained": "a close does not drain before the session ends",
         SpatialHomeNotSynced "spatial-home-not-synced": "the home file is not synced before the pair counts as emptied",
         SpatialNotEmptied "spatial-not-emptied": "a spatial close does not record that the pair is emptied",
@@ -370,19 +370,19 @@ mutants! {
     }
     "lock/acquire.rs" {
         TakenOpen "taken-open": "the page lock for a direct store is not exclusive",
-        RegionNotLookedAtAfterPage "region-not-looked-at-after-page": "a thread that locks a page does not check the region's lock again",
+        RegionNotValidatedAfterPage "region-not-validated-after-page": "a thread that locks a page does not check the region's lock again",
         PagesKeptWhileWaiting "pages-kept-while-waiting": "a thread that waits for a region lock keeps its page locks",
         PagesNotAwaited "pages-not-awaited": "a thread that locks a region does not wait for the pages' lock holders",
         PageHeldTwice "page-held-twice": "a thread takes a page lock that another thread holds",
     }
     "lock/fences.rs" {
-        NoFenceBeforeMarks "no-fence-before-marks": "no fence between making the locks exclusive and validating the read set",
+        NoFenceBeforeReadSet "no-fence-before-read-set": "no fence between making the locks exclusive and validating the read set",
     }
     "lock/word.rs" {
         ClosedIsOpen "closed-is-open": "readers begin while a word is locked exclusively",
         ClosedIsStill "closed-is-still": "readers pass validation while a word is locked exclusively",
-        RegionNotLookedAtAgain "region-not-looked-at-again": "a read of a page does not validate the region's version",
-        PageNotLookedAtAgain "page-not-looked-at-again": "a read of a page does not validate the page's version",
+        RegionNotValidated "region-not-validated": "a read of a page does not validate the region's version",
+        PageNotValidated "page-not-validated": "a read of a page does not validate the page's version",
         NoNewVersion "no-new-version": "an exclusive lock is released with the old version",
     }
     "recovery/journal.rs" {
@@ -465,14 +465,14 @@ mutants! {
     "recovery/lanes.rs" {
         RecoverNewerFirst "recover-newer-first": "recovery compares sequence numbers in reverse",
         RecoverLeavesOutLast "recover-leaves-out-last": "recovery skips the record that was drained together with the last batch of words",
-        RecoverVoidIgnored "recover-void-ignored": "an invalidated flip record does not cancel older records about its page",
-        RecoverVoidsLane "recover-voids-lane": "an invalidated flip record cancels older records about other pages",
+        RecoverInvalidatedIgnored "recover-invalidated-ignored": "an invalidated flip record does not cancel older records about its page",
+        RecoverInvalidatesLane "recover-invalidates-lane": "an invalidated flip record cancels older records about other pages",
     }
     "recovery/apply_log.rs" {
         RecoverRedoFirst "recover-redo-first": "recovery stores redo data before it applies flip records",
         RecoverNothingTakenBack "recover-nothing-taken-back": "recovery does not undo words",
         RecoverNotSynced "recover-not-synced": "words that recovery writes are not synced before the new session",
-        RecoverNotVouched "recover-not-vouched": "recovery does not apply flip records",
+        RecoverNoFlipRecords "recover-no-flip-records": "recovery does not apply flip records",
         RecoverNotVerified "recover-not-verified": "recovery applies the newest flip record although its slots do not match its checksum",
         RightWordNotStored "right-word-not-stored": "recovery does not make a word durable that is correct already",
         RecoverVerifiesAll "recover-verifies-all": "recovery skips older flip records with overwritten slots",
@@ -484,9 +484,9 @@ mutants! {
         RecoverNotAllocated "recover-not-allocated": "recovery stores to slots that are not allocated",
     }
     "format/flip_record.rs" {
-        VoidIsTorn "void-is-torn": "an invalidated flip record counts as torn",
+        InvalidatedIsTorn "invalidated-is-torn": "an invalidated flip record counts as torn",
         PlaceNotChecked "place-not-checked": "a flip record counts in any place of its ring",
-        VouchSumNotChecked "vouch-sum-not-checked": "the checksum of a flip record is not verified",
+        FlipRecordSumNotChecked "flip-record-sum-not-checked": "the checksum of a flip record is not verified",
     }
     "format/entry/sequence.rs" {
         BatchOnceARing "batch-once-a-ring": "words are made durable once a ring, and not once a batch",

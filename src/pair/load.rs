@@ -18,9 +18,9 @@ impl Pair {
     /// the range was checked. So `set_len` knows every region that was loaded before it went on.
     #[inline]
     pub(crate) fn region(&self, region: RegionIndex) -> Result<&RegionState> {
-        match self.state.touched(region) {
+        match self.state.loaded(region) {
             Some(state) => Ok(state),
-            None => self.touch(region),
+            None => self.load_region(region),
         }
     }
 
@@ -110,7 +110,7 @@ impl Pair {
     }
 
     #[cold]
-    pub(crate) fn touch(&self, region: RegionIndex) -> Result<&RegionState> {
+    pub(crate) fn load_region(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);
         let mut durable = self.keeps_points.then_some([0; PAGES_PER_REGION]);
         if !self.fresh && !planted!(WordsNotLoaded) {
@@ -138,7 +138,7 @@ impl Pair {
             }
         }
         let loaded = RegionState::new(region_word, &slice_words, durable.as_ref());
-        self.state.touch(region, loaded).map_err(|source| {
+        self.state.insert(region, loaded).map_err(|source| {
             Error::io_at(
                 "take memory for the state of a region",
                 self.home.path(),

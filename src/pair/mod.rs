@@ -169,7 +169,7 @@ impl Pair {
     pub(crate) fn note_changed(&self, page: PageIndex) {
         if self.keeps_cuts
             && !planted!(ChangeNotNoted)
-            && let Some(region) = self.state.touched(page.region())
+            && let Some(region) = self.state.loaded(page.region())
             && region.note_changed(1 << page.in_region())
         {
             self.dirty.note_region(page.region());
@@ -186,7 +186,7 @@ impl Pair {
 
     /// Takes the pages that have changed since the consumer took last. No thread commits meanwhile.
     pub(crate) fn take_changed(&self, consumer: Consumer) -> Pages {
-        let take_bits = |index| self.state.touched(index).map_or(0, RegionState::take_changed);
+        let take_bits = |index| self.state.loaded(index).map_or(0, RegionState::take_changed);
         self.dirty.take(consumer, take_bits)
     }
 
@@ -270,14 +270,14 @@ impl Pair {
         }
     }
 
-    /// An [`Error::OutOfRange`] tells the caller the file's length. So the length is loaded again
+    /// An [`Error::PastEnd`] tells the caller the file's length. So the length is loaded again
     /// here, ordered after this thread's own writes.
     #[cold]
     fn check_range_cold(&self, offset: u64, len: u64, end: Option<u64>) -> Result<Range<u64>> {
         let file_len = self.len_now();
         match end {
             Some(end) if end <= file_len => Ok(offset..end),
-            _ => Err(Error::OutOfRange { path: self.path(), offset, len, file_len }),
+            _ => Err(Error::PastEnd { path: self.path(), offset, len, file_len }),
         }
     }
 

@@ -110,7 +110,7 @@ impl PageTable {
 
     /// Returns the region, if it is loaded.
     #[inline(always)]
-    pub fn touched(&self, region: RegionIndex) -> Option<&RegionState> {
+    pub fn loaded(&self, region: RegionIndex) -> Option<&RegionState> {
         self.regions.get(region.0)
     }
 
@@ -119,7 +119,7 @@ impl PageTable {
     ///
     /// # Errors
     /// What the system says if it has no memory for the state.
-    pub fn touch(&self, region: RegionIndex, loaded: RegionState) -> io::Result<&RegionState> {
+    pub fn insert(&self, region: RegionIndex, loaded: RegionState) -> io::Result<&RegionState> {
         self.regions.get_or_insert(region.0, loaded)
     }
 

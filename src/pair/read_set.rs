@@ -33,7 +33,7 @@ pub(crate) struct Told {
 impl Told {
     /// Returns `true` if a file of `len` bytes agrees with what the reads were told.
     fn holds(&self, len: u64) -> bool {
-        let is_long_enough = self.at_least <= len || planted!(CutMarksHold);
+        let is_long_enough = self.at_least <= len || planted!(TruncatedEntriesHold);
         let is_exact = self.exactly.is_none_or(|told| told == len);
         is_long_enough && (is_exact || planted!(ToldLengthHolds))
     }

@@ -6,7 +6,7 @@
 use crate::bitmap::{Slices, bits};
 use crate::mutant::planted;
 use crate::pair::Pair;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::units::RegionIndex;
 
@@ -28,7 +28,7 @@ impl Pair {
         let may_be_claimed = region.may_be_claimed(pages) && !planted!(CopyOverView);
         let claimed = if may_be_claimed { pages } else { 0 };
         let named = if planted!(CopyOverEntries) { 0 } else { region.named_pages() & pages };
-        let is_named = |n| self.is_named(&Target { page: index.page(n), region, slices }, own);
+        let is_named = |n| self.is_named(&PageSlices { page: index.page(n), region, slices }, own);
         let is_claimed = |n| slices.without(region.claimed_slices(n)) != slices;
         // A bit may outlive its reason, so look at the claims and the records themselves.
         !bits(claimed).any(is_claimed)

@@ -124,7 +124,7 @@ impl<'a> DeployedStamp<'a> {
     /// reads and this call.
     #[inline(always)]
     pub fn is_still(self, seen: u64) -> bool {
-        self.0.load(Ordering::Relaxed) == seen || planted!(HomeWordNotLookedAtAgain)
+        self.0.load(Ordering::Relaxed) == seen || planted!(HomeWordNotValidated)
     }
 
     /// Marks the page as deployed. The caller holds its lock.
@@ -167,7 +167,7 @@ impl StampSum {
     /// has put an acquire fence between its reads and the computation of `now`.
     #[inline(always)]
     pub fn are_still(self, now: Option<StampSum>) -> bool {
-        now == Some(self) || planted!(KnownNotLookedAtAgain)
+        now == Some(self) || planted!(KnownNotValidated)
     }
 }
 
@@ -177,7 +177,7 @@ impl Pair {
     #[cold]
     #[inline(never)]
     pub(crate) fn stamp_sampled(&self, page: PageIndex) {
-        let Some(region) = self.state.touched(page.region()) else { return };
+        let Some(region) = self.state.loaded(page.region()) else { return };
         let n = page.in_region();
         let is_known = region.stamped_pages() >> n & 1 == 1;
         // Checked without the lock first: a page that cannot be stamped is not to be locked by its
@@ -195,7 +195,7 @@ impl Pair {
     pub(crate) fn stamp_all_sampled(&self, range: Range<u64>) {
         let lane = self.lane();
         for span in span::regions(range) {
-            let Some(region) = self.state.touched(span.region) else { continue };
+            let Some(region) = self.state.loaded(span.region) else { continue };
             {
                 // Inside a read section and within the file, the allocation flags of the chunk
                 // hold.

@@ -40,7 +40,7 @@ counters! {
     /// Times that a read found its pages changed meanwhile and began again.
     read_retries = ReadRetries,
     /// Writes that were committed by flipping one word that a log record covers: one drain.
-    vouched_writes = FlippedSlices,
+    logged_flip_writes = LoggedFlips,
     /// Writes that were committed by flipping one word alone: two drains.
     flip_writes = Flip,
     /// Writes and transactions that were committed by an undo record of several words: three
@@ -54,7 +54,7 @@ counters! {
     /// The rest of it went to the log area.
     overflow_records = Overflow,
     /// Writes in RAM that a single instruction stored directly to the valid slot.
-    one_store_writes = DirectStore,
+    direct_writes = DirectStore,
     /// Transactions that were committed. Single-call writes are not counted.
     transactions = Transactions,
     /// Transactions that were not committed because something they had read has changed.
@@ -62,7 +62,7 @@ counters! {
     /// Waits for earlier stores to be durable. Counted as well on a medium where no wait is needed.
     drains = Drains,
     /// Additional drains that wrote back words which an active log record covered.
-    settles = Settles,
+    word_write_backs = WordWriteBacks,
     /// Bytes that callers asked to be written.
     bytes_asked = BytesAsked,
     /// Bytes that were written to the medium for these writes, in whole cache lines.

@@ -35,8 +35,8 @@ pub(crate) fn apply(
         unless!(RecoverNothingTakenBack, files.take_back(record)?);
     }
     let mut has_written = false;
-    for vouched in actions.iter().flat_map(|lane| &lane.vouched) {
-        unless!(RecoverNotVouched, has_written |= files.move_slices(vouched)?);
+    for flipped in actions.iter().flat_map(|lane| &lane.logged_flips) {
+        unless!(RecoverNoFlipRecords, has_written |= files.move_slices(flipped)?);
     }
     if has_written {
         // Orders the words before the superblock that voids the records, and before the redo data.
@@ -107,18 +107,18 @@ impl Files<'_> {
     /// The word is written by a system call. The words lie far apart, and to map the page of each
     /// one takes several times as long. A crash may leave only some bytes of the new word. The
     /// word's other bits stay as they are, so a second recovery repairs it.
-    fn move_slices(&self, vouched: &FlippedSlices) -> Result<bool> {
-        let vouch = &vouched.vouch;
-        let Some(at) = self.word_at(WordId::Slice(vouch.page)) else { return Ok(false) };
+    fn move_slices(&self, flipped: &FlippedSlices) -> Result<bool> {
+        let record = &flipped.record;
+        let Some(at) = self.word_at(WordId::Slice(record.page)) else { return Ok(false) };
         let verifies =
-            vouched.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
-        if verifies && self.sum_of_slots(vouch)? != vouch.sum {
+            flipped.is_newest && !planted!(RecoverNotVerified) || planted!(RecoverVerifiesAll);
+        if verifies && self.sum_of_slots(record)? != record.sum {
             // Not all slices arrived, so the operation was not acknowledged.
             return Ok(false);
         }
         let word = read_word(self.reflection, at)?;
-        let valid = Validity::new(word, self.region_bit(vouch.page)?);
-        let moved = vouch.slices & (valid.0 ^ vouch.sides);
+        let valid = Validity::new(word, self.region_bit(record.page)?);
+        let moved = record.slices & (valid.0 ^ record.sides);
         // A word that is already right is written, too. After a process crash it may be right in
         // the cache only, and once the new session has begun, no record covers it.
         if moved == 0 && planted!(RightWordNotStored) {
@@ -136,11 +136,11 @@ impl Files<'_> {
         self.reflection.sync_data().map_err(|e| Error::io("sync", path, e))
     }
 
-    fn sum_of_slots(&self, vouch: &FlipRecord) -> Result<u32> {
+    fn sum_of_slots(&self, record: &FlipRecord) -> Result<u32> {
         let mut bytes = [0; PAGE];
         let mut filled = 0;
-        let sides = Validity(vouch.sides);
-        let mut rest = Slices(vouch.slices);
+        let sides = Validity(record.sides);
+        let mut rest = Slices(record.slices);
         while let Some(run) = rest.runs().next() {
             // The part of the run that lies on one side.
             let side = sides.side(run.start);
@@ -149,7 +149,7 @@ impl Files<'_> {
                 None => break,
             };
             rest = rest.without(Slices::range(run.start, run.end));
-            let offset = vouch.page.start() + (run.start * SLICE) as u64;
+            let offset = record.page.start() + (run.start * SLICE) as u64;
             let (file, at) = match side {
                 Side::Home => (self.home, offset),
                 Side::Reflection => (self.reflection, layout::reflection(offset)),

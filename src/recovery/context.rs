@@ -331,14 +331,14 @@ impl<'a> Opening<'a> {
     /// Returns `true` if durable points are kept. They are needed where the medium does not make
     /// every store durable at once, or where unsynced changes must be taken back.
     pub(super) fn keeps_durable_points(&self, medium: Medium) -> bool {
-        medium == Medium::PageCache || self.options.durability == Durability::AllOrNothing
+        medium == Medium::PageCache || self.options.durability == Durability::AtomicSync
     }
 
     /// Returns what the superblock says about durable points.
     pub(super) fn durable_points(&self, keeps: bool, len: u64) -> DurablePoints {
         match self.options.durability {
             _ if !keeps => DurablePoints::None,
-            Durability::AllOrNothing => DurablePoints::AfterDeath(DurableBase { len }),
+            Durability::AtomicSync => DurablePoints::AfterDeath(DurableBase { len }),
             _ => DurablePoints::AfterRestart(DurableBase { len }),
         }
     }

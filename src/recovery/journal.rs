@@ -94,8 +94,8 @@ impl Opening<'_> {
             .read_at(&file, FileId::Journal, &mut bytes, 0)
             .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
         let header = Header::newest(&bytes).map(|(header, _)| header);
-        let vouches = header.is_some_and(|h| h.covers(&superblock.uuid, superblock.session));
-        if !vouches && !planted!(AnyJournalTaken) {
+        let covers = header.is_some_and(|h| h.covers(&superblock.uuid, superblock.session));
+        if !covers && !planted!(AnyJournalTaken) {
             return Ok(Read::OfAnother);
         }
         let seed = JournalSeed::new(&superblock.uuid, superblock.session);

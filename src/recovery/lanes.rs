@@ -11,7 +11,7 @@
 //! 1. Undo records take back changes of words. They do so by masks, which commute.
 //! 2. Slices move to the side that a flip record names. The flip records of a lane apply in their
 //!    order. The newest one applies only if the slots match its checksum. An invalidated record
-//!    voids older ones of its page (`docs/model/vouched_flips.py`).
+//!    voids older ones of its page (`docs/model/logged_flips.py`).
 //! 3. Redo records: slices are stored into their valid slots, and slice bits are set
 //!    (`docs/model/durable_points.py`).
 //!
@@ -51,7 +51,7 @@ pub(crate) struct Findings {
 /// A flip record that recovery has to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FlippedSlices {
-    pub vouch: FlipRecord,
+    pub record: FlipRecord,
     /// `true` for the lane's newest record, which may have arrived without the slices. Any other
     /// record was acknowledged before the next one was written, and its slots may have been
     /// overwritten since.
@@ -64,7 +64,7 @@ pub(crate) struct Actions {
     /// Step 1.
     pub take_back: Vec<OldBits>,
     /// Step 2, in this order.
-    pub vouched: Vec<FlippedSlices>,
+    pub logged_flips: Vec<FlippedSlices>,
     /// Step 3.
     pub redo: Vec<RedoPage>,
 }
@@ -124,7 +124,7 @@ pub(crate) fn scan(
         log.read(&mut bytes, layout::lane(index))?;
         // Records are decoded where they lie. To copy them out byte by byte would take longer than
         // the rest of opening.
-        let (lines, _) = bytes.as_chunks::<{ layout::VOUCH }>();
+        let (lines, _) = bytes.as_chunks::<{ layout::FLIP_RECORD }>();
         let ring_seed = seed.ring(index);
         let ring = lines[..layout::RING]
             .iter()
@@ -241,7 +241,7 @@ pub(crate) fn decide(found: Findings) -> Actions {
         UndoFound::Words(words) => (words, Vec::new()),
         UndoFound::Redo(pages) => (Vec::new(), pages),
     };
-    Actions { take_back, vouched: in_order(&found.ring), redo }
+    Actions { take_back, logged_flips: in_order(&found.ring), redo }
 }
 
 /// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
@@ -254,14 +254,14 @@ fn in_order(ring: &[DecodedFlip]) -> Vec<FlippedSlices> {
     let numbers = ring.iter().filter_map(|found| match found {
         DecodedFlip::Empty | DecodedFlip::Torn => None,
         DecodedFlip::Invalidated(sequence, _) => Some(*sequence),
-        DecodedFlip::Valid(vouch) => Some(vouch.sequence),
+        DecodedFlip::Valid(record) => Some(record.sequence),
     });
     let newest = numbers.reduce(|one, other| if is_before(one, other) { other } else { one });
-    let voids = |vouch: &FlipRecord, found: &DecodedFlip| {
+    let invalidates = |record: &FlipRecord, found: &DecodedFlip| {
         matches!(found, DecodedFlip::Invalidated(gone, page)
-            if (*page == vouch.page || planted!(RecoverVoidsLane))
-                && is_before(vouch.sequence, *gone)
-                && !planted!(RecoverVoidIgnored))
+            if (*page == record.page || planted!(RecoverInvalidatesLane))
+                && is_before(record.sequence, *gone)
+                && !planted!(RecoverInvalidatedIgnored))
     };
     let needed_from = match newest {
         Some(newest) if planted!(RecoverLeavesOutLast) => newest.needed_from().next(),
@@ -270,22 +270,22 @@ fn in_order(ring: &[DecodedFlip]) -> Vec<FlippedSlices> {
     };
     let mut ordered: Vec<FlippedSlices> = Vec::new();
     for found in ring {
-        let DecodedFlip::Valid(vouch) = found else { continue };
-        if is_before(vouch.sequence, needed_from) {
+        let DecodedFlip::Valid(record) = found else { continue };
+        if is_before(record.sequence, needed_from) {
             // The word was durable before the newest record was begun.
             continue;
         }
-        if ring.iter().any(|other| voids(vouch, other)) {
+        if ring.iter().any(|other| invalidates(record, other)) {
             continue;
         }
         // Insertion copes with any input. Records of one session have one order, while damaged
         // records may have none.
         let at = ordered
             .iter()
-            .rposition(|earlier| !is_before(vouch.sequence, earlier.vouch.sequence))
+            .rposition(|earlier| !is_before(record.sequence, earlier.record.sequence))
             .map_or(0, |n| n + 1);
-        let is_newest = newest == Some(vouch.sequence);
-        ordered.insert(at, FlippedSlices { vouch: *vouch, is_newest });
+        let is_newest = newest == Some(record.sequence);
+        ordered.insert(at, FlippedSlices { record: *record, is_newest });
     }
     ordered
 }
@@ -296,7 +296,7 @@ mod tests {
     use crate::format::entry::WordId;
     use crate::units::PageIndex;
 
-    fn vouch(sequence: u64, page: u64) -> FlipRecord {
+    fn record(sequence: u64, page: u64) -> FlipRecord {
         let sequence = Sequence::from_bits(sequence);
         FlipRecord { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
     }
@@ -312,8 +312,8 @@ mod tests {
                 DecodedFlip::Torn,
                 DecodedFlip::Invalidated(number, PageIndex(1)),
                 DecodedFlip::Invalidated(number, PageIndex(2)),
-                DecodedFlip::Valid(vouch(sequence, 1)),
-                DecodedFlip::Valid(vouch(sequence, 2)),
+                DecodedFlip::Valid(record(sequence, 1)),
+                DecodedFlip::Valid(record(sequence, 2)),
             ]
         };
         let last = (1 << 40) - 1;
@@ -338,7 +338,7 @@ mod tests {
                         let newest = ring
                             .iter()
                             .filter_map(|found| match found {
-                                DecodedFlip::Valid(vouch) => Some(vouch.sequence),
+                                DecodedFlip::Valid(record) => Some(record.sequence),
                                 DecodedFlip::Invalidated(gone, _) => Some(*gone),
                                 DecodedFlip::Empty | DecodedFlip::Torn => None,
                             })
@@ -346,30 +346,30 @@ mod tests {
                         let mut expected: Vec<FlipRecord> = ring
                             .iter()
                             .filter_map(|found| match found {
-                                DecodedFlip::Valid(vouch) => Some(*vouch),
+                                DecodedFlip::Valid(record) => Some(*record),
                                 _ => None,
                             })
-                            .filter(|vouch| {
+                            .filter(|record| {
                                 let last = age(newest.expect("there is one"));
-                                age(vouch.sequence) + 1 >= last / 8 * 8
+                                age(record.sequence) + 1 >= last / 8 * 8
                             })
-                            .filter(|vouch| {
+                            .filter(|record| {
                                 !ring.iter().any(|found| {
                                     matches!(found, DecodedFlip::Invalidated(gone, page)
-                                    if *page == vouch.page && age(*gone) > age(vouch.sequence))
+                                    if *page == record.page && age(*gone) > age(record.sequence))
                                 })
                             })
                             .collect();
-                        expected.sort_by_key(|vouch| age(vouch.sequence));
+                        expected.sort_by_key(|record| age(record.sequence));
                         let expected: Vec<FlippedSlices> = expected
                             .into_iter()
-                            .map(|vouch| FlippedSlices {
-                                vouch,
-                                is_newest: newest == Some(vouch.sequence),
+                            .map(|record| FlippedSlices {
+                                record,
+                                is_newest: newest == Some(record.sequence),
                             })
                             .collect();
                         let found = Findings { ring: ring.to_vec(), undo: UndoFound::Empty };
-                        assert_eq!(decide(found).vouched, expected, "{ring:?}");
+                        assert_eq!(decide(found).logged_flips, expected, "{ring:?}");
                     }
                 }
             }

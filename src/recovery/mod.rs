@@ -367,7 +367,7 @@ impl<'a> Mapped<'a> {
             Some(journal) if decision == Decision::GoBack => {
                 self.carried.verdict.lengths = pair.go_back(journal)?;
             }
-            // The process crashed, or the caller vouches for the state of the files. That state
+            // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
             _ if had_points
                 && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | closed | the words of both kinds, which agree | nothing |
 //! | process crash | the working words | ends the session as a fast close does |
-//! | machine restart, or any crash of `AllOrNothing` | durable words and journal | goes back |
+//! | machine restart, or any crash of `AtomicSync` | durable words and journal | goes back |
 //!
 //! After a process crash, the recovered state becomes a durable point in this way. To go back,
 //! opening replays the records and then sets the working words to what the durable words say.

@@ -150,9 +150,9 @@ fn the_last_bytes_of_a_file_of_any_length_can_be_written_and_nothing_past_them()
                     file.write_at(&data, offset as u64).expect(&what);
                     model[offset..].copy_from_slice(&data);
                     let past = file.write_at(&[1; 65], len as u64 - 64.min(len as u64));
-                    assert!(matches!(past, Err(Error::OutOfRange { .. })), "{what}: {past:?}");
+                    assert!(matches!(past, Err(Error::PastEnd { .. })), "{what}: {past:?}");
                     let past = file.read_at(&mut [0], len as u64);
-                    assert!(matches!(past, Err(Error::OutOfRange { .. })), "{what}: {past:?}");
+                    assert!(matches!(past, Err(Error::PastEnd { .. })), "{what}: {past:?}");
                     assert_same(&read_all(&file), &model, &what);
                 }
                 // An empty read or write at the end of the file is valid.

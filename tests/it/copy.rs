@@ -11,7 +11,7 @@ const LEN: u64 = 3 << 20;
 #[test]
 fn a_copy_has_every_byte_wherever_it_lies() {
     for ground in media() {
-        for durability in [Durability::BySync, Durability::AllOrNothing] {
+        for durability in [Durability::OnSync, Durability::AtomicSync] {
             let scratch = ground.scratch();
             let options = || ground.options().create(true).len(LEN).durability(durability);
             let path = scratch.file("state.dat");

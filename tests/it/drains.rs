@@ -325,7 +325,7 @@ fn undo_entries_take_no_place_of_the_ring() {
 
 /// Only a drain of the thread that issued a flush completes the flush.
 #[test]
-fn a_thread_that_ends_drains_the_words_that_it_vouches_for() {
+fn a_thread_that_ends_drains_the_words_that_its_records_cover() {
     let Some(ground) = common::dax() else { return };
     let traced = Traced::open(&ground, DeployPolicy::Lazy);
     std::thread::scope(|scope| {
@@ -701,7 +701,7 @@ fn a_write_to_a_page_that_a_view_pins_takes_no_more_than_two_and_three_drains() 
     drop(view);
 }
 
-/// A regression test: `docs/model/vouched_flips.py` found a missing drain. Records that name the
+/// A regression test: `docs/model/logged_flips.py` found a missing drain. Records that name the
 /// slots must be durably invalid before redo data over these slots is logged. Otherwise a second
 /// loss of power, after recovery had stored the redo data, made the next recovery apply older
 /// records.
@@ -749,9 +749,9 @@ fn in_ram_nothing_is_flushed_or_synced_and_no_call_is_made() {
     }
     for (offset, len) in [(PAGE, 8), (PAGE + 77, 2), (PAGE + 64, 64), (PAGE + 129, 62)] {
         let data = vec![6; len];
-        let before = traced.file.stats().one_store_writes;
+        let before = traced.file.stats().direct_writes;
         let trace = traced.warm_trace(|file| file.write_at(&data, offset).expect("write"));
-        if traced.file.stats().one_store_writes == before {
+        if traced.file.stats().direct_writes == before {
             assert!(offset % 8 + len as u64 > 8, "every processor stores a word");
             check_flip(&mut traced.words, &trace, "a part of a slice, on this one");
             continue;

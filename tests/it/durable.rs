@@ -139,7 +139,7 @@ fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, cou
 fn a_restart_goes_back_to_the_last_sync_exactly() {
     let Some(ground) = ground() else { return };
     for seed in 0..4 {
-        let (scratch, file) = new_file(&ground, Durability::BySync);
+        let (scratch, file) = new_file(&ground, Durability::OnSync);
         let mut rng = Rng(seed);
         let mut model = vec![0; LEN as usize];
         let mut point = model.clone();
@@ -170,7 +170,7 @@ fn a_restart_goes_back_to_the_last_sync_exactly() {
 #[test]
 fn what_was_gone_back_to_goes_on_as_any_file() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let mut rng = Rng(77);
     let mut model = vec![0; LEN as usize];
     write_at_random(&file, &mut model, &mut rng, 20);
@@ -197,7 +197,7 @@ fn what_was_gone_back_to_goes_on_as_any_file() {
 #[test]
 fn lengths_go_back_as_well() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let home = scratch.file("state.dat");
     file.write_at(&[1; 5000], LEN - 5000).expect("write");
     file.sync().expect("sync");
@@ -232,7 +232,7 @@ fn lengths_go_back_as_well() {
 #[test]
 fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     file.write_at(&[1; 5000], 0).expect("write");
     file.sync().expect("sync");
     let image = restarted(&ground, &scratch.file("state.dat"));
@@ -259,7 +259,7 @@ fn what_lies_past_the_last_point_is_zero_when_the_file_grows_again() {
 #[test]
 fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let home = scratch.file("state.dat");
     let mut model: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
     file.write_at(&model, 0).expect("write");
@@ -288,7 +288,7 @@ fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
 #[test]
 fn what_was_read_after_opening_is_not_taken_back_by_any_later_end() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let home = scratch.file("state.dat");
     let mut rng = Rng(26);
     let mut model = vec![0; LEN as usize];
@@ -297,7 +297,7 @@ fn what_was_read_after_opening_is_not_taken_back_by_any_later_end() {
     write_at_random(&file, &mut model, &mut rng, 12);
     file.set_len(LEN + 100_000).expect("grow");
     model.resize(LEN as usize + 100_000, 0);
-    for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+    for durability in [Durability::OnSync, Durability::EveryWrite, Durability::AtomicSync] {
         let image = died(&ground, &home);
         let options = ground.options().durability(durability);
         let found = options.clone().open(&image.home).expect("recovers");
@@ -339,7 +339,7 @@ fn opening_makes_its_durable_point_on_a_full_disk() {
 #[test]
 fn a_point_that_is_too_long_is_damage() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     file.write_at(b"somewhere", 5).expect("write");
     file.sync().expect("sync");
     let home = scratch.file("state.dat");
@@ -371,7 +371,7 @@ fn all_or_nothing_takes_back_what_was_not_synced_when_the_process_dies() {
     for ground in common::media() {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");
-        let options = || ground.options().durability(Durability::AllOrNothing);
+        let options = || ground.options().durability(Durability::AtomicSync);
         let file = options().create(true).len(LEN).open(&path).expect("open");
         assert_eq!(file.survives(), Survives::Nothing);
         let mut rng = Rng(5);
@@ -401,12 +401,12 @@ fn the_newest_record_is_durable_before_anything_is_replayed_from_it() {
         return;
     }
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::AllOrNothing);
+    let (scratch, file) = new_file(&ground, Durability::AtomicSync);
     file.write_at(&[1; 300], 5).expect("write");
     file.sync().expect("sync");
     file.close(CloseMode::Unsynced).expect("close");
     let recorder = Recorder::new();
-    let options = ground.options().durability(Durability::AllOrNothing);
+    let options = ground.options().durability(Durability::AtomicSync);
     let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("goes back");
     let events = recorder.take();
     let first = |is: &dyn Fn(&What) -> bool| events.iter().position(|event| is(&event.what));
@@ -417,7 +417,7 @@ fn the_newest_record_is_durable_before_anything_is_replayed_from_it() {
 }
 
 /// A game made a save in ten writes and a `sync`. An early return or a panic in the middle of a
-/// save dropped the handle. That drop made half a save durable, although `AllOrNothing` promises a
+/// save dropped the handle. That drop made half a save durable, although `AtomicSync` promises a
 /// whole save or none.
 #[test]
 fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
@@ -436,7 +436,7 @@ fn half_a_save_is_taken_back_however_the_handle_is_dropped() {
             for ends in ["early return", "panic", "a clone is closed so"] {
                 let scratch = ground.scratch();
                 let options =
-                    ground.options().create(true).len(LEN).durability(Durability::AllOrNothing);
+                    ground.options().create(true).len(LEN).durability(Durability::AtomicSync);
                 let open = || {
                     let options = options.clone().close_on_drop(mode);
                     options.open(scratch.file("state.dat")).expect("open")
@@ -474,8 +474,7 @@ fn a_handle_that_is_closed_beside_others_makes_a_point_of_what_is_all_or_nothing
     for ground in common::media() {
         for mode in [CloseMode::Spatial, CloseMode::Fast, CloseMode::Unsynced] {
             let scratch = ground.scratch();
-            let options =
-                ground.options().create(true).len(LEN).durability(Durability::AllOrNothing);
+            let options = ground.options().create(true).len(LEN).durability(Durability::AtomicSync);
             let open = || options.clone().open(scratch.file("state.dat")).expect("open");
             let file = open();
             let other = file.try_clone().expect("another");
@@ -493,7 +492,7 @@ fn a_handle_that_is_closed_beside_others_makes_a_point_of_what_is_all_or_nothing
 #[test]
 fn an_unsynced_close_leaves_what_the_death_of_the_process_would_leave() {
     for ground in common::media() {
-        for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+        for durability in [Durability::OnSync, Durability::EveryWrite, Durability::AtomicSync] {
             let scratch = ground.scratch();
             let home = scratch.file("state.dat");
             let options = ground.options().create(true).len(LEN).durability(durability);
@@ -504,10 +503,10 @@ fn an_unsynced_close_leaves_what_the_death_of_the_process_would_leave() {
             file.set_len(LEN + 1).expect("grow");
             file.close(CloseMode::Unsynced).expect("close");
             let (byte, len) = match durability {
-                Durability::AllOrNothing => (1, LEN),
+                Durability::AtomicSync => (1, LEN),
                 _ => (2, LEN + 1),
             };
-            if ground.medium == Medium::PageCache && durability == Durability::BySync {
+            if ground.medium == Medium::PageCache && durability == Durability::OnSync {
                 let again = restarted(&ground, &home).open(&ground);
                 assert_eq!((again.load::<u8>(5).expect("load"), again.len()), (1, LEN));
             }
@@ -592,7 +591,7 @@ fn the_journal_goes_round() {
 #[test]
 fn a_pair_without_its_journal_is_refused_and_can_be_discarded() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     file.write_at(b"somewhere", 5).expect("write");
     file.sync().expect("sync");
     let image = restarted(&ground, &scratch.file("state.dat"));
@@ -630,7 +629,7 @@ fn journal_of(scratch: &common::Scratch) -> Vec<u8> {
 #[test]
 fn a_journal_from_before_the_first_point_is_refused() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let path = scratch.file("state.dat");
     let opened = journal_of(&scratch);
     let write = |byte: u8| file.write_at(&[byte; 3000], 100).expect("write");
@@ -670,7 +669,7 @@ fn a_journal_from_before_the_first_point_is_refused() {
 #[test]
 fn a_journal_from_before_the_last_checkpoint_is_refused() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     let path = scratch.file("state.dat");
     let point = |byte: u8| {
         file.write_at(&[byte; 3000], 100).expect("write");
@@ -747,7 +746,7 @@ fn a_failed_record_poisons_for_good_and_is_not_tried_again() {
 #[test]
 fn a_reader_of_bytes_that_are_stored_in_place_conflicts() {
     let Some(ground) = ground() else { return };
-    let (_scratch, file) = new_file(&ground, Durability::BySync);
+    let (_scratch, file) = new_file(&ground, Durability::OnSync);
     file.write_at(&[1; 300], 1000).expect("write");
     let mut tx = file.begin();
     let read: u64 = tx.load(1080).expect("read");
@@ -812,21 +811,21 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
 #[test]
 fn the_table_can_be_read_from_the_handle() {
     for ground in common::media() {
-        for durability in [Durability::BySync, Durability::EveryWrite, Durability::AllOrNothing] {
+        for durability in [Durability::OnSync, Durability::EveryWrite, Durability::AtomicSync] {
             let (_scratch, file) = new_file(&ground, durability);
             assert_eq!(file.durability(), durability);
             let by_medium = match file.medium() {
                 Medium::Dax => Survives::PowerLoss,
-                _ => Survives::ProcessDeath,
+                _ => Survives::ProcessCrash,
             };
             let after_write = match durability {
-                Durability::AllOrNothing => Survives::Nothing,
+                Durability::AtomicSync => Survives::Nothing,
                 Durability::EveryWrite if file.medium() == Medium::PageCache => Survives::PowerLoss,
                 _ => by_medium,
             };
             assert_eq!(file.survives(), after_write);
             let is_ram = file.medium() == Medium::Ram;
-            let after_sync = if is_ram { Survives::ProcessDeath } else { Survives::PowerLoss };
+            let after_sync = if is_ram { Survives::ProcessCrash } else { Survives::PowerLoss };
             assert_eq!(file.survives_after_sync(), after_sync);
         }
     }
@@ -968,7 +967,7 @@ fn nothing_is_stored_in_place_once_a_durable_point_has_failed() {
 #[test]
 fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
     let Some(ground) = ground() else { return };
-    let (scratch, file) = new_file(&ground, Durability::BySync);
+    let (scratch, file) = new_file(&ground, Durability::OnSync);
     file.write_at(&[1; 100], 0).expect("write");
     file.sync().expect("sync");
     file.set_len(LEN + 50 * PAGE).expect("grow");
@@ -991,7 +990,7 @@ fn what_was_cut_off_when_going_back_is_synced_before_the_next_point() {
 #[test]
 fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
     let Some(ground) = ground() else { return };
-    let (_scratch, file) = new_file(&ground, Durability::BySync);
+    let (_scratch, file) = new_file(&ground, Durability::OnSync);
     let points = || (file.stats().journal_points, file.stats().flush_points);
     file.write_at(&[0xC5; 5000], 0).expect("a write");
     file.set_len(4200).expect("a shrink");
@@ -1016,7 +1015,7 @@ fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
 fn durable_words_that_were_damaged_while_closed_lose_nothing() {
     let Some(ground) = ground() else { return };
     for is_trusted in [false, true] {
-        let (scratch, file) = new_file(&ground, Durability::BySync);
+        let (scratch, file) = new_file(&ground, Durability::OnSync);
         let home = scratch.file("state.dat");
         file.write_at(&[1; 64], 0).expect("write");
         file.close(CloseMode::Fast).expect("close");

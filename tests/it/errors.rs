@@ -663,7 +663,7 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
         let end = LEN as u64;
         let check = |result: Result<(), Error>, at: u64, count: u64| {
             let Err(error) = result else { panic!("{count} bytes at {at} were accepted") };
-            let Error::OutOfRange { offset, len, file_len, .. } = error else {
+            let Error::PastEnd { offset, len, file_len, .. } = error else {
                 panic!("{error:?}");
             };
             assert_eq!((offset, len, file_len), (at, count, end));
@@ -720,12 +720,12 @@ fn what_lies_out_of_range_is_refused_by_every_call_and_changes_nothing() {
             array.offset_of(u64::MAX / 2).map(drop),
             array.update(3, |n| *n += 1),
         ] {
-            assert!(matches!(result, Err(Error::Misfit { .. })), "{result:?}");
+            assert!(matches!(result, Err(Error::OutOfBounds { .. })), "{result:?}");
         }
         let view = file.view(100..200).expect("view");
         for (count, at) in [(101, 0), (1, 100), (8, u64::MAX)] {
             let result = view.read_at(&mut vec![0; count], at);
-            assert!(matches!(result, Err(Error::Misfit { .. })), "{result:?}");
+            assert!(matches!(result, Err(Error::OutOfBounds { .. })), "{result:?}");
         }
         assert_same(&read_all(&file), &model, "after all that");
     }
@@ -912,7 +912,7 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
             tx.store(0, &99u64)?;
             tx.load::<u64>(LEN as u64).map(drop)
         });
-        assert!(matches!(failed, Err(Error::OutOfRange { .. })), "{failed:?}");
+        assert!(matches!(failed, Err(Error::PastEnd { .. })), "{failed:?}");
         assert_eq!(file.load::<u64>(0).expect("load"), 7);
         // A truncation removes the place of the write before the commit.
         let mut tx = file.begin();
@@ -920,7 +920,7 @@ fn a_transaction_that_has_read_what_others_changed_conflicts() {
         tx.write_at(&[1; 100], 0).expect("write");
         file.set_len(200_000).expect("cut");
         let result = tx.commit();
-        assert!(matches!(result, Err(Error::OutOfRange { .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::PastEnd { .. })), "{result:?}");
         assert_eq!(file.load::<u64>(0).expect("load"), 7);
     }
 }

@@ -510,7 +510,7 @@ fn a_reversed_range_is_said_to_be_one() {
         }
         assert!(file.view(5..5).expect("an empty range").is_empty());
         let error = file.view(5..9000).map(drop).expect_err("past the end");
-        assert!(matches!(error, Error::OutOfRange { .. }), "{error:?}");
+        assert!(matches!(error, Error::PastEnd { .. }), "{error:?}");
     }
 }
 
@@ -579,7 +579,7 @@ fn errors_become_io_errors_of_the_right_kind() {
     let denied = || source(Kind::PermissionDenied);
     let table = [
         (Error::Reversed { path: path(), start: 2, end: 1 }, Kind::InvalidInput),
-        (Error::OutOfRange { path: path(), offset: 2, len: 1, file_len: 1 }, Kind::InvalidInput),
+        (Error::PastEnd { path: path(), offset: 2, len: 1, file_len: 1 }, Kind::InvalidInput),
         (Error::NotRegular { path: path() }, Kind::InvalidInput),
         (Error::TooLong { path: path(), len: 2, max_len: 1 }, Kind::FileTooLarge),
         (Error::Busy { path: path(), in_this_process: false }, Kind::ResourceBusy),

@@ -165,7 +165,7 @@ fn first_len() -> impl Strategy<Value = u64> {
 
 #[track_caller]
 fn assert_out_of_range<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
-    assert!(matches!(result, Err(Error::OutOfRange { .. })), "{what}: {result:?}");
+    assert!(matches!(result, Err(Error::PastEnd { .. })), "{what}: {result:?}");
 }
 
 fn slice(model: &[u8], offset: u64, len: usize) -> Option<std::ops::Range<usize>> {

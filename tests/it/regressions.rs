@@ -530,7 +530,7 @@ fn a_write_over_a_view_that_races_with_set_len_does_not_panic() {
                 while written == 0 || Instant::now() < end {
                     match file.write_at(&data, 0) {
                         Ok(()) => written += 1,
-                        Err(Error::OutOfRange { .. }) => {}
+                        Err(Error::PastEnd { .. }) => {}
                         Err(e) => panic!("{e}"),
                     }
                 }

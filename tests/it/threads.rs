@@ -463,7 +463,7 @@ fn the_length_changes_while_others_read_and_write() {
                 worked.fetch_add(1, Ordering::Relaxed);
                 true
             }
-            Err(Error::OutOfRange { .. }) => false,
+            Err(Error::PastEnd { .. }) => false,
             Err(e) => panic!("{e}"),
         };
         std::thread::scope(|scope| {

@@ -72,8 +72,8 @@ fn a_transaction_that_was_told_the_length_does_not_go_on_with_another_one() {
         for n in 0..marks {
             let _zero: u64 = tx.load(n * PAGE).expect("a load");
         }
-        assert!(matches!(tx.load::<u64>(LEN), Err(Error::OutOfRange { .. })));
-        assert!(matches!(tx.store(LEN, &1u64), Err(Error::OutOfRange { .. })), "told again");
+        assert!(matches!(tx.load::<u64>(LEN), Err(Error::PastEnd { .. })));
+        assert!(matches!(tx.store(LEN, &1u64), Err(Error::PastEnd { .. })), "told again");
         elsewhere(|| {
             file.set_len(2 * LEN).expect("longer");
             file.store(REGION * 9, &1u64).expect("a store");
@@ -92,7 +92,7 @@ fn a_length_that_was_told_holds_when_the_transaction_commits() {
             let mut tx = file.begin();
             let told =
                 if by_a_write { tx.store(LEN, &1u64) } else { tx.load::<u64>(LEN).map(drop) };
-            assert!(matches!(told, Err(Error::OutOfRange { file_len: LEN, .. })));
+            assert!(matches!(told, Err(Error::PastEnd { file_len: LEN, .. })));
             if let Some(at) = write {
                 tx.store(at, &1u64).expect("a store");
             }
@@ -201,7 +201,7 @@ fn transactions_see_the_length_and_the_bytes_of_one_state() {
                         }
                         match tx.load::<u64>(LONG - 8) {
                             Ok(_) => Ok(false),
-                            Err(Error::OutOfRange { .. }) => Ok(true),
+                            Err(Error::PastEnd { .. }) => Ok(true),
                             Err(error) => Err(error),
                         }
                     };

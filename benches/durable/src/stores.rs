@@ -172,12 +172,12 @@ impl Ours {
             options
         };
         if !exists {
-            let file = options(Durability::BySync).open(path)?;
+            let file = options(Durability::OnSync).open(path)?;
             let piece = vec![0x5A; 64 << 10];
             (0..len).step_by(piece.len()).try_for_each(|at| file.write_at(&piece, at))?;
             file.sync()?;
         }
-        let durability = if every_write { Durability::EveryWrite } else { Durability::BySync };
+        let durability = if every_write { Durability::EveryWrite } else { Durability::OnSync };
         Ok(Ours { file: options(durability).open(path)?, shape, every_write })
     }
 }

@@ -102,13 +102,13 @@ fn word(entry: &[u8]) -> u64 {
 fn ring_signs(pair: &Pair, lane: usize) -> [u64; 2] {
     let ring = (0..layout::RING).map(|place| Part::Ring(place).bytes(reflection(pair), lane));
     let ring: Vec<Vec<u8>> = ring.filter(|entry| word(entry) != 0).collect();
-    let is_void = |entry: &Vec<u8>| word(entry) >> 16 & 0xFF == sums::KIND_VOID;
+    let is_invalidated = |entry: &Vec<u8>| word(entry) >> 16 & 0xFF == sums::KIND_INVALIDATED;
     let newest = match ring.iter().max_by_key(|entry| word(entry) >> 24) {
         None => 0,
-        Some(entry) if is_void(entry) => 1,
+        Some(entry) if is_invalidated(entry) => 1,
         Some(entry) => 2 + u64::from(slices_are_right(pair, entry)),
     };
-    [u64::from(ring.iter().any(is_void)), newest]
+    [u64::from(ring.iter().any(is_invalidated)), newest]
 }
 
 /// Returns `true` if the slots hold the bytes that a flip record names.
@@ -523,7 +523,7 @@ fn entries(folder: &Path) -> usize {
             match part {
                 // One record of each kind.
                 Part::Ring(place) if kind > 0 && kinds.insert((n, lane, kind)) => {
-                    add([&[0x80, place as u8][..], &bytes[..sums::VOUCH_SAYS]].concat());
+                    add([&[0x80, place as u8][..], &bytes[..sums::FLIP_RECORD_SAYS]].concat());
                 }
                 Part::Ring(_) => {}
                 Part::Undo => {

@@ -9,7 +9,7 @@
 //!
 //! The protocol is this crate's own. Related work: checksummed log entries (RMMIO, section III),
 //! and MGSP's entries of one cache line (III-C1). `log::records` says which records conflict with a
-//! write, and `recovery::lanes` how recovery uses them. `docs/model/vouched_flips.py` checks all of
+//! write, and `recovery::lanes` how recovery uses them. `docs/model/logged_flips.py` checks all of
 //! it.
 //!
 //! May import `io`, `plan`, `pair`, and what lies below them.
@@ -20,17 +20,17 @@ use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
 use crate::error::Result;
 use crate::format::flip_record::{FlipRecord, RingSeed};
-use crate::format::layout::{self, VOUCH};
+use crate::format::layout::{self, FLIP_RECORD};
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, SLICE};
 
 /// Longest logged flip in bytes: its checksum takes less time than a drain, or none at all. See
-/// `docs/decisions/vouched-flips-up-to-a-page.md`.
+/// `docs/decisions/logged-flips-up-to-a-page.md`.
 pub(in crate::engine) const LOGGED_AT_MOST: usize = PAGE;
 
 /// Longest logged flip in bytes that has to complete partly covered slices: completing costs a
@@ -49,7 +49,7 @@ pub(in crate::engine) struct DraftRecord {
     /// Where the page's slices were valid when the draft was made.
     pub valid: Validity,
     /// The record, or `None` if the copy computes its checksum.
-    line: Option<[u64; VOUCH / 8]>,
+    line: Option<[u64; FLIP_RECORD / 8]>,
 }
 
 impl Engine {
@@ -67,7 +67,7 @@ impl Engine {
             _ => slices.count() <= SLICES,
         };
         // Where drains cost nothing, a log record saves nothing.
-        is_small && self.mode.has_drains && (lane.is_private() || planted!(VouchInSharedLane))
+        is_small && self.mode.has_drains && (lane.is_private() || planted!(LoggedFlipInSharedLane))
     }
 
     /// Returns the lane's next record, for a flip of the target's slices from the slots that
@@ -76,7 +76,7 @@ impl Engine {
     pub(in crate::engine) fn draft(
         &self,
         lane: &InUse<'_>,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         valid: Validity,
         bytes: &[u8],
     ) -> DraftRecord {
@@ -93,13 +93,13 @@ impl Engine {
     pub(in crate::engine) fn entry(
         &self,
         lane: &InUse<'_>,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         valid: Validity,
         sum: impl FnOnce(RingSeed) -> u32,
-    ) -> [u64; VOUCH / 8] {
+    ) -> [u64; FLIP_RECORD / 8] {
         let seed = self.ring_seeds[usize::from(lane.index().0)];
         let slices = target.slices.0;
-        let (sides, sum) = (valid.targets().0 & slices, sum(seed));
+        let (sides, sum) = (valid.free().0 & slices, sum(seed));
         FlipRecord { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
     }
 
@@ -110,7 +110,7 @@ impl Engine {
     pub(in crate::engine) fn commit_logged_flip(
         &self,
         lane: &InUse<'_>,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
         bytes: &[u8],
@@ -120,57 +120,57 @@ impl Engine {
         debug_assert_eq!(target.region.validity(target.page.in_region()), draft.valid);
         let line = match draft.line {
             Some(line) => {
-                self.copy_slices(lane, target, draft.valid.targets(), bytes);
+                self.copy_slices(lane, target, draft.valid.free(), bytes);
                 line
             }
             None => {
                 let offset = target.start();
-                let sum = self.copy_lines_summed(lane, offset, draft.valid.targets(), bytes);
-                let sum = if planted!(VouchSumOfNothing) { 0 } else { sum };
+                let sum = self.copy_lines_summed(lane, offset, draft.valid.free(), bytes);
+                let sum = if planted!(FlipRecordSumOfNothing) { 0 } else { sum };
                 self.entry(lane, target, draft.valid, |_| sum)
             }
         };
         let sequence = lane.next_flip_record();
-        let place = if planted!(VouchOnePlace) { 0 } else { sequence.place() };
-        self.reflection.store_line(layout::vouch(lane.index(), place), line);
-        lane.stats.bump(Counter::BytesWritten, VOUCH as u64);
+        let place = if planted!(FlipRecordOnePlace) { 0 } else { sequence.place() };
+        self.reflection.store_line(layout::flip_record(lane.index(), place), line);
+        lane.stats.bump(Counter::BytesWritten, FLIP_RECORD as u64);
         // Flush the batch's words long before the ring wraps: the lane's newest number tells
         // recovery that this was done. Not before the lock is taken: a locked instruction would
         // wait for the flushes.
         let flushes = sequence.ends_batch();
         debug_assert!(lane.keeps_batches(sequence), "a batch was not flushed");
         if flushes {
-            unless!(VouchedWordsNotFlushed, self.flush_pending_words(lane, sequence));
+            unless!(CoveredWordsNotFlushed, self.flush_pending_words(lane, sequence));
         }
-        if planted!(VouchedWordBeforeDrain) {
+        if planted!(CoveredWordBeforeDrain) {
             self.store_logged_word(target, change);
         }
         // The commit point. One wait makes durable:
         // - the slices and this record, in any order: the checksum tells whether both are complete;
         // - the words of earlier records, if they were flushed: those records may be stored over
         //   from now on.
-        unless!(VouchNotDrained, self.drain(lane));
+        unless!(FlipRecordNotDrained, self.drain(lane));
         if flushes {
             lane.set_written_back(sequence);
         }
         // Only now: until the drain, recovery may still find the record that was in this place
         // before.
-        unless!(VouchNotNoted, lane.note(sequence, target.page, slices.0));
+        unless!(FlipRecordNotNoted, lane.note(sequence, target.page, slices.0));
         unless!(
-            VouchLaneNotNoted,
+            FlipRecordLaneNotNoted,
             target.region.set_lane_bit(target.page.in_region(), lane.index().0)
         );
-        unless!(VouchNotClosed, held.close());
-        unless!(VouchedWordNotStored, self.store_logged_word(target, change));
-        unless!(VouchNotPublished, publish(target.region, change));
+        unless!(LoggedFlipNotClosed, held.close());
+        unless!(CoveredWordNotStored, self.store_logged_word(target, change));
+        unless!(LoggedFlipNotPublished, publish(target.region, change));
         drop(held);
-        lane.stats.bump(Counter::FlippedSlices, 1);
+        lane.stats.bump(Counter::LoggedFlips, 1);
     }
 
     /// Stores the word through the cache, so that the page's next lock holder can flush it. A store
     /// past the cache could arrive after that of the next holder.
     #[inline(always)]
-    fn store_logged_word(&self, target: &Target<'_>, change: &WordUpdate) {
+    fn store_logged_word(&self, target: &PageSlices<'_>, change: &WordUpdate) {
         self.reflection.store_word(layout::slice_word(target.page), change.old ^ change.mask);
     }
 
@@ -179,7 +179,7 @@ impl Engine {
     pub(in crate::engine) fn copy_slices(
         &self,
         lane: &Lane,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         sides: Validity,
         bytes: &[u8],
     ) {
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Copies slices that are not one run, run by run.
     #[cold]
-    fn copy_runs(&self, lane: &Lane, target: &Target<'_>, sides: Validity, bytes: &[u8]) {
+    fn copy_runs(&self, lane: &Lane, target: &PageSlices<'_>, sides: Validity, bytes: &[u8]) {
         let mut rest = bytes;
         for run in target.slices.runs() {
             let (now, later) = rest.split_at(run.len() * SLICE);
@@ -208,7 +208,7 @@ impl Engine {
     pub(in crate::engine) fn commit_segments_logged(
         &self,
         lane: &InUse<'_>,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
         segments: &[Segment<'_>],

@@ -13,7 +13,7 @@
 //! The record carries new bytes and not old ones: the caller's buffer is already in the cache.
 //! Where only a process crash counts, no drain waits: stores survive it in the order in which they
 //! were made. After a power loss recovery then goes back to the durable point, and ignores all
-//! records. Rules: `docs/model/vouched_flips.py` and `docs/model/durable_points.py`.
+//! records. Rules: `docs/model/logged_flips.py` and `docs/model/durable_points.py`.
 //!
 //! May import `io`, `plan`, `pair`, and what lies below them.
 
@@ -28,7 +28,7 @@ use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
@@ -117,8 +117,8 @@ impl<'e> PageWrite<'e> {
         }
     }
 
-    fn target(&self) -> Target<'e> {
-        Target { page: self.page, region: self.region, slices: self.slices }
+    fn target(&self) -> PageSlices<'e> {
+        PageSlices { page: self.page, region: self.region, slices: self.slices }
     }
 }
 
@@ -137,7 +137,7 @@ impl Engine {
     #[inline(never)]
     fn are_claimed(&self, segments: &[Segment<'_>]) -> bool {
         segments.iter().flat_map(|segment| span::pages(segment.range())).any(|span| {
-            self.state.touched(span.page.region()).is_some_and(|region| {
+            self.state.loaded(span.page.region()).is_some_and(|region| {
                 let claimed = region.claimed_slices(span.page.in_region());
                 span.slices().without(claimed) != span.slices()
             })
@@ -235,7 +235,7 @@ impl Engine {
         }
         for page in pages {
             // To that function the slots that are stored to are the free ones.
-            let valid = page.slots().targets();
+            let valid = page.slots().free();
             self.ensure_free_slots(lane, page.page, page.slices, valid, true)?;
         }
         self.ensure_lane(lane, lane.index())?;

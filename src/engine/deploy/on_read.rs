@@ -53,7 +53,7 @@ impl Engine {
         // Neighbours are deployed together, with shared drains.
         let mut enough = 0..0;
         for span in span::pages(range) {
-            let Some(region) = self.state.touched(span.page.region()) else { continue };
+            let Some(region) = self.state.loaded(span.page.region()) else { continue };
             let n = span.page.in_region();
             let may_come = region.validity(n) != Validity(0)
                 && !region.is_pinned(n)

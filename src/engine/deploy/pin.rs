@@ -94,7 +94,7 @@ impl Engine {
     pub fn unpin(&self, range: Range<u64>) {
         for span in span::pages(range) {
             // The region has been loaded since the pin.
-            if let Some(region) = self.state.touched(span.page.region()) {
+            if let Some(region) = self.state.loaded(span.page.region()) {
                 unless!(PinNotGivenBack, region.unpin(span.page.in_region()));
             }
         }
@@ -114,7 +114,7 @@ impl Engine {
         let page = PageIndex::of(range.start);
         // Views are copies where durable points are kept.
         let is_pinnable = !self.keeps_points;
-        let Some(region) = self.state.touched(page.region()).filter(|_| is_pinnable) else {
+        let Some(region) = self.state.loaded(page.region()).filter(|_| is_pinnable) else {
             return false;
         };
         self.prefetch_view(range.start);

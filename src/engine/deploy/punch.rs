@@ -65,7 +65,7 @@ impl Engine {
             let _pinned = lane.pin();
             inside().try_for_each(|r| self.region(r).map(|_| ()))?;
         }
-        let regions: Vec<_> = inside().filter_map(|r| Some((r, self.state.touched(r)?))).collect();
+        let regions: Vec<_> = inside().filter_map(|r| Some((r, self.state.loaded(r)?))).collect();
         let held: Vec<LockGuard<'_>> =
             regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
         let away = |(_, state): &(RegionIndex, &RegionState)| {

@@ -17,7 +17,7 @@ use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl Engine {
         let mut deployed = 0;
         let lane = self.lane();
         for span in span::regions(range.clone()) {
-            let Some(region) = self.state.touched(span.region) else { continue };
+            let Some(region) = self.state.loaded(span.region) else { continue };
             let plan = RegionPlan::touching(region, &span);
             // Checked without locks: a page that is written meanwhile need not be deployed by this
             // call.
@@ -125,7 +125,7 @@ impl Engine {
         }
         pages.iter().for_each(|&n| self.note_changed(plan.index.page(n)));
         let targets =
-            pages.iter().map(|&n| Target { page: plan.index.page(n), region, slices: away(n) });
+            pages.iter().map(|&n| PageSlices { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.invalidate_records(lane, targets));
         for &n in &pages {
             self.copy_home(lane, plan.index.page(n), away(n));

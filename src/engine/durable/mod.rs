@@ -140,7 +140,7 @@ impl Engine {
     /// page then has to wait for the disk.
     #[inline]
     pub(in crate::engine) fn is_in_cut(&self, page: PageIndex) -> bool {
-        let region = self.state.touched(page.region());
+        let region = self.state.loaded(page.region());
         region.is_some_and(|region| region.pages[page.in_region()].lock.is_stable())
     }
 

@@ -143,7 +143,7 @@ impl Engine {
             len: self.len(),
         };
         for (index, pages) in self.take_changed(durable.consumer) {
-            let Some(region) = self.state.touched(index) else { continue };
+            let Some(region) = self.state.loaded(index) else { continue };
             let noted = crate::bitmap::bits(pages);
             let locks = noted.clone().map(|n| &region.pages[n].lock);
             unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));

@@ -6,7 +6,7 @@ use crate::bitmap::{Side, bits};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::error::Result;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::units::SLICE;
 
 impl Engine {
@@ -38,7 +38,7 @@ impl Engine {
     #[inline(never)]
     pub(in crate::engine) fn complete<'r>(
         &self,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         segments: &[Segment<'_>],
         room: &'r mut [u8],
     ) -> Result<&'r [u8]> {

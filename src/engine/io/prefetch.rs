@@ -67,7 +67,7 @@ impl Engine {
     #[inline(always)]
     pub(in crate::engine) fn prefetch_pages(&self, len: usize, offset: u64) {
         let page = PageIndex::of(offset);
-        let Some(region) = self.state.touched(page.region()) else { return };
+        let Some(region) = self.state.loaded(page.region()) else { return };
         let (first, into) = (page.in_region(), offset as usize % PAGE);
         let count = (into + len).div_ceil(PAGE);
         if count > 1 {
@@ -95,7 +95,7 @@ impl Engine {
         let (first, last) =
             (RegionIndex::of(segment.offset).0, RegionIndex::of(segment.range().end - 1).0);
         for n in first + 1..=last.min(first + LOCKS_PREFETCHED_EARLY) {
-            let Some(region) = self.state.touched(RegionIndex(n)) else { break };
+            let Some(region) = self.state.loaded(RegionIndex(n)) else { break };
             self.platform.prefetch_own(&region.lock);
         }
     }
@@ -137,7 +137,7 @@ impl Engine {
     /// Prefetches the lock and the state of `page`, and returns the state of its region.
     #[inline(always)]
     fn prefetch_state(&self, page: PageIndex) -> Option<&RegionState> {
-        let region = self.state.touched(page.region())?;
+        let region = self.state.loaded(page.region())?;
         self.platform.prefetch_own(&region.lock);
         self.platform.prefetch_own(&region.pages[page.in_region()]);
         Some(region)
@@ -159,7 +159,7 @@ impl Engine {
     #[inline]
     fn prefetch_slice(&self, offset: u64) {
         let page = PageIndex::of(offset);
-        let Some(region) = self.state.touched(page.region()) else { return };
+        let Some(region) = self.state.loaded(page.region()) else { return };
         let slice = (offset % PAGE as u64) as usize / SLICE;
         let (file, at) = self.slot(region.validity(page.in_region()).side(slice), offset);
         file.prefetch_read(at);
@@ -173,7 +173,7 @@ impl Engine {
         if pages == 0 {
             return;
         }
-        let Some(state) = self.state.touched(next) else { return };
+        let Some(state) = self.state.loaded(next) else { return };
         for page in state.pages.iter().take(pages as usize).step_by(PAGES_OF_A_LINE) {
             self.platform.prefetch_own(page);
         }

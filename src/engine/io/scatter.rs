@@ -68,7 +68,7 @@ impl Engine {
         if let Some(span) = span::in_page(slices.start, len) {
             let valid = self.region(span.page.region())?.validity(span.page.in_region());
             let from = (slices.start - segment.offset) as usize;
-            self.copy_lines(lane, slices.start, valid.targets(), &segment.data[from..from + len]);
+            self.copy_lines(lane, slices.start, valid.free(), &segment.data[from..from + len]);
             return Ok(());
         }
         let mut run: Option<(Side, Range<u64>)> = None;
@@ -88,7 +88,7 @@ impl Engine {
             for n in span.pages {
                 let page = span.region.page(n).start();
                 let end = bytes.end.min(page + PAGE as u64);
-                let free = region.validity(n).targets();
+                let free = region.validity(n).free();
                 let len = (end - start) as usize;
                 match free.side_of(start, len) {
                     Some(side) if len >= PIECE => {

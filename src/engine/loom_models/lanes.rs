@@ -77,10 +77,10 @@ fn pin_against_cut(left_out: LeftOut) {
     let file = next_file_number();
     let len = Arc::new(AtomicU64::new(1));
     let bytes = Arc::new(AtomicU64::new(0));
-    let touched = Arc::new(AtomicU64::new(0));
+    let loaded = Arc::new(AtomicU64::new(0));
     let reader = thread::spawn({
-        let (keeper, len, bytes, touched) =
-            (Arc::clone(&keeper), Arc::clone(&len), Arc::clone(&bytes), Arc::clone(&touched));
+        let (keeper, len, bytes, loaded) =
+            (Arc::clone(&keeper), Arc::clone(&len), Arc::clone(&bytes), Arc::clone(&loaded));
         move || {
             let lane = keeper.lanes.mine(file, &weak);
             let pins_at_once = left_out == LeftOut::NothingAtOnce;
@@ -88,7 +88,7 @@ fn pin_against_cut(left_out: LeftOut) {
             let _pinned = (left_out != LeftOut::Pin && !pins_at_once).then(|| lane.pin());
             let in_range = len.load(Ordering::Relaxed) == 1;
             if in_range {
-                touched.store(1, Ordering::Relaxed);
+                loaded.store(1, Ordering::Relaxed);
                 assert_ne!(bytes.load(Ordering::Relaxed), GONE, "read truncated bytes");
             }
             in_range
@@ -98,10 +98,10 @@ fn pin_against_cut(left_out: LeftOut) {
     if left_out != LeftOut::Wait {
         keeper.lanes.synchronize();
     }
-    let sees_touched = touched.load(Ordering::Relaxed) == 1;
+    let sees_loaded = loaded.load(Ordering::Relaxed) == 1;
     bytes.store(GONE, Ordering::Relaxed);
     if reader.join().unwrap() {
-        assert!(sees_touched, "the truncating thread does not see a region that was loaded before");
+        assert!(sees_loaded, "the truncating thread does not see a region that was loaded before");
     }
 }
 
@@ -129,7 +129,7 @@ fn record_of_an_entry() {
         move || keeper.lanes[index].note(second, PageIndex(8), 81)
     });
     for (page, said) in [(7, (first, 71)), (8, (second, 81))] {
-        for entry in keeper.lanes[index].live(index, PageIndex(page)) {
+        for entry in keeper.lanes[index].active(index, PageIndex(page)) {
             assert_eq!((entry.sequence, entry.slices), said);
         }
     }

@@ -23,7 +23,7 @@ fn flip(by_region_word: bool, looks_again: bool) {
         let (region, slots) = (Arc::clone(&region), Arc::clone(&slots));
         move || {
             let held = lock_page(&region.lock, &region.pages[0].lock);
-            let free = region.validity(0).targets().side(0);
+            let free = region.validity(0).free().side(0);
             slots.of(free).store(1, Ordering::Relaxed);
             held.close();
             if by_region_word {
@@ -117,7 +117,7 @@ fn known_page(leaves: bool) {
                 if leaves {
                     DeployedStamp::of(&word).clear();
                 }
-                let free = region.validity(0).targets().side(0);
+                let free = region.validity(0).free().side(0);
                 slots.iter().for_each(|word| word.of(free).store(value, Ordering::Relaxed));
                 held.close();
                 region.set_slice_word(0, region.pages[0].slice_word() ^ 1);

@@ -86,7 +86,7 @@ fn deployment(closes: bool) {
                 region.set_slice_word(0, 0);
             }
             let held = lock();
-            let free = region.validity(0).targets().side(0);
+            let free = region.validity(0).free().side(0);
             slots.iter().for_each(|word| word.of(free).store(1, Ordering::Relaxed));
             held.close();
             region.set_slice_word(0, 1);
@@ -233,36 +233,36 @@ fn pinned_bytes_do_not_change() {
 }
 
 /// Two threads race to load a region for the first time.
-fn first_touch(of_one_state: bool) {
+fn first_load(of_one_state: bool) {
     // A short file: this model has a word for every region of a superchunk.
     let states = [
         Arc::new(PageTable::new(1).expect("a table")),
         Arc::new(PageTable::new(1).expect("a table")),
     ];
-    let touch = |state: &PageTable, words: u64| {
+    let load = |state: &PageTable, words: u64| {
         let region = RegionIndex(0);
-        if state.touched(region).is_none() {
+        if state.loaded(region).is_none() {
             let loaded = RegionState::new(words, &[words; PAGES_PER_REGION], None);
-            state.touch(region, loaded).expect("memory");
+            state.insert(region, loaded).expect("memory");
         }
-        let touched = state.touched(region).expect("just loaded");
-        touched.pin(8);
-        (std::ptr::from_ref(touched).addr(), touched.pages[3].slice_word())
+        let loaded = state.loaded(region).expect("just loaded");
+        loaded.pin(8);
+        (std::ptr::from_ref(loaded).addr(), loaded.pages[3].slice_word())
     };
     let other = thread::spawn({
         let state = Arc::clone(&states[usize::from(!of_one_state)]);
-        move || touch(&state, 5)
+        move || load(&state, 5)
     });
-    let mine = touch(&states[0], 5);
+    let mine = load(&states[0], 5);
     assert_eq!(mine, other.join().unwrap());
-    let region = states[0].touched(RegionIndex(0)).expect("touched");
+    let region = states[0].loaded(RegionIndex(0)).expect("loaded");
     assert_eq!(region.pins(8).expect("counts").load(Ordering::Relaxed), 2, "a pin was lost");
 }
 
 #[test]
 fn two_threads_that_load_a_region_get_one_state() {
-    holds("first load", Preemptions(2), || first_touch(true));
-    is_found("first load of two", Preemptions(2), || first_touch(false));
+    holds("first load", Preemptions(2), || first_load(true));
+    is_found("first load of two", Preemptions(2), || first_load(false));
 }
 
 /// Two threads race to store to a chunk for the first time.

@@ -146,7 +146,7 @@ impl Engine {
         let found = self.gather(to, range.clone())?;
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
-        let is_state = self.version_sum(&range)? == Some(before) || planted!(PagesNotLookedAtAgain);
+        let is_state = self.version_sum(&range)? == Some(before) || planted!(PagesNotValidated);
         Ok(is_state.then_some(found))
     }
 

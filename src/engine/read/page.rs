@@ -47,7 +47,7 @@ impl Engine {
         let first_len = if planted!(InPageLengthFirst) { self.len() } else { 0 };
         let page = PageIndex::of(offset);
         let place = page.in_region();
-        let Some(region) = self.state.touched(page.region()) else { return pinned.abort() };
+        let Some(region) = self.state.loaded(page.region()) else { return pinned.abort() };
         let page = &region.pages[place];
         let Some(look) = Stamp::begin(&region.lock, &page.lock) else { return pinned.abort() };
         // Checked after the versions are loaded. An earlier check may have seen the length before a

@@ -2,7 +2,7 @@
 //!
 //! An entry is a page with the versions that a read has seen. The file's length belongs to the read
 //! set as well. A read that succeeds says that the file reaches at least to its end, and an
-//! [`Error::OutOfRange`] says exactly how long it is. The length is checked by its value: at the
+//! [`Error::PastEnd`] says exactly how long it is. The length is checked by its value: at the
 //! moment of a check all versions and the length are as the transaction has seen them. A page that
 //! was truncated has a new version before the file grows again.
 //!
@@ -31,37 +31,37 @@ use crate::primitive::{Ordering, fence};
 use crate::units::PageIndex;
 
 impl Engine {
-    /// Fills `to` from `offset` and adds the pages' versions to `marks`. Returns `Ok(false)` if the
+    /// Fills `to` from `offset`. Adds the pages to `read_set`. Returns `Ok(false)` if the
     /// earlier entries do not hold any more: then the reads are not of one state.
     ///
-    /// Records the length that an [`Error::OutOfRange`] names in `marks`.
-    pub fn read_tracked(&self, to: &mut [u8], offset: u64, marks: &mut ReadSet) -> Result<bool> {
+    /// Records the length that an [`Error::PastEnd`] names in `read_set`.
+    pub fn read_tracked(&self, to: &mut [u8], offset: u64, read_set: &mut ReadSet) -> Result<bool> {
         self.check_usable()?;
-        let known = marks.pages.len();
+        let known = read_set.pages.len();
         let lane = self.lane_fenced();
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
-            marks.pages.truncate(known);
-            match self.try_read_tracked(&lane, to, offset, marks) {
+            read_set.pages.truncate(known);
+            match self.try_read_tracked(&lane, to, offset, read_set) {
                 Ok(Some(len)) => {
                     lane.stats.bump(Counter::Reads, 1);
                     let end = offset + to.len() as u64;
-                    marks.told.at_least = marks.told.at_least.max(end);
-                    return self.all_hold(marks, known, len);
+                    read_set.told.at_least = read_set.told.at_least.max(end);
+                    return self.all_hold(read_set, known, len);
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    marks.pages.truncate(known);
-                    return self.note_told(marks, error);
+                    read_set.pages.truncate(known);
+                    return self.note_told(read_set, error);
                 }
             }
-            if !self.read_set_holds(marks)? {
+            if !self.read_set_holds(read_set)? {
                 break;
             }
             lane.stats.bump(Counter::ReadRetries, 1);
             backoff.wait();
         }
-        marks.pages.truncate(known);
+        read_set.pages.truncate(known);
         Ok(false)
     }
 
@@ -72,11 +72,11 @@ impl Engine {
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
-        marks: &mut ReadSet,
+        read_set: &mut ReadSet,
     ) -> Result<Option<u64>> {
         let _pinned = lane.pin();
         let range = self.check_range(offset, to.len() as u64)?;
-        let known = marks.pages.len();
+        let known = read_set.pages.len();
         for span in span::pages(range.clone()) {
             let region = self.region(span.page.region())?;
             let page = &region.pages[span.page.in_region()];
@@ -85,10 +85,10 @@ impl Engine {
             else {
                 return Ok(None);
             };
-            marks.pages.push(ReadSetEntry { page: span.page, region_version, page_version });
+            read_set.pages.push(ReadSetEntry { page: span.page, region_version, page_version });
         }
         // Checked after the versions, as in `try_read`.
-        let len = if planted!(MarkedLengthFirst) { range.end } else { self.len() };
+        let len = if planted!(TrackedLengthFirst) { range.end } else { self.len() };
         if range.end > len {
             // Returns an error, unless the file has grown again.
             return self.check_range(offset, to.len() as u64).map(|_| None);
@@ -96,26 +96,31 @@ impl Engine {
         self.gather(to, range)?;
         // As in `try_read`: orders the copy before the versions are validated.
         fence(Ordering::Acquire);
-        let holds = self.entries_hold(&marks.pages[known..])? || planted!(MarkedNotLookedAtAgain);
+        let holds = self.entries_hold(&read_set.pages[known..])? || planted!(TrackedNotValidated);
         Ok(holds.then_some(len))
     }
 
     /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction.
-    /// Returns `Ok(false)` if the earlier entries of `marks` do not hold any more.
-    pub fn check_write_tracked(&self, offset: u64, len: u64, marks: &mut ReadSet) -> Result<bool> {
+    /// Returns `Ok(false)` if the earlier entries of `read_set` do not hold any more.
+    pub fn check_write_tracked(
+        &self,
+        offset: u64,
+        len: u64,
+        read_set: &mut ReadSet,
+    ) -> Result<bool> {
         let file_len = self.len();
         let end = match offset.checked_add(len) {
             Some(end) if end <= file_len => end,
             _ => match self.check_range(offset, len) {
                 Ok(range) => range.end,
-                Err(error) => return self.note_told(marks, error),
+                Err(error) => return self.note_told(read_set, error),
             },
         };
-        marks.told.writes_to = marks.told.writes_to.max(end);
+        read_set.told.writes_to = read_set.told.writes_to.max(end);
         // If the write ends past the length that the reads have seen, the file has grown since. The
         // reads must hold in that later state as well.
-        if end > marks.seen_len && !marks.is_empty() {
-            self.all_hold(marks, marks.pages.len(), file_len)
+        if end > read_set.seen_len && !read_set.is_empty() {
+            self.all_hold(read_set, read_set.pages.len(), file_len)
         } else {
             Ok(true)
         }
@@ -123,12 +128,12 @@ impl Engine {
 
     /// Records the length that `error` names. Returns the error if all earlier reads are of the
     /// same state, and `Ok(false)` otherwise.
-    fn note_told(&self, marks: &mut ReadSet, error: Error) -> Result<bool> {
-        let Error::OutOfRange { file_len, .. } = &error else { return Err(error) };
-        let before = marks.told.exactly.replace(*file_len);
+    fn note_told(&self, read_set: &mut ReadSet, error: Error) -> Result<bool> {
+        let Error::PastEnd { file_len, .. } = &error else { return Err(error) };
+        let before = read_set.told.exactly.replace(*file_len);
         let is_other = before.is_some_and(|before| before != *file_len);
         // `read_set_holds` loads the length once more, before the versions.
-        if (is_other && !planted!(ToldLengthHolds)) || !self.read_set_holds(marks)? {
+        if (is_other && !planted!(ToldLengthHolds)) || !self.read_set_holds(read_set)? {
             return Ok(false);
         }
         Err(error)
@@ -137,20 +142,20 @@ impl Engine {
     /// Returns `true` if the first `known` entries and all lengths still hold. The other entries,
     /// of the last read, held when the file was `len` bytes long. So the whole read set is valid at
     /// that moment.
-    fn all_hold(&self, marks: &mut ReadSet, known: usize, len: u64) -> Result<bool> {
-        if planted!(EarlierMarksNotChecked) {
+    fn all_hold(&self, read_set: &mut ReadSet, known: usize, len: u64) -> Result<bool> {
+        if planted!(EarlierReadsNotValidated) {
             return Ok(true);
         }
-        if !marks.told_holds_for_all(len) {
+        if !read_set.told_holds_for_all(len) {
             return Ok(false);
         }
-        marks.seen_len = len;
-        if marks.pages.len() <= FEW {
-            return self.entries_hold(&marks.pages[..known]);
+        read_set.seen_len = len;
+        if read_set.pages.len() <= FEW {
+            return self.entries_hold(&read_set.pages[..known]);
         }
         // While the count stays, no entry has changed since it was watched.
-        if let Some(watched_at) = marks.watched_at
-            && self.watch(&marks.pages[known..])?
+        if let Some(watched_at) = read_set.watched_at
+            && self.watch(&read_set.pages[known..])?
             && self.session.watched.count() == watched_at
         {
             return Ok(true);
@@ -158,17 +163,17 @@ impl Engine {
         // Loaded before the entries are validated: a change that is counted later is validated
         // again.
         let count = self.session.watched.count();
-        let are_watched = self.watch(&marks.pages)?;
-        marks.watched_at = are_watched.then_some(count);
-        self.entries_hold(&marks.pages[..known])
+        let are_watched = self.watch(&read_set.pages)?;
+        read_set.watched_at = are_watched.then_some(count);
+        self.entries_hold(&read_set.pages[..known])
     }
 
-    /// Watches the pages of `marks`. Returns `true` if all of them are watched and unchanged.
-    fn watch(&self, marks: &[ReadSetEntry]) -> Result<bool> {
+    /// Watches the pages of `read_set`. Returns `true` if all of them are watched and unchanged.
+    fn watch(&self, read_set: &[ReadSetEntry]) -> Result<bool> {
         let mut are_all = true;
-        for mark in marks {
-            let region = self.region(mark.page.region())?;
-            let place = mark.page.in_region();
+        for entry in read_set {
+            let region = self.region(entry.page.region())?;
+            let place = entry.page.in_region();
             if !region.is_watched(place) {
                 region.set_watched(place);
             }
@@ -179,7 +184,7 @@ impl Engine {
             let is_free =
                 !region.lock.is_locked() && !page.is_locked() || planted!(HeldPageWatched);
             // A lock holder that has released the page by now may have cleared the bits.
-            are_all &= is_free && region.is_watched(place) && mark.holds(region);
+            are_all &= is_free && region.is_watched(place) && entry.holds(region);
         }
         Ok(are_all)
     }
@@ -187,25 +192,29 @@ impl Engine {
     /// Returns `true` if the length and all pages are as they were read and told. The length is
     /// loaded first. If the versions are valid after that, the pages were unchanged at the moment
     /// of that load.
-    pub fn read_set_holds(&self, marks: &ReadSet) -> Result<bool> {
+    pub fn read_set_holds(&self, read_set: &ReadSet) -> Result<bool> {
         let len = self.len();
-        Ok(marks.told_holds_for_all(len) && self.entries_hold(&marks.pages)?)
+        Ok(read_set.told_holds_for_all(len) && self.entries_hold(&read_set.pages)?)
     }
 
     /// Returns `true` if a page of the read set has changed, and is one for which `is_own` returns
     /// `true`.
-    pub fn any_changed(&self, marks: &ReadSet, is_own: impl Fn(PageIndex) -> bool) -> Result<bool> {
-        for mark in &marks.pages {
-            if !mark.holds(self.region(mark.page.region())?) && is_own(mark.page) {
+    pub fn any_changed(
+        &self,
+        read_set: &ReadSet,
+        is_own: impl Fn(PageIndex) -> bool,
+    ) -> Result<bool> {
+        for entry in &read_set.pages {
+            if !entry.holds(self.region(entry.page.region())?) && is_own(entry.page) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn entries_hold(&self, marks: &[ReadSetEntry]) -> Result<bool> {
-        for mark in marks {
-            if !mark.holds(self.region(mark.page.region())?) {
+    fn entries_hold(&self, read_set: &[ReadSetEntry]) -> Result<bool> {
+        for entry in read_set {
+            if !entry.holds(self.region(entry.page.region())?) {
                 return Ok(false);
             }
         }

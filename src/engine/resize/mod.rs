@@ -214,7 +214,7 @@ impl Engine {
         self.load_boundary(lane, len)?;
         // After this, every thread that checked its range against an older length has loaded its
         // regions. A thread that checks its range later loads no region past the end.
-        unless!(CutNoWaitForTouches, self.wait_for_read_sections());
+        unless!(CutNoWaitForLoads, self.wait_for_read_sections());
         let cut: Vec<(RegionIndex, &RegionState)> = self.regions_past(len).collect();
         let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
         let held: Vec<LockGuard<'_>> =

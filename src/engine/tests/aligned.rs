@@ -16,7 +16,7 @@ fn a_page_that_flips_before_it_is_locked_is_not_copied_over() {
     let write = |n: u8| file.write_at(&[n; PAGE], 0).expect("a write");
     // Both slots of the page are allocated. They hold the last write and the one before.
     (1..=4).for_each(write);
-    let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("it was written");
     std::thread::scope(|scope| {
         let held = lock_page(&region.lock, &region.pages[0].lock);
         scope.spawn(|| write(5));
@@ -41,7 +41,7 @@ fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
     let file = options(1 << 18).open_recorded(&recorder, path).expect("a pair");
     let write = |n: u8, pages: usize| file.write_at(&vec![n; pages * PAGE], 0);
     (0..2).for_each(|n| write(n, 64).expect("a write"));
-    let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("it was written");
     recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
     std::thread::scope(|scope| {
         let (before, taken) = (file.stats(), region.try_lock_word().expect("no thread has it"));
@@ -70,7 +70,7 @@ fn a_writer_without_space_for_an_undo_record_waits_for_the_region_word() {
 fn a_writer_without_the_region_word_uses_slice_words() {
     const BLOCK: usize = 2 * PAGE;
     let (file, mut expected, folder) = region_after(&[(0, 64), (0, 64)]);
-    let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("it was written");
     let mut step = |at: usize, is_taken: bool, is_deployed: bool| {
         let (before, n) = (file.stats(), expected[at].wrapping_add(1));
         let taken = is_taken.then(|| region.try_lock_word().expect("no thread has it"));

@@ -17,7 +17,7 @@ fn slots_of_the_durable_point_are_not_given_back() {
     file.sync().expect("a durable point");
     slice(2);
     let engine = file.engine();
-    let region = engine.state.touched(crate::units::RegionIndex(0)).expect("it was written");
+    let region = engine.state.loaded(crate::units::RegionIndex(0)).expect("it was written");
     assert_eq!((region.validity(0).0, region.durable(0).0), (0, 0b10));
     assert_eq!(engine.punch_deployed(0..len).expect("no error"), 0);
     // After the next durable point the slots are free.
@@ -36,7 +36,7 @@ fn a_region_word_deploys_the_pages_that_it_undeployed() {
     let pages = |n: u64| n * PAGE as u64..(n + 8) * PAGE as u64;
     file.write_at(&[1; 8 * PAGE], pages(0).start).expect("a write");
     file.write_at(&[2; 8 * PAGE], pages(8).start).expect("a write");
-    let region = file.engine().state.touched(RegionIndex(0)).expect("it was written");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("it was written");
     assert_eq!(region.region_word(), 0xFFFF, "by the region's word");
     // First one page, under its own lock. Then pages of which one has a nonzero slice word by
     // now.
@@ -67,7 +67,7 @@ fn a_region_bit_does_not_move_slices_that_stay_undeployed() {
     file.sync().expect("a durable point");
     file.write_at(&[3; 64], 64).expect("a write");
     let engine = file.engine();
-    let region = engine.state.touched(RegionIndex(0)).expect("it was written");
+    let region = engine.state.loaded(RegionIndex(0)).expect("it was written");
     assert_eq!((region.validity(0).0, region.durable(0).0), (!0, !0b10));
     let own_word = region.pages[0].slice_word();
     assert!(region.region_bit(0) && own_word == 0, "its own word says nothing any more");

@@ -18,7 +18,7 @@ fn file(folder: &std::path::Path, medium: Medium) -> AtomicMappedFile {
 }
 
 fn validity(file: &AtomicMappedFile) -> Validity {
-    file.engine().state.touched(RegionIndex(0)).expect("touched").validity(0)
+    file.engine().state.loaded(RegionIndex(0)).expect("loaded").validity(0)
 }
 
 /// Writes `len` twos and checks the bytes around them. Returns `true` if no valid slot has
@@ -39,7 +39,7 @@ fn a_direct_store_goes_to_the_valid_slot() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), Medium::Ram);
     assert_eq!(validity(&file), Validity(0));
-    let writes = || file.stats().one_store_writes;
+    let writes = || file.stats().direct_writes;
     let (before, in_words) = (writes(), [(0, 8), (64, 1), (133, 3), (63, 1), (4088, 8), (124, 4)]);
     for (offset, len) in in_words {
         assert!(stays(&file, offset, len), "{len} bytes at {offset}");
@@ -124,7 +124,7 @@ fn each_direct_store_is_counted() {
     let before = file.stats();
     (0..10).for_each(|n| file.write_at(&[n; 5], 8 * u64::from(n)).expect("a write"));
     let after = file.stats();
-    assert_eq!(after.one_store_writes - before.one_store_writes, 10);
+    assert_eq!(after.direct_writes - before.direct_writes, 10);
     assert_eq!(after.bytes_asked - before.bytes_asked, 50);
     assert_eq!(after.bytes_written - before.bytes_written, 10 * SLICE as u64);
     assert_eq!(after.flip_writes, before.flip_writes);
@@ -160,7 +160,7 @@ fn a_write_that_stores_nothing_leaves_no_trace() {
     let file = file(folder.path(), Medium::Ram);
     file.set_len(8196).expect("shorter");
     file.deploy(0..8196).expect("a deployment");
-    let region = file.engine().state.touched(RegionIndex(0)).expect("touched");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("loaded");
     let versions = || [0, 2].map(|n| region.pages[n].lock.begin().expect("open"));
     let (before, known) = (versions(), region.stamped_pages());
     file.write_at(&[], 0).expect("nothing");
@@ -169,9 +169,9 @@ fn a_write_that_stores_nothing_leaves_no_trace() {
     // A region lock clears the intention bit. The next page lock sets it again, once.
     file.set_len(2 << 20).expect("longer");
     file.write_at(&[3; REGION], 0).expect("a write");
-    let (before, stores) = (versions(), file.stats().one_store_writes);
+    let (before, stores) = (versions(), file.stats().direct_writes);
     file.write_at(&[4; 8], 8).expect("a write");
-    assert_eq!(file.stats().one_store_writes, stores + 1);
+    assert_eq!(file.stats().direct_writes, stores + 1);
     assert_eq!(versions()[0].number(), before[0].number() + 1, "one version more");
 }
 
@@ -189,7 +189,7 @@ fn a_thread_with_two_files_makes_direct_stores_to_both() {
         [&one, &two].iter().for_each(|file| file.write_at(&[n; 8], 64).expect("a write"));
     });
     for (file, before) in [&one, &two].into_iter().zip(before) {
-        assert_eq!(file.stats().one_store_writes, before.one_store_writes + 10);
+        assert_eq!(file.stats().direct_writes, before.direct_writes + 10);
         assert_eq!(file.load::<u8>(64).expect("a read"), 9);
     }
 }
@@ -201,7 +201,7 @@ fn no_direct_store_goes_past_the_end() {
     let file = file(folder.path(), Medium::Ram);
     file.write_at(&[1; 8], 8192).expect("a write");
     file.set_len(8196).expect("shorter");
-    assert!(matches!(file.write_at(&[2; 8], 8192), Err(Error::OutOfRange { .. })));
+    assert!(matches!(file.write_at(&[2; 8], 8192), Err(Error::PastEnd { .. })));
     file.write_at(&[3; 4], 8192).expect("up to the end");
     file.set_len(2 << 20).expect("longer");
     assert_eq!(file.load::<[u8; 8]>(8192).expect("a read"), [3, 3, 3, 3, 0, 0, 0, 0]);

@@ -159,7 +159,7 @@ fn no_reader_waits_for_a_writer() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = file(folder.path(), DeployPolicy::Lazy);
     file.write_at(&[7; 4096], 4096).expect("a write");
-    let region = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
+    let region = file.engine().state.loaded(crate::units::RegionIndex(0)).expect("loaded");
     // A deployment of eight pages locks the region, so the locks of all its pages matter.
     for (held, read, pages) in [(1, 1, 1), (9, 8, 8), (40, 8, 8)] {
         if read == 8 {

@@ -102,7 +102,7 @@ fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
     let engine = file.engine();
     let in_page = |to: &mut [u8], offset: u64| in_page(&file, to, offset);
     let at_once = |len: usize, offset: u64| in_page(&mut vec![0; len], offset);
-    let region = engine.state.touched(crate::units::RegionIndex(0)).expect("touched");
+    let region = engine.state.loaded(crate::units::RegionIndex(0)).expect("loaded");
     let held = crate::lock::lock_page(&region.lock, &region.pages[2].lock);
     assert!(at_once(1, 8192), "a lock holder that copies and drains keeps no reader waiting");
     held.close();

@@ -44,7 +44,7 @@ fn pages_on_one_side_are_read_in_one_piece() {
     let mixed = [&[3; 65][..], &[2; BLOCK - 65]].concat();
     assert!(pieces(&file, BLOCK as u64, &mixed) > Some(1), "fragmented");
 
-    let state = file.engine().state.touched(crate::units::RegionIndex(0)).expect("touched");
+    let state = file.engine().state.loaded(crate::units::RegionIndex(0)).expect("loaded");
     let held = crate::lock::lock_page(&state.lock, &state.pages[1].lock);
     // A lock holder that copies and drains keeps no reader waiting.
     assert_eq!(pieces(&file, 0, &[1; BLOCK]), Some(1));

@@ -148,7 +148,7 @@ fn repeated_reads_of_a_deployed_page_set_its_stamp() {
     // A page is not stamped if it is locked, not deployed, or cut in two by the end of the
     // file.
     let engine = file.engine();
-    let region = engine.state.touched(RegionIndex(0)).expect("touched");
+    let region = engine.state.loaded(RegionIndex(0)).expect("loaded");
     let held = crate::lock::lock_page(&region.lock, &region.pages[6].lock);
     engine.stamp_sampled(PageIndex(6));
     assert!(!is_known(&file, 6), "no reader waits");
@@ -227,7 +227,7 @@ fn a_read_checks_the_stamp_first() {
     file.deploy(0..LEN).expect("a deployment");
     assert!(is_known(&file, 3));
     // Any other read of the page would find and set this flag.
-    let region = file.engine().state.touched(RegionIndex(0)).expect("touched");
+    let region = file.engine().state.loaded(RegionIndex(0)).expect("loaded");
     region.set_home_loadable(false);
     assert_eq!(file.load::<u8>(page(3).start).expect("a read"), 1);
     assert!(!region.home_is_loadable(), "it was read otherwise");

@@ -14,8 +14,8 @@ use crate::units::PageIndex;
 impl Engine {
     /// Commits a transaction that writes nothing: all that it has read, and the lengths it was
     /// told, must hold now.
-    pub(super) fn check_reads_alone(&self, marks: &ReadSet) -> Result<()> {
-        if marks.is_empty() || self.read_set_holds(marks)? || planted!(ReadsAloneNotChecked) {
+    pub(super) fn check_reads_alone(&self, read_set: &ReadSet) -> Result<()> {
+        if read_set.is_empty() || self.read_set_holds(read_set)? || planted!(ReadsAloneNotChecked) {
             return Ok(());
         }
         Err(Error::Conflict { path: self.path() })
@@ -38,34 +38,34 @@ impl Engine {
     /// comes before that one. So a reader must not see that commit without this one.
     pub(super) fn check_read_set(
         &self,
-        marks: &ReadSet,
+        read_set: &ReadSet,
         held: &[LockGuard<'_>],
         mine: impl Fn(PageIndex) -> bool,
     ) -> Result<()> {
-        if planted!(MarksNotChecked) {
+        if planted!(ReadSetNotValidated) {
             return Ok(());
         }
         // A growth does not take our locks, so a length that the transaction was told is read and
         // not written.
         let reads_only =
-            marks.was_told_length() || marks.pages().iter().any(|mark| !mine(mark.page));
+            read_set.was_told_length() || read_set.pages().iter().any(|entry| !mine(entry.page));
         if reads_only {
-            unless!(NotClosedBeforeMarks, make_exclusive_and_fence(held));
+            unless!(NotClosedBeforeReadSet, make_exclusive_and_fence(held));
         }
         let conflict = || Err(Error::Conflict { path: self.path() });
-        if !marks.told_holds(self.len()) {
+        if !read_set.told_holds(self.len()) {
             // The range that was read has been truncated, or the length is not the one that the
             // transaction was told.
             return conflict();
         }
-        for mark in marks.pages() {
-            let region = self.region(mark.page.region())?;
-            let page = &region.pages[mark.page.in_region()].lock;
-            let holds = if mine(mark.page) {
-                mark.holds_for_holder(region)
+        for entry in read_set.pages() {
+            let region = self.region(entry.page.region())?;
+            let page = &region.pages[entry.page.in_region()].lock;
+            let holds = if mine(entry.page) {
+                entry.holds_for_holder(region)
             } else {
                 let free = !region.lock.is_written_after_fence() && !page.is_written_after_fence();
-                (free || planted!(HeldMarksHold)) && mark.holds(region)
+                (free || planted!(LockedEntriesHold)) && entry.holds(region)
             };
             if !holds {
                 return conflict();

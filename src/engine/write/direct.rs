@@ -110,7 +110,7 @@ impl Engine {
         let (file, at) = self.slot(expected, offset);
         file.prefetch_store(at);
         let page = PageIndex::of(offset);
-        let Some(region) = self.state.touched(page.region()) else { return false };
+        let Some(region) = self.state.loaded(page.region()) else { return false };
         let place = page.in_region();
         // The line of the page's lock needs no prefetch: it is loaded next.
         let state = &region.pages[place];

@@ -36,7 +36,7 @@ impl Engine {
     pub fn commit_transaction(
         &self,
         segments: &[Segment<'_>],
-        marks: &ReadSet,
+        read_set: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         if let [segment] = segments
@@ -46,7 +46,7 @@ impl Engine {
         }
         // Do not pass the result through. Moving it loads wider words than were just stored, and
         // waits until those stores have left the processor, behind the last drain.
-        if let Err(error) = self.commit(segments, marks, closure) {
+        if let Err(error) = self.commit(segments, read_set, closure) {
             if error.is_conflict() {
                 self.lane().stats.bump(Counter::Conflicts, 1);
             }
@@ -56,36 +56,36 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all parts in one operation, unless an entry of `marks` has changed. The segments are
+    /// Writes all parts in one operation, unless `read_set` has changed. The segments are
     /// sorted and do not overlap. `closure` is the transaction closure that commits, if any.
     pub fn commit(
         &self,
         segments: &[Segment<'_>],
-        marks: &ReadSet,
+        read_set: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         self.check_usable()?;
         debug_assert!(segments.is_sorted_by(|a, b| a.range().end <= b.offset));
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-            return self.check_reads_alone(marks);
+            return self.check_reads_alone(read_set);
         };
         let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
         self.check_range(last.offset, last.data.len() as u64)?;
         if asked == 0 {
-            return self.check_reads_alone(marks);
+            return self.check_reads_alone(read_set);
         }
         if let Some(durable) = &self.durable {
             self.check_not_overdue(durable)?;
         }
-        match self.commit_once(segments, marks) {
+        match self.commit_once(segments, read_set) {
             // The operation rewrites slices that have changed since the last durable point, so it
-            // would need the log. After a new durable point it does not. With `AllOrNothing` the
+            // would need the log. After a new durable point it does not. With `AtomicSync` the
             // caller decides when a durable point is made.
             Err(Error::TooLarge { .. })
-                if self.keeps_points && self.durability != Durability::AllOrNothing =>
+                if self.keeps_points && self.durability != Durability::AtomicSync =>
             {
                 self.sync()?;
-                self.commit_once(segments, marks)?;
+                self.commit_once(segments, read_set)?;
             }
             other => other?,
         }
@@ -135,7 +135,7 @@ impl Engine {
     }
 
     #[inline]
-    fn commit_once(&self, segments: &[Segment<'_>], marks: &ReadSet) -> Result<()> {
+    fn commit_once(&self, segments: &[Segment<'_>], read_set: &ReadSet) -> Result<()> {
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = PageIndex::of(first.offset);
         let last_page = PageIndex::of(last.range().end - 1);
@@ -170,8 +170,8 @@ impl Engine {
                 continue;
             }
             return match in_page {
-                true => self.commit_in_page(&lane, page, segments, marks),
-                false => self.commit_over_pages(&lane, segments, marks),
+                true => self.commit_in_page(&lane, page, segments, read_set),
+                false => self.commit_over_pages(&lane, segments, read_set),
             };
         }
     }

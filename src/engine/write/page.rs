@@ -22,7 +22,7 @@ use crate::format::entry::WordId;
 use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::read_set::ReadSet;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex};
@@ -54,7 +54,7 @@ impl Engine {
         let Some(lane) = self.lane_to_write() else { return false };
         let segment = Segment { offset, data };
         self.prefetch_in_page::<WHOLE_LINES>(&lane, &segment);
-        let Some(region) = self.state.touched(page.region()) else { return false };
+        let Some(region) = self.state.loaded(page.region()) else { return false };
         let place = page.in_region();
         let state = &region.pages[place];
         let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
@@ -62,7 +62,7 @@ impl Engine {
             return false;
         }
         let own = if is_logged { lane.bit() } else { 0 };
-        let target = Target { page, region, slices: Slices::of_bytes(start, end) };
+        let target = PageSlices { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
         let draft = (WHOLE_LINES && is_logged)
@@ -70,7 +70,7 @@ impl Engine {
         let held = lock_page(&region.lock, &state.lock);
         self.clear_stamp(page.region(), region, 1 << place);
         let is_still_right = |draft: &DraftRecord| {
-            draft.valid == region.validity(place) || planted!(DraftNotLookedAtAgain)
+            draft.valid == region.validity(place) || planted!(DraftNotValidated)
         };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
@@ -94,9 +94,9 @@ impl Engine {
         lane: &InUse<'_>,
         page: PageIndex,
         segments: &[Segment<'_>],
-        marks: &ReadSet,
+        read_set: &ReadSet,
     ) -> Result<()> {
-        let region = match self.state.touched(page.region()) {
+        let region = match self.state.loaded(page.region()) {
             Some(region) => region,
             None => {
                 let _pinned = lane.pin();
@@ -108,8 +108,8 @@ impl Engine {
         let held = lock_page(&region.lock, &region.pages[place].lock);
         self.clear_stamp(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
-        if !marks.is_empty() {
-            self.check_read_set(marks, std::slice::from_ref(&held), |other| other == page)?;
+        if !read_set.is_empty() {
+            self.check_read_set(read_set, std::slice::from_ref(&held), |other| other == page)?;
         }
 
         let valid = region.validity(place);
@@ -123,12 +123,12 @@ impl Engine {
         {
             return Ok(());
         }
-        let target = Target { page, region, slices };
+        let target = PageSlices { page, region, slices };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
         self.note_changed(page);
         let commit =
             if self.can_log_flip(lane, segments, slices) && !self.is_named(&target, lane.bit()) {
-                unless!(VouchLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
+                unless!(LoggedFlipLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
                 Commit::Logged(None)
             } else {
                 if region.lanes(place) != 0 && !planted!(FlipNoClear) {
@@ -145,7 +145,7 @@ impl Engine {
     fn flip_in_page<const WHOLE_LINES: bool>(
         &self,
         lane: &InUse<'_>,
-        target: &Target<'_>,
+        target: &PageSlices<'_>,
         held: LockGuard<'_>,
         segments: &[Segment<'_>],
         commit: &Commit<'_>,
@@ -171,7 +171,7 @@ impl Engine {
         }
         match segments {
             [segment] if WHOLE_LINES => {
-                let free = target.region.validity(place).targets();
+                let free = target.region.validity(place).free();
                 self.copy_lines(lane, segment.offset, free, segment.data);
             }
             _ => self

@@ -17,7 +17,7 @@ use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
-use crate::pair::log::records::Target;
+use crate::pair::log::records::PageSlices;
 use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
 
@@ -26,7 +26,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         segments: &[Segment<'_>],
-        marks: &ReadSet,
+        read_set: &ReadSet,
     ) -> Result<()> {
         let mut plans = Plans::new();
         {
@@ -38,7 +38,7 @@ impl Engine {
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
-        self.check_read_set(marks, &held, |page| is_locked(&plans, page))?;
+        self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
             return self.commit_redo(lane, segments, &held);
         }
@@ -72,7 +72,7 @@ impl Engine {
         extents.iter().for_each(|extents| self.give_back(extents));
         unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
         for change in &moves {
-            if let Some(region) = self.state.touched(change.word.region()) {
+            if let Some(region) = self.state.loaded(change.word.region()) {
                 unless!(PagesNotPublished, publish(region, change));
             }
         }
@@ -140,8 +140,8 @@ impl Engine {
         // The first stores.
         if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
             let targets = commit::updated_pages(moves).filter_map(|(page, slices)| {
-                let region = self.state.touched(page.region())?;
-                Some(Target { page, region, slices })
+                let region = self.state.loaded(page.region())?;
+                Some(PageSlices { page, region, slices })
             });
             unless!(PagesNoClear, self.invalidate_records(lane, targets));
             for plan in plans.iter().filter(|plan| plan.is_exclusive()) {

@@ -1,5 +1,5 @@
 //! Log records about any number of pages: undo records, and records that overflow to the log area.
-//! (Flip records, of one line, are in `vouch`.)
+//! (Flip records, of one line, are in `flip_record`.)
 //!
 //! Every log record begins with a header word that is stored and cleared as one atomic word (0 = no
 //! record). It carries a CRC-32C over its contents, seeded with the pair's uuid, the session number

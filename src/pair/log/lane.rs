@@ -180,7 +180,7 @@ impl Lane {
 
     /// Returns the active flip records that name `page`. The caller holds the page's lock. So no
     /// new record can name the page meanwhile, and a record that stops naming it was invalidated.
-    pub fn live(
+    pub fn active(
         &self,
         lane: LaneIndex,
         page: PageIndex,
@@ -206,7 +206,7 @@ impl Lane {
         // Fails if the owner has recorded a newer flip record meanwhile. That record must stay.
         let _ = self.pages[place(sequence)].compare_exchange(
             page.0 + 1,
-            if planted!(VoidStaysNoted) { page.0 + 1 } else { 0 },
+            if planted!(InvalidatedStaysNoted) { page.0 + 1 } else { 0 },
             Ordering::Release,
             Ordering::Relaxed,
         );
@@ -314,22 +314,22 @@ mod tests {
     #[test]
     fn a_record_is_seen_only_by_its_page() {
         let lane = Lane::new(Arc::new(Queue::new()));
-        let live = |page| lane.live(LaneIndex(0), PageIndex(page)).next();
+        let active = |page| lane.active(LaneIndex(0), PageIndex(page)).next();
         let first = lane.next_flip_record();
         lane.note(first, PageIndex(7), 0b11);
-        assert!(live(8).is_none());
-        let entry = live(7).expect("just noted");
+        assert!(active(8).is_none());
+        let entry = active(7).expect("just noted");
         assert_eq!((entry.sequence, entry.slices), (first, 0b11));
         assert!(!entry.is_written_back);
         assert_eq!(lane.pending_words(lane.upcoming()).collect::<Vec<_>>(), [PageIndex(7)]);
         lane.set_written_back(lane.upcoming());
         assert_eq!(lane.pending_words(lane.upcoming()).count(), 0);
-        assert!(live(7).expect("still there").is_written_back);
+        assert!(active(7).expect("still there").is_written_back);
         let second = lane.next_flip_record();
         lane.note(second, PageIndex(7), 1);
-        assert_eq!(lane.live(LaneIndex(0), PageIndex(7)).count(), 2);
+        assert_eq!(lane.active(LaneIndex(0), PageIndex(7)).count(), 2);
         lane.forget(second, PageIndex(7));
-        assert_eq!(live(7).expect("the first").sequence, first);
+        assert_eq!(active(7).expect("the first").sequence, first);
         assert_eq!(lane.pending_words(lane.upcoming()).count(), 0, "it is invalidated");
     }
 }

@@ -4,7 +4,7 @@
 //! A flip record covers one word: until the word is durable without the record, recovery sets the
 //! slices' bits as the record says. It is active until a newer record over it in its lane has been
 //! drained. Recovery ignores it earlier than that, once its batch of words has become durable. DRAM
-//! keeps it longer, which costs a few needless invalidations. `docs/model/vouched_flips.py` checks
+//! keeps it longer, which costs a few needless invalidations. `docs/model/logged_flips.py` checks
 //! these rules:
 //! - A thread that moves slices in another way first invalidates all records that name one of them,
 //!   in whichever slot. The first drain of that protocol covers this. Otherwise recovery would move
@@ -38,14 +38,14 @@ use crate::units::{LaneIndex, PageIndex, RegionIndex, SLICE};
 
 /// Slices of one page that are about to be moved.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'e> {
+pub(crate) struct PageSlices<'e> {
     pub page: PageIndex,
     pub region: &'e RegionState,
     /// The slices to move.
     pub slices: Slices,
 }
 
-impl Target<'_> {
+impl PageSlices<'_> {
     /// Returns the home offset of the first of these slices.
     #[inline(always)]
     pub fn start(&self) -> u64 {
@@ -67,32 +67,32 @@ impl Pair {
     /// none any more.
     fn active_records(&self, page: PageIndex, region: &RegionState) -> Vec<ActiveRecord> {
         let mut lanes = region.lanes(page.in_region());
-        let mut live = Vec::new();
+        let mut active = Vec::new();
         for n in crate::bitmap::bits(lanes) {
             let index = LaneIndex(n as u16);
-            let before = live.len();
-            live.extend(self.lanes[index].live(index, page));
-            if live.len() == before {
+            let before = active.len();
+            active.extend(self.lanes[index].active(index, page));
+            if active.len() == before {
                 lanes &= !(1 << n);
             }
         }
         region.retain_lanes(page.in_region(), lanes);
-        live
+        active
     }
 
     /// Returns `true` if an active flip record names one of the target's slices. Records of the
     /// lanes in `own` do not count: a flip by such a lane is ordered after them.
     #[inline(always)]
-    pub(crate) fn is_named(&self, target: &Target<'_>, own: u64) -> bool {
-        let is_own = own != 0 && planted!(VouchOverOtherLane);
+    pub(crate) fn is_named(&self, target: &PageSlices<'_>, own: u64) -> bool {
+        let is_own = own != 0 && planted!(LoggedFlipOverOtherLane);
         target.lanes() & !own != 0 && !is_own && self.scan_records(target, own)
     }
 
     /// Looks at the records themselves, and clears stale bits.
     #[cold]
-    fn scan_records(&self, target: &Target<'_>, own: u64) -> bool {
-        let live = self.active_records(target.page, target.region);
-        live.iter().any(|entry| own >> entry.lane.0 & 1 == 0 && target.is_named_by(entry))
+    fn scan_records(&self, target: &PageSlices<'_>, own: u64) -> bool {
+        let active = self.active_records(target.page, target.region);
+        active.iter().any(|entry| own >> entry.lane.0 & 1 == 0 && target.is_named_by(entry))
     }
 
     /// Invalidates every active flip record that names one of the slices about to be moved. Returns
@@ -100,22 +100,22 @@ impl Pair {
     pub(crate) fn invalidate_records<'e>(
         &'e self,
         lane: &Lane,
-        targets: impl Iterator<Item = Target<'e>> + Clone,
+        targets: impl Iterator<Item = PageSlices<'e>> + Clone,
     ) -> bool {
         let named = targets.filter(|target| target.lanes() != 0);
-        let mut must_settle = false;
+        let mut must_write_back = false;
         for target in named.clone() {
-            let mut live = self.active_records(target.page, target.region).into_iter();
-            if live.any(|entry| target.is_named_by(&entry) && !entry.is_written_back) {
-                unless!(SettleNoFlush, self.flush_word(target.page));
-                must_settle = true;
+            let mut active = self.active_records(target.page, target.region).into_iter();
+            if active.any(|entry| target.is_named_by(&entry) && !entry.is_written_back) {
+                unless!(WriteBackNoFlush, self.flush_word(target.page));
+                must_write_back = true;
             }
         }
-        if must_settle {
+        if must_write_back {
             // Orders the words that records cover before the invalidation of those records. With
             // one drain for both, a crash could keep the invalidated records and lose the words.
-            unless!(SettleNoDrain, self.drain(lane));
-            lane.stats.bump(Counter::Settles, 1);
+            unless!(WriteBackNoDrain, self.drain(lane));
+            lane.stats.bump(Counter::WordWriteBacks, 1);
         }
         let mut has_cleared = false;
         for target in named {
@@ -139,18 +139,23 @@ impl Pair {
         from: usize,
     ) {
         let named = bitmap::bits(region.named_pages()).filter(move |&n| n >= from);
-        let targets = named.map(|n| Target { page: index.page(n), region, slices: Slices::ALL });
+        let targets =
+            named.map(|n| PageSlices { page: index.page(n), region, slices: Slices::ALL });
         self.invalidate_records(lane, targets);
     }
 
     /// Invalidates the record, unless its owner has stored a newer one over it meanwhile. Flushes
     /// the line in both cases, because the old header must be gone from the medium.
     fn invalidate(&self, page: PageIndex, entry: &ActiveRecord) {
-        let at = layout::vouch(entry.lane, entry.sequence.place());
+        let at = layout::flip_record(entry.lane, entry.sequence.place());
         let seed = self.ring_seeds[usize::from(entry.lane.0)];
-        let void =
+        let invalidated =
             if planted!(ClearToZero) { 0 } else { flip_record::invalidated(seed, entry.sequence) };
-        self.reflection.replace_word_through(at, flip_record::header(seed, entry.sequence), void);
+        self.reflection.replace_word_through(
+            at,
+            flip_record::header(seed, entry.sequence),
+            invalidated,
+        );
         self.lanes[entry.lane].forget(entry.sequence, page);
     }
 
@@ -183,6 +188,6 @@ impl Pair {
         self.flush_pending_words(lane, end);
         self.drain(lane);
         lane.set_written_back(end);
-        lane.stats.bump(Counter::Settles, 1);
+        lane.stats.bump(Counter::WordWriteBacks, 1);
     }
 }

@@ -422,7 +422,7 @@ fn bind_mounts(base: &Path) {
         run(Command::new("mount").arg("--bind").arg(&volume.folder).arg(&other));
         let file = options().open(other.join("state.dat")).expect("open");
         assert_eq!(state_of(&file), "more", "{}", volume.kind);
-        assert_eq!(file.survives(), Survives::ProcessDeath, "{}", volume.kind);
+        assert_eq!(file.survives(), Survives::ProcessCrash, "{}", volume.kind);
         drop(file);
         unmount(&other);
         volume.unmount();

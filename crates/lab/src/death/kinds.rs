@@ -81,7 +81,7 @@ pub fn all() -> Vec<Kind> {
     let with = |name, extra: &[Step], act: Step| {
         let mut before = vec![Open, Write(0, LEN)];
         before.extend_from_slice(extra);
-        Kind { name, before, act, durability: Durability::BySync, planted: None }
+        Kind { name, before, act, durability: Durability::OnSync, planted: None }
     };
     let p = |page: u64| page * PAGE;
     let many = |reads| Tx { parts: (0..90).map(|n| (p(n) + 50, 20)).collect(), reads };
@@ -135,7 +135,7 @@ pub fn all() -> Vec<Kind> {
             name: "create",
             before: Vec::new(),
             act: Open,
-            durability: Durability::BySync,
+            durability: Durability::OnSync,
             planted: None,
         },
     ]
@@ -144,7 +144,7 @@ pub fn all() -> Vec<Kind> {
 /// Returns more kinds, for files with durable points. Without a sync, all other kinds write in
 /// place there.
 pub fn of_durable_points() -> Vec<Kind> {
-    use Durability::{AllOrNothing, BySync, EveryWrite};
+    use Durability::{AtomicSync, EveryWrite, OnSync};
     use Step::*;
     let with = |name, durability, extra: &[Step], act: Step| {
         let mut before = vec![Open, Write(0, LEN), Sync];
@@ -158,40 +158,35 @@ pub fn of_durable_points() -> Vec<Kind> {
     let full = [rounds(3), vec![Write(p(20), 13_000)]].concat();
     let round = [rounds(6), vec![Write(p(20), 13_000)]].concat();
     vec![
-        with("in place in a slice", BySync, &[Write(p(3), 200)], Write(p(3) + 70, 24)),
-        with("in place over slices", BySync, &[Write(p(3), 900)], Write(p(3) + 30, 700)),
-        with("in place beside flips", BySync, &[Write(p(3) + 64, 300)], Write(p(3) + 30, 700)),
+        with("in place in a slice", OnSync, &[Write(p(3), 200)], Write(p(3) + 70, 24)),
+        with("in place over slices", OnSync, &[Write(p(3), 900)], Write(p(3) + 30, 700)),
+        with("in place beside flips", OnSync, &[Write(p(3) + 64, 300)], Write(p(3) + 30, 700)),
         with(
             "in place over pages",
-            BySync,
+            OnSync,
             &[Write(p(30) + 2500, 3000)],
             Write(p(30) + 3000, 1500),
         ),
-        with("in place in 90 pages", BySync, &[many()], many()),
+        with("in place in 90 pages", OnSync, &[many()], many()),
         // A flip record that was still valid would be applied over this write.
         with(
             "in place, synced, and then flipped",
-            BySync,
+            OnSync,
             &[Write(p(3), 200), Write(p(3) + 30, 700), Sync],
             Write(p(3) + 30, 500),
         ),
-        with("flips of durable slices", BySync, &[], many()),
-        with("sync by journal", BySync, &[Write(p(3), 200), Write(p(70), 9000)], Sync),
-        with("sync by flush", BySync, &[Write(p(3), 300_000)], Sync),
-        with("sync with a full journal", BySync, &full, Sync),
-        with("sync round the journal's end", BySync, &round, Sync),
+        with("flips of durable slices", OnSync, &[], many()),
+        with("sync by journal", OnSync, &[Write(p(3), 200), Write(p(70), 9000)], Sync),
+        with("sync by flush", OnSync, &[Write(p(3), 300_000)], Sync),
+        with("sync with a full journal", OnSync, &full, Sync),
+        with("sync round the journal's end", OnSync, &round, Sync),
         with("a write that is synced", EveryWrite, &[Write(p(3), 200)], Write(p(3) + 30, 700)),
         with("a growth that is synced", EveryWrite, &[Write(p(3), 200)], SetLen(LEN + 5000)),
-        with("a shrink of a point", BySync, &[Write(p(3), 200)], SetLen(REGION + p(5) + 33)),
-        with("deploy of a point", BySync, &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
-        with("a write that will be undone", AllOrNothing, &[Write(p(3), 20)], Write(p(3), 700)),
-        with("a sync of all or nothing", AllOrNothing, &[Write(p(3), 9000)], Sync),
-        with(
-            "a close of all or nothing",
-            AllOrNothing,
-            &[Write(p(3), 9000)],
-            Close(CloseMode::Fast),
-        ),
+        with("a shrink of a point", OnSync, &[Write(p(3), 200)], SetLen(REGION + p(5) + 33)),
+        with("deploy of a point", OnSync, &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
+        with("a write that will be undone", AtomicSync, &[Write(p(3), 20)], Write(p(3), 700)),
+        with("a sync of all or nothing", AtomicSync, &[Write(p(3), 9000)], Sync),
+        with("a close of all or nothing", AtomicSync, &[Write(p(3), 9000)], Close(CloseMode::Fast)),
     ]
 }
 
@@ -240,7 +235,7 @@ struct Bytes {
 impl Kind {
     /// Returns the states that are allowed after a process crash: before and after the operation.
     pub fn states(&self) -> [Vec<u8>; 2] {
-        let undone = self.durability == Durability::AllOrNothing;
+        let undone = self.durability == Durability::AtomicSync;
         self.bytes().map(|bytes| if undone { bytes.durable } else { bytes.seen })
     }
 
@@ -303,7 +298,7 @@ impl Stage<'_> {
 
     /// Opens the file and recovers it.
     pub fn open(&self) -> Result<AtomicMappedFile, Error> {
-        self.open_with(Durability::BySync)
+        self.open_with(Durability::OnSync)
     }
 
     fn open_with(&self, durability: Durability) -> Result<AtomicMappedFile, Error> {

@@ -209,7 +209,7 @@ fn all(ground: &Ground, recovered: Recovered, sum: &mut Tally) -> Vec<Subject> {
                     name: "recovery from",
                     before: Vec::new(),
                     act: Step::Open,
-                    durability: atomic_mmap::Durability::BySync,
+                    durability: atomic_mmap::Durability::OnSync,
                     planted: None,
                 },
                 left_by: Some((kind.clone(), n)),

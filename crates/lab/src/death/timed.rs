@@ -55,18 +55,18 @@ enum Manner {
     /// When the write returns.
     EveryWrite,
     /// At a sync, and a crash undoes everything else.
-    AllOrNothing,
+    AtomicSync,
 }
 
 impl Manner {
     const ALL: [Manner; 4] =
-        [Manner::Synced, Manner::AllOrNothing, Manner::EveryWrite, Manner::NotSynced];
+        [Manner::Synced, Manner::AtomicSync, Manner::EveryWrite, Manner::NotSynced];
 
     fn durability(self) -> Durability {
         match self {
-            Manner::NotSynced | Manner::Synced => Durability::BySync,
+            Manner::NotSynced | Manner::Synced => Durability::OnSync,
             Manner::EveryWrite => Durability::EveryWrite,
-            Manner::AllOrNothing => Durability::AllOrNothing,
+            Manner::AtomicSync => Durability::AtomicSync,
         }
     }
 }
@@ -348,7 +348,7 @@ impl Campaign<'_> {
             medium: self.ground.medium,
             durability: self.manner.durability(),
             // With `EveryWrite`, the writes themselves are durable.
-            syncs: matches!(self.manner, Manner::Synced | Manner::AllOrNothing),
+            syncs: matches!(self.manner, Manner::Synced | Manner::AtomicSync),
             kill,
             resizes: rng.u32(0..3) > 0 || self.fault == Some(Fault::AcknowledgesLengthFirst),
             deploys: rng.u32(0..3) == 0,

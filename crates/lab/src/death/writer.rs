@@ -455,7 +455,7 @@ impl Job<'_> {
             let end = if n % 3 == 0 { BASE_LEN / 4096 * 4096 / 2 } else { self.file.len() };
             match self.file.deploy(0..end) {
                 // The length has changed meanwhile.
-                Err(Error::OutOfRange { .. }) => {}
+                Err(Error::PastEnd { .. }) => {}
                 other => {
                     other?;
                 }

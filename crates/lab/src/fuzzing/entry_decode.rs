@@ -15,7 +15,7 @@ use atomic_mmap::testing::entry::{
     Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::flip_record::{self, DecodedFlip, FlipRecord};
-use atomic_mmap::testing::layout::{self, RING, UNDO_ENTRY_LEN, VOUCH};
+use atomic_mmap::testing::layout::{self, FLIP_RECORD, RING, UNDO_ENTRY_LEN};
 use atomic_mmap::testing::marker::{Key, Marker, Sessions};
 use atomic_mmap::testing::superblock::{
     self, Cache, ClosedAs, DurableBase, DurablePoints, Identity, Moment, State, Superblock,
@@ -34,12 +34,12 @@ pub fn run(input: &[u8]) {
     let first = input.byte();
     let repair = first >> 7 == 1;
     match (first & 0x7F) % 10 {
-        0 => vouch_bytes(&mut input, repair),
+        0 => flip_record_bytes(&mut input, repair),
         1 => undo_bytes(&mut input, repair),
         2 => spilled_bytes(input.0),
         3 => superblock_bytes(&mut input, repair),
         4 => marker_bytes(input.0),
-        5 => vouch(&mut input),
+        5 => flip_record(&mut input),
         6 => undo(&mut input),
         7 => superblock(&mut input),
         8 => spilled(&mut input),
@@ -59,16 +59,16 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(0))
 }
 
-fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
+fn flip_record_bytes(input: &mut Input<'_>, repair: bool) {
     let place = usize::from(input.byte()) % RING;
-    let mut bytes: [u8; VOUCH] = array(input.0);
+    let mut bytes: [u8; FLIP_RECORD] = array(input.0);
     let own = own_seed(Part::Ring(place));
     if repair {
         bytes[..2].copy_from_slice(&sums::tag(SESSION).to_le_bytes());
-        let sum = sums::of_vouch(own, &bytes);
+        let sum = sums::of_flip_record(own, &bytes);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
-    let said = reading::vouch(&bytes, place, own, SESSION);
+    let said = reading::flip_record(&bytes, place, own, SESSION);
     match FlipRecord::decode(seed().ring(LaneIndex(LANE as u16)), place, &bytes) {
         DecodedFlip::Empty => {
             assert_eq!(bytes[..8], [0; 8], "an entry is taken for none");
@@ -76,7 +76,7 @@ fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
         }
         DecodedFlip::Torn => assert_eq!(said, None),
         DecodedFlip::Invalidated(sequence, page) => {
-            let said = said.map(|said| (said.number, said.page, said.is_void));
+            let said = said.map(|said| (said.number, said.page, said.is_invalidated));
             assert_eq!(said, Some((sequence.bits(), page.0, true)));
         }
         DecodedFlip::Valid(entry) => assert_eq!(said, Some(as_read(&entry))),
@@ -84,9 +84,16 @@ fn vouch_bytes(input: &mut Input<'_>, repair: bool) {
 }
 
 /// Converts a flip record to the form of the second reading.
-fn as_read(entry: &FlipRecord) -> reading::Vouch {
+fn as_read(entry: &FlipRecord) -> reading::RingRecord {
     let FlipRecord { sequence, page, slices, sides, sum } = *entry;
-    reading::Vouch { number: sequence.bits(), page: page.0, is_void: false, slices, sides, sum }
+    reading::RingRecord {
+        number: sequence.bits(),
+        page: page.0,
+        is_invalidated: false,
+        slices,
+        sides,
+        sum,
+    }
 }
 
 fn flipped(record: &OldBits) -> reading::Flipped {
@@ -210,7 +217,7 @@ fn sequence(input: &mut Input<'_>) -> Sequence {
     sequence
 }
 
-fn vouch(input: &mut Input<'_>) {
+fn flip_record(input: &mut Input<'_>) {
     let sequence = sequence(input);
     let page = PageIndex(input.number(4) % PAGES);
     let slices = input.number(8).max(1);
@@ -220,7 +227,7 @@ fn vouch(input: &mut Input<'_>) {
     let bytes = entry.encode(of_lane);
     assert_eq!(FlipRecord::decode(of_lane, place, &bytes), DecodedFlip::Valid(entry));
     assert_eq!(
-        reading::vouch(&bytes, place, own_seed(Part::Ring(place)), SESSION),
+        reading::flip_record(&bytes, place, own_seed(Part::Ring(place)), SESSION),
         Some(as_read(&entry))
     );
     assert_eq!(
@@ -246,7 +253,7 @@ fn vouch(input: &mut Input<'_>) {
         assert_eq!(found, DecodedFlip::Torn, "an entry of another place");
     }
     // This includes the two bits of the kind: no single bit turns one kind into the other.
-    let bit = input.number(2) as usize % (VOUCH * 8);
+    let bit = input.number(2) as usize % (FLIP_RECORD * 8);
     for mut bytes in [bytes, void] {
         bytes[bit / 8] ^= 1 << (bit % 8);
         let found = FlipRecord::decode(of_lane, sequence.place(), &bytes);

@@ -35,7 +35,7 @@ pub fn how(byte: u8) -> How {
     let media = [Some(Medium::Dax), None, Some(Medium::PageCache), Some(Medium::Ram)];
     let reserved = [Some(16 << 20), None, Some(3 << 30), Some(20_000)];
     let durability =
-        [Durability::BySync, Durability::AllOrNothing, Durability::EveryWrite, Durability::BySync];
+        [Durability::OnSync, Durability::AtomicSync, Durability::EveryWrite, Durability::OnSync];
     How {
         wish: wishes[usize::from(byte & 3)],
         medium: media[usize::from(byte >> 2 & 3)],

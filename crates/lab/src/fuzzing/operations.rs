@@ -99,7 +99,7 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     let number = input.number(3);
     let len = (number & 0xF_FFFF) % most;
     let durability =
-        [Durability::BySync, Durability::BySync, Durability::AllOrNothing, Durability::EveryWrite];
+        [Durability::OnSync, Durability::OnSync, Durability::AtomicSync, Durability::EveryWrite];
     let mut run = Run {
         ground,
         medium: media[usize::from(first & 3)],
@@ -176,12 +176,12 @@ impl Run<'_> {
     /// Returns `true` if the pair survives a restart of the machine by going back to a durable
     /// point.
     fn keeps_points(&self) -> bool {
-        self.medium == Some(Medium::PageCache) || self.durability == Durability::AllOrNothing
+        self.medium == Some(Medium::PageCache) || self.durability == Durability::AtomicSync
     }
 
     /// Returns `true` if the pair goes back to a durable point after this kind of crash.
     fn goes_back(&self, death: Death) -> bool {
-        death == Death::OfMachine || self.durability == Durability::AllOrNothing
+        death == Death::OfMachine || self.durability == Durability::AtomicSync
     }
 
     /// Returns the files after a crash at some event of `events`, which followed on `before`.
@@ -484,7 +484,7 @@ impl Run<'_> {
             _ => {
                 let at = self.model.len() as u64;
                 let error = file.write_at(b"too far", at.saturating_sub(3));
-                assert!(matches!(error, Err(Error::OutOfRange { .. })), "{error:?}");
+                assert!(matches!(error, Err(Error::PastEnd { .. })), "{error:?}");
             }
         }
     }

@@ -371,13 +371,13 @@ impl Patch {
             let is = |bit: u32| unusual >> bit & 1;
             let turns = u64::from(unusual >> 6) * layout::RING as u64;
             let number = (first + n + turns) % (1 << 40);
-            let kind = u64::from(unusual & 3).max(sums::KIND_VOUCHES);
+            let kind = u64::from(unusual & 3).max(sums::KIND_COVERS);
             let sides = if is(3) == 1 { sides } else { sides & slices };
             let sum = sums::of_slices(home, reflection, page, slices, sides) ^ u32::from(is(2));
             let said = [number << 24 | kind << 16, page << 32, slices, sides, u64::from(sum)];
             let mut bytes: Vec<u8> = said.into_iter().flat_map(u64::to_le_bytes).collect();
-            bytes.resize(layout::VOUCH, 0);
-            bytes[layout::VOUCH - 1] = is(5);
+            bytes.resize(layout::FLIP_RECORD, 0);
+            bytes[layout::FLIP_RECORD - 1] = is(5);
             let place = (number + u64::from(is(4))) as usize % layout::RING;
             reflection.write(&bytes, Part::Ring(place).at(lane));
         }

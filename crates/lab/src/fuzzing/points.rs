@@ -130,7 +130,7 @@ pub fn floor(reflection: &Contents, uuid: &[u8; 16], session: u64) -> u64 {
 }
 
 /// Returns `true` if the header says that the journal has all records of this session of the pair.
-pub fn vouches(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
+pub fn covers(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
     header(journal).is_some_and(|h| h.uuid == *uuid && h.from <= session && session <= h.to)
 }
 

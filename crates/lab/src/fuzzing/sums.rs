@@ -12,11 +12,11 @@ const P: u64 = PAGE as u64;
 pub const SUPERBLOCK_LEN: usize = 512;
 const SUM_AT: usize = 508;
 /// Bytes of a flip record that its checksum covers, except for the checksum itself and the kind.
-pub const VOUCH_SAYS: usize = 40;
+pub const FLIP_RECORD_SAYS: usize = 40;
 /// Kind of a valid flip record.
-pub const KIND_VOUCHES: u64 = 1;
+pub const KIND_COVERS: u64 = 1;
 /// Kind of an invalidated flip record.
-pub const KIND_VOID: u64 = 2;
+pub const KIND_INVALIDATED: u64 = 2;
 /// Bytes of the header of an undo record.
 pub const UNDO_HEADER: usize = 16;
 /// Bytes of one entry of an undo record.
@@ -76,7 +76,7 @@ impl Part {
     /// Returns the offset of the part in the reflection file.
     pub fn at(self, lane: usize) -> u64 {
         let in_lane = match self {
-            Part::Ring(place) => place * layout::VOUCH,
+            Part::Ring(place) => place * layout::FLIP_RECORD,
             Part::Undo => layout::UNDO_ENTRY,
         };
         layout::LANES + (lane * layout::LANE + in_lane) as u64
@@ -85,7 +85,7 @@ impl Part {
     /// Returns the bytes of the part.
     pub fn bytes(self, reflection: &Contents, lane: usize) -> Vec<u8> {
         let len = match self {
-            Part::Ring(_) => layout::VOUCH,
+            Part::Ring(_) => layout::FLIP_RECORD,
             Part::Undo => layout::UNDO_ENTRY_LEN,
         };
         reflection.bytes(self.at(lane), len)
@@ -96,7 +96,7 @@ impl Part {
     /// the decoder must notice that.
     pub fn sum(self, seed: u32, bytes: &[u8]) -> Option<u32> {
         match self {
-            Part::Ring(_) => (word(bytes, 0) != 0).then(|| of_vouch(seed, bytes)),
+            Part::Ring(_) => (word(bytes, 0) != 0).then(|| of_flip_record(seed, bytes)),
             Part::Undo => undo_len(bytes).map(|len| of_entry(seed, &bytes[..len])),
         }
     }
@@ -115,8 +115,8 @@ pub fn tag(session: u64) -> u16 {
 }
 
 /// Returns the checksum that a flip record should have. Invalidating the record does not change it.
-pub fn of_vouch(seed: u32, bytes: &[u8]) -> u32 {
-    let mut said: [u8; VOUCH_SAYS] = std::array::from_fn(|n| bytes[n]);
+pub fn of_flip_record(seed: u32, bytes: &[u8]) -> u32 {
+    let mut said: [u8; FLIP_RECORD_SAYS] = std::array::from_fn(|n| bytes[n]);
     said[2] = 0;
     of_entry(seed, &said)
 }

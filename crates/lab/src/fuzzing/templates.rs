@@ -51,10 +51,10 @@ enum Mode {
     /// Durable at the last durable point, after a restart of the machine.
     PageCache,
     /// Durable at the last durable point, after any crash.
-    AllOrNothing,
+    AtomicSync,
 }
 
-use Mode::{AllOrNothing, Dax, PageCache};
+use Mode::{AtomicSync, Dax, PageCache};
 
 /// A run: the initial length, the mode and the steps.
 type Script = (u64, Mode, &'static [Do]);
@@ -160,7 +160,7 @@ const SCRIPTS: [Script; 14] = [
     ),
     (
         60_000,
-        AllOrNothing,
+        AtomicSync,
         &[
             Write(0, 9000),
             Sync,
@@ -219,7 +219,7 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
             match mode {
                 Dax => file.medium(Medium::Dax),
                 PageCache => file.medium(Medium::PageCache),
-                AllOrNothing => file.medium(Medium::Ram).durability(Durability::AllOrNothing),
+                AtomicSync => file.medium(Medium::Ram).durability(Durability::AtomicSync),
             }
         };
         let open = || options().open_recorded(&recorder, &path).expect("to open");
@@ -321,7 +321,7 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
             match mode {
                 Dax => Template { image, states: bytes(), points: Vec::new() },
                 PageCache => Template { image, states: bytes(), points: points() },
-                AllOrNothing => Template { image, states: points(), points: points() },
+                AtomicSync => Template { image, states: points(), points: points() },
             }
         })
         .collect()

@@ -29,15 +29,15 @@ const SPILLED: u64 = 88;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// A logged flip of a slice.
-    Vouched,
+    LoggedFlip,
     /// A logged flip by another thread, in the same slice.
-    VouchedByAnother,
+    LoggedFlipByAnother,
     /// A logged flip in another page, of another region.
-    VouchedElsewhere,
+    LoggedFlipElsewhere,
     /// A logged flip of three slices.
-    VouchedOverSlices,
+    LoggedFlipOverSlices,
     /// A logged flip of a whole page.
-    VouchedPage,
+    LoggedFlipOfPage,
     /// A flip of slices within a page, with the first and the last covered in part.
     Flip,
     /// Two whole pages: two bits of a region word.
@@ -81,11 +81,11 @@ pub enum Kind {
 
 /// All kinds.
 pub const KINDS: [Kind; 20] = [
-    Kind::Vouched,
-    Kind::VouchedByAnother,
-    Kind::VouchedElsewhere,
-    Kind::VouchedOverSlices,
-    Kind::VouchedPage,
+    Kind::LoggedFlip,
+    Kind::LoggedFlipByAnother,
+    Kind::LoggedFlipElsewhere,
+    Kind::LoggedFlipOverSlices,
+    Kind::LoggedFlipOfPage,
     Kind::Flip,
     Kind::Pages,
     Kind::OverPages,
@@ -108,7 +108,7 @@ pub const ON_PAGE_CACHE: [Kind; 17] = [
     Kind::Sync,
     Kind::DieInSync,
     Kind::DieInHeader,
-    Kind::Vouched,
+    Kind::LoggedFlip,
     Kind::Flip,
     Kind::Pages,
     Kind::OverPages,
@@ -125,7 +125,7 @@ pub const ON_PAGE_CACHE: [Kind; 17] = [
 ];
 
 /// Writes that fit into the journal and that make no durable point themselves.
-pub const SMALL: [Kind; 4] = [Kind::Vouched, Kind::Flip, Kind::OverPages, Kind::Transaction];
+pub const SMALL: [Kind; 4] = [Kind::LoggedFlip, Kind::Flip, Kind::OverPages, Kind::Transaction];
 
 /// A state of the machine, and the allowed contents of the file after a power loss there.
 pub struct Moment {
@@ -425,8 +425,8 @@ impl<'a> Player<'a> {
     /// Runs one operation.
     pub fn play(&mut self, kind: Kind) -> Result<()> {
         match kind {
-            Kind::Vouched => self.write(LAST + 70, 8),
-            Kind::VouchedByAnother => {
+            Kind::LoggedFlip => self.write(LAST + 70, 8),
+            Kind::LoggedFlipByAnother => {
                 let len = 8.min(self.len().saturating_sub(LAST + 72));
                 if len == 0 {
                     return Ok(());
@@ -445,9 +445,9 @@ impl<'a> Player<'a> {
                     said.expect("the other thread did not panic")
                 })
             }
-            Kind::VouchedElsewhere => self.write(LAST + PAGE + 8, 8),
-            Kind::VouchedOverSlices => self.write(LAST + 60, 100),
-            Kind::VouchedPage => self.write(LAST, PAGE),
+            Kind::LoggedFlipElsewhere => self.write(LAST + PAGE + 8, 8),
+            Kind::LoggedFlipOverSlices => self.write(LAST + 60, 100),
+            Kind::LoggedFlipOfPage => self.write(LAST, PAGE),
             Kind::Flip => self.write(LAST + 20, 300),
             Kind::Pages => self.write(62 * PAGE, 2 * PAGE),
             Kind::OverPages => self.write(LAST - 70, 150),

@@ -148,12 +148,12 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
 /// - A record of several slices that is not the newest. Two later flips of one of its slices
 ///   overwrite the slot that it names, so recovery must not verify it.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
-    use Kind::{Flip, Reopen, UnderView, UnderViewInPart, Vouched, VouchedOverSlices};
+    use Kind::{Flip, LoggedFlip, LoggedFlipOverSlices, Reopen, UnderView, UnderViewInPart};
     let sequences = [
-        vec![Vouched, Vouched, Flip, Reopen, Vouched, Vouched],
-        vec![VouchedOverSlices, VouchedOverSlices, UnderView],
-        vec![VouchedOverSlices, VouchedOverSlices, UnderViewInPart],
-        vec![VouchedOverSlices, Vouched, Vouched],
+        vec![LoggedFlip, LoggedFlip, Flip, Reopen, LoggedFlip, LoggedFlip],
+        vec![LoggedFlipOverSlices, LoggedFlipOverSlices, UnderView],
+        vec![LoggedFlipOverSlices, LoggedFlipOverSlices, UnderViewInPart],
+        vec![LoggedFlipOverSlices, LoggedFlip, LoggedFlip],
     ];
     let job = move |kinds: Vec<Kind>, model| Job {
         model,

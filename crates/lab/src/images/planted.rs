@@ -20,8 +20,8 @@ const SLOTS: LeftOut = LeftOut::Streams(layout::SUPERCHUNKS + layout::SUPERCHUNK
 
 /// The ring wraps around and overwrites the first flip record.
 const ROUND: [Kind; 34] = {
-    let mut kinds = [Kind::Vouched; 34];
-    kinds[0] = Kind::VouchedElsewhere;
+    let mut kinds = [Kind::LoggedFlip; 34];
+    kinds[0] = Kind::LoggedFlipElsewhere;
     kinds
 };
 
@@ -30,9 +30,9 @@ const ROUND: [Kind; 34] = {
 const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
     use Kind::*;
     &[
-        ("no drain at all, logged flip", LeftOut::Drains, &[Vouched], false),
+        ("no drain at all, logged flip", LeftOut::Drains, &[LoggedFlip], false),
         ("no drain at all, flip", LeftOut::Drains, &[Flip], false),
-        ("a logged flip's drain", LeftOut::Drain(1), &[Vouched], false),
+        ("a logged flip's drain", LeftOut::Drain(1), &[LoggedFlip], false),
         ("the drain between data and word", LeftOut::Drain(1), &[Flip], false),
         ("the drain after the word", LeftOut::Drain(2), &[Flip], false),
         ("the same for a region word", LeftOut::Drain(2), &[Pages], false),
@@ -40,7 +40,7 @@ const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
         ("the drain between words and retiring", LeftOut::Drain(2), &[OverPages], false),
         ("the drain after retiring", LeftOut::Drain(3), &[OverRegions], false),
         ("the drain after a spilled record", LeftOut::Drain(1), &[Spilled], false),
-        ("flip records wait for no drain", LANES, &[Vouched], false),
+        ("flip records wait for no drain", LANES, &[LoggedFlip], false),
         ("undo records wait for no drain", LANES, &[Transaction], false),
         ("spilled bytes wait for no drain", LOG, &[Spilled], false),
         ("slice words wait for no drain", SLICE_WORDS, &[Flip], false),

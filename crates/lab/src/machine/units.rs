@@ -73,7 +73,7 @@ pub(super) fn tell_apart(memory: &mut Memory, start: u64, end: u64, trail: &mut 
 
 fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mut Trail) {
     for place in 0..layout::RING {
-        let at = layout::vouch(lane, place);
+        let at = layout::flip_record(lane, place);
         let judge = |bytes: &[u8]| {
             let bytes = std::array::from_fn(|n| bytes[n]);
             match FlipRecord::decode(seed.ring(lane), place, &bytes) {
@@ -85,7 +85,7 @@ fn tell_lane_apart(memory: &mut Memory, lane: LaneIndex, seed: &Seed, trail: &mu
                 }
             }
         };
-        settle(memory, (at, at + layout::VOUCH as u64), 0, judge, trail);
+        settle(memory, (at, at + layout::FLIP_RECORD as u64), 0, judge, trail);
     }
     let at = layout::undo_entry(lane);
     let judge = |bytes: &[u8]| {

@@ -63,11 +63,11 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
     let by_any = |killers: &[Killer]| Fate::KilledBy(killers.to_vec());
     match mutant {
         // ---- steps of the commit ways -------------------------------------------------
-        VouchNotDrained | VouchedWordBeforeDrain | VouchedWordNotStored => {
+        FlipRecordNotDrained | CoveredWordBeforeDrain | CoveredWordNotStored => {
             by(test("drains", "a_small_write_takes_one_drain"))
         }
-        VouchSumOfNothing => by(EVERY_IMAGE),
-        VouchedWordsNotFlushed | VouchNotNoted | BatchOnceARing => {
+        FlipRecordSumOfNothing => by(EVERY_IMAGE),
+        CoveredWordsNotFlushed | FlipRecordNotNoted | BatchOnceARing => {
             by(test("drains", "words_are_flushed_with_the_drain"))
         }
         LaneNotDrainedAtEnd => by(test("drains", "a_thread_that_ends")),
@@ -87,22 +87,33 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
         DeployNoDrainAfterWords => by(test("drains", "a_deployment_takes_two_drains")),
-        SequenceStands | VouchOnePlace | VouchLaneNotNoted | UndoNotWritten | UndoNotEnded
-        | UndoEndsBeforeWords | NoClear | FlipNoClear | DeployNoClear | CloseSettlesNothing => {
-            by(EVERY_IMAGE)
-        }
+        SequenceStands
+        | FlipRecordOnePlace
+        | FlipRecordLaneNotNoted
+        | UndoNotWritten
+        | UndoNotEnded
+        | UndoEndsBeforeWords
+        | NoClear
+        | FlipNoClear
+        | DeployNoClear
+        | CloseWritesBackNothing => by(EVERY_IMAGE),
         UndoSpillNotWritten | WordsNotCounted => {
             by(test("drains", "a_transaction_with_more_words"))
         }
-        DraftNotLookedAtAgain => by(test("held", "a_plan_computed_before_the_lock")),
-        VoidStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
-        NamedPageNotNoted | VouchOverOtherLane | RedoNoClear | PagesNoClear | CopyOverEntries
-        | SettleNoFlush | ClearNotFlushed => by(EVERY_IMAGE),
+        DraftNotValidated => by(test("held", "a_plan_computed_before_the_lock")),
+        InvalidatedStaysNoted | CutNoClear => by(test("held", "words_of_pages_that_were_cut_off")),
+        NamedPageNotNoted
+        | LoggedFlipOverOtherLane
+        | RedoNoClear
+        | PagesNoClear
+        | CopyOverEntries
+        | WriteBackNoFlush
+        | ClearNotFlushed => by(EVERY_IMAGE),
         RegionForgetsNamed => by(test("drains", "a_write_over_a_region_forgets_no_entry")),
         OneSequenceForBoth => by(test("drains", "undo_entries_take_no_place_of_the_ring")),
-        ClearToZero | SettleNoDrain => by(EVERY_IMAGE),
+        ClearToZero | WriteBackNoDrain => by(EVERY_IMAGE),
         LaneTakenTwice => by(test("atomic_mmap", "more_threads_than_lanes")),
-        VouchInSharedLane => by(test("threads", "no_increment_of_more_threads")),
+        LoggedFlipInSharedLane => by(test("threads", "no_increment_of_more_threads")),
         ClearFlushedIfDone => Equivalent(
             "The flush after a compare-and-swap that fails is left out. It fails only if the header that \
              the lane's owner stores over the old one was seen. Entries are streamed where lines have to \
@@ -115,7 +126,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         // ---- what is written, and where -----------------------------------------------
         PartTakenForWhole => by(test("atomic_mmap", "an_unaligned_block")),
         SecondPartNotMoved => by(test("atomic_mmap", "parts_that_share_a_page")),
-        FlipNotPublished | VouchNotPublished | SecondPartFromValidSlot => {
+        FlipNotPublished | LoggedFlipNotPublished | SecondPartFromValidSlot => {
             by(test("boundaries", "pieces_of_one_slice"))
         }
         CompletedFromFreeSlot
@@ -126,10 +137,10 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         | RegionBitIgnored
         | WordsNotLoaded => by(test("boundaries", "a_write_over_the_boundary_of_two_superchunks")),
         AwayReadAtHome => by(test("atomic_mmap", "engine::tests::read_page")),
-        HomeWordNotLookedAtAgain | HomeWordGoesBack => {
+        HomeWordNotValidated | HomeWordGoesBack => {
             by(Killer::Loom("a_stamped_read_sees_one_state"))
         }
-        KnownNotLookedAtAgain => by(Killer::Loom("a_stamped_read_of_several_pages")),
+        KnownNotValidated => by(Killer::Loom("a_stamped_read_of_several_pages")),
         KnownByTheFirst => by(test("atomic_mmap", "consecutive_pages_are_read_by_their_stamps")),
         HomeNotLeft => by(test("atomic_mmap", "deployment_sets_stamps")),
         KnownAway => by(test("atomic_mmap", "repeated_reads_of_a_deployed_page")),
@@ -150,7 +161,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         PagesNotPublished => by(test("boundaries", "every_awkward_place")),
 
         // ---- space --------------------------------------------------------------------
-        VouchLaneNotAllocated
+        LoggedFlipLaneNotAllocated
         | RegionWordsNotAllocated
         | UndoSpillNotAllocated
         | FlipReflectionNotAllocated
@@ -274,17 +285,17 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
         PagesKeptWhileWaiting => by(test("atomic_mmap", "a_thread_that_waits_for_a_page_releases")),
-        RegionNotLookedAtAfterPage => {
+        RegionNotValidatedAfterPage => {
             by(Killer::Loom("writers_of_a_page_and_of_its_region_exclude_each_other"))
         }
-        NoFenceBeforeMarks => {
+        NoFenceBeforeReadSet => {
             by(Killer::Loom("a_reader_of_a_write_sees_the_transaction_that_came_before_it"))
         }
         NothingLocked | PageHeldTwice => by(test("threads", "money_is_neither_made_nor_lost")),
-        PagesNotLookedAtAgain => by(test("windows", "a_read_over_pages_that_are_written")),
+        PagesNotValidated => by(test("windows", "a_read_over_pages_that_are_written")),
         RegionNotSummed => by(test("windows", "a_read_over_pages_of_a_region")),
-        VouchNotClosed | FlipNotClosed | PagesNotClosed | RedoNotClosed | StoreNotClosed
-        | TakenOpen | NoNewVersion | MarksNotChecked => {
+        LoggedFlipNotClosed | FlipNotClosed | PagesNotClosed | RedoNotClosed | StoreNotClosed
+        | TakenOpen | NoNewVersion | ReadSetNotValidated => {
             by(test("errors", "a_write_by_any_protocol"))
         }
         ReservationNotAdapted => by_any(&[
@@ -296,7 +307,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         }
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
         ReadLengthFirst => by(test("atomic_mmap", "a_read_over_regions_beside_a_cut")),
-        MarkedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),
+        TrackedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),
         InPageLengthFirst => by(test("atomic_mmap", "a_read_of_one_page_beside_a_cut")),
         ToldLengthHolds => by(test("transactions", "a_length_that_was_told")),
         WatchedNotCounted => by(test("transactions", "a_change_of_one_of_many_pages")),
@@ -306,21 +317,21 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(test("transactions", "an_update_that_changes_its_own_value"))
         }
         AnyConflictIsOwn => by(test("transactions", "a_conflict_with_another_thread")),
-        EarlierMarksNotChecked => by(test("errors", "a_transaction_that_has_read_what")),
-        MarkedNotLookedAtAgain => by(test("windows", "a_transaction_that_reads_what_is_written")),
-        NotClosedBeforeMarks => by_any(&[
+        EarlierReadsNotValidated => by(test("errors", "a_transaction_that_has_read_what")),
+        TrackedNotValidated => by(test("windows", "a_transaction_that_reads_what_is_written")),
+        NotClosedBeforeReadSet => by_any(&[
             test("windows", "a_reader_of_a_commit_sees"),
             test("regressions", "a_read_never_sees_a_commit_before"),
             test("regressions", "a_transaction_that_only_reads_never_sees"),
         ]),
         DeployNotClosed => by(test("windows", "a_read_of_a_page_that_comes_home")),
-        RegionNotLookedAtAgain => {
+        RegionNotValidated => {
             by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write_to_its_region"))
         }
-        PageNotLookedAtAgain => by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write")),
+        PageNotValidated => by(Killer::Loom("a_reader_of_a_page_sees_no_half_of_a_write")),
         WordTakenTwice => by(Killer::Loom("flips_of_one_region_word")),
-        CutMarksHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
-        HeldMarksHold => Equivalent(
+        TruncatedEntriesHold => by(test("windows", "what_was_read_and_is_cut_off_by_now")),
+        LockedEntriesHold => Equivalent(
             "Let A be a commit that passes its validation of page x although B holds x. A has made its locks \
              exclusive before, so B has not made x exclusive at that moment, and publishes after it. If B \
              has read anything that A writes and B does not, B makes its locks exclusive before its own \
@@ -363,7 +374,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             test("windows", "a_region_that_is_being_touched"),
         ]),
         CutNotLocked => by(test("windows", "a_truncate_waits_for_writers")),
-        CutNoWaitForTouches => by(test("windows", "a_region_that_is_being_touched")),
+        CutNoWaitForLoads => by(test("windows", "a_region_that_is_being_touched")),
         FlushWordsUnpinned => by(test("held", "a_truncate_waits_for_a_flush")),
         CutNoWaitForReaders => by(test("held", "a_truncate_waits_for_a_thread_that_has_read")),
         GrowHighWaterNotRaised
@@ -445,7 +456,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         ShortReflectionTaken => by(test("errors", "a_reflection_file_that_was_cut_off")),
         ShortHomeTaken => by(test("errors", "a_home_file_that_was_cut_off")),
         NotRecovered
-        | RecoverNotVouched
+        | RecoverNoFlipRecords
         | RecoverNotVerified
         | RecoverNothingTakenBack
         | RecoverTakesBackAll
@@ -459,7 +470,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
              words are durable.",
         ),
         RecoverRedoNotFlipped | RecoverRedoNotStored => by(EVERY_IMAGE),
-        RecoverVoidIgnored | RecoverVoidsLane | RecoverLeavesOutLast => {
+        RecoverInvalidatedIgnored | RecoverInvalidatesLane | RecoverLeavesOutLast => {
             by(test("atomic_mmap", "every_combination_of_entries"))
         }
         RecoverRedoFirst => Equivalent(
@@ -480,9 +491,9 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         SequenceDoesNotWrap => by(test("atomic_mmap", "sequences_wrap")),
         SeedWithoutSession | SeedWithoutPlace => by(test("atomic_mmap", "an_entry_comes_back")),
         PlaceNotChecked => by(test("atomic_mmap", "an_entry_comes_back")),
-        VoidIsTorn => by(test("atomic_mmap", "a_void_entry_still_says")),
+        InvalidatedIsTorn => by(test("atomic_mmap", "a_void_entry_still_says")),
         HeaderWithoutSession => by(test("atomic_mmap", "the_header_of_another_session")),
-        VouchSumNotChecked => by(test("atomic_mmap", "flip_record::tests::every_flipped_bit")),
+        FlipRecordSumNotChecked => by(test("atomic_mmap", "flip_record::tests::every_flipped_bit")),
         UndoSumNotChecked => by(test("atomic_mmap", "every_flipped_bit_of_an_undo_entry")),
         SpillSumNotChecked => by(test("atomic_mmap", "undo_entries_come_back")),
         SuperblockSumNotChecked => by(test("atomic_mmap", "superblock::tests::every_flipped_bit")),

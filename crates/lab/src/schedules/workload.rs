@@ -143,7 +143,7 @@ impl Actor {
                 Ok(()) => operation.reads = seen,
                 // The operation did nothing, and its reads do not count. A shrink may have
                 // truncated one of its two pieces.
-                Err(Error::Conflict { .. } | Error::OutOfRange { .. }) => operation.writes.clear(),
+                Err(Error::Conflict { .. } | Error::PastEnd { .. }) => operation.writes.clear(),
                 Err(error) => panic!("a transaction: {error}"),
             }
         });
@@ -175,7 +175,7 @@ impl Actor {
         let name = "write to the tail".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
             match self.file.write_at(&[1; 8], TAIL) {
-                Ok(()) | Err(Error::OutOfRange { .. }) => {}
+                Ok(()) | Err(Error::PastEnd { .. }) => {}
                 Err(error) => panic!("a write: {error}"),
             }
         });
@@ -185,7 +185,7 @@ impl Actor {
         let name = "read the tail".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
             match self.file.read_at(&mut [0; PAGE as usize], (PAGES + 1) * PAGE) {
-                Ok(()) | Err(Error::OutOfRange { .. }) => {}
+                Ok(()) | Err(Error::PastEnd { .. }) => {}
                 Err(error) => panic!("a read: {error}"),
             }
         });
@@ -219,7 +219,7 @@ impl Actor {
     fn act(&mut self, role: Role) {
         match role {
             Role::Any => self.do_anything(),
-            Role::Vouched => {
+            Role::LoggedFlip => {
                 let slice = self.rng.u64(1..3);
                 self.write(LAST + slice * 64, 8);
             }
@@ -299,7 +299,7 @@ enum Role {
     /// Every kind of operation.
     Any,
     /// Logged flips of two slices.
-    Vouched,
+    LoggedFlip,
     /// Flips and deployments of the same slices.
     Flip,
     /// Logged flips in a page that is truncated again and again.
@@ -334,8 +334,8 @@ impl Role {
 const CASTS: [&[Role]; 7] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
-    &[Role::Vouched, Role::Flip],
-    &[Role::Vouched, Role::Flip, Role::Vouched],
+    &[Role::LoggedFlip, Role::Flip],
+    &[Role::LoggedFlip, Role::Flip, Role::LoggedFlip],
     &[Role::Tail, Role::Length],
     &[Role::Together, Role::Together],
     &[Role::Neighbour, Role::Neighbour],

@@ -19,7 +19,7 @@ pub struct Crowd {
 }
 
 pub const CROWDS: &[Crowd] = &[
-    Crowd { name: "crowd-by-sync", durability: Durability::BySync },
+    Crowd { name: "crowd-by-sync", durability: Durability::OnSync },
     Crowd { name: "crowd-every-write", durability: Durability::EveryWrite },
 ];
 

@@ -28,11 +28,11 @@ pub fn epochs(events: &[Event]) -> Vec<Epoch> {
             Event::Mark(_) => now.marks.push(moment),
             Event::Tick => {}
             Event::Flush { begun } => {
-                let is_vouched_for = |n: &usize| match &events[*n] {
+                let is_covered = |n: &usize| match &events[*n] {
                     Event::Write { done, .. } => done < begun,
                     _ => false,
                 };
-                let (durable, open) = now.open.iter().partition(|n| is_vouched_for(n));
+                let (durable, open) = now.open.iter().partition(|n| is_covered(n));
                 let next = Epoch { durable, open, marks: Vec::new() };
                 all.push(std::mem::replace(&mut now, next));
             }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_vouches_for_what_had_returned_before_it_came() {
+    fn a_flush_covers_what_had_returned_before_it_came() {
         let events = [
             write(1),
             Event::Tick,

@@ -23,7 +23,7 @@ pub struct Plan {
 
 const PLAN: Plan = Plan {
     name: "by-sync",
-    durability: Durability::BySync,
+    durability: Durability::OnSync,
     len: 300_000,
     between_syncs: 3,
     between_lengths: None,
@@ -44,7 +44,7 @@ pub const PLANS: &[Plan] = &[
     },
     Plan {
         name: "all-or-nothing",
-        durability: Durability::AllOrNothing,
+        durability: Durability::AtomicSync,
         len: 250_000,
         between_syncs: 4,
         ..PLAN

@@ -84,7 +84,7 @@ fn opening(expected: Opened) -> Opening {
         wish: OnMismatch::Refuse,
         policy: DeployPolicy::Manual,
         on_drop: CloseMode::Spatial,
-        durability: Durability::BySync,
+        durability: Durability::OnSync,
         sync_every: None,
         forces_medium: false,
         expected,
@@ -289,7 +289,7 @@ fn durable_points(all: &mut Vec<Scenario>) {
     let over = || Op::Write(8_100, 400);
     let three_blocks = |n: u64| Op::Write(n * 17_000, THREE_BLOCKS);
     let with = |durability| Op::Open(Opening { durability, ..opening(Opened::Whole) });
-    let (every, undone) = (Durability::EveryWrite, Durability::AllOrNothing);
+    let (every, undone) = (Durability::EveryWrite, Durability::AtomicSync);
     let none = Quirk::None;
 
     // The second and third write are in place.
@@ -332,10 +332,10 @@ fn durable_points(all: &mut Vec<Scenario>) {
     add("all or nothing", Kind::Plain, none, with(undone), written);
     let back = |durability| Op::Open(Opening { durability, ..opening(Opened::Point) });
     let go_on = || vec![small(), over(), Op::Sync, small()];
-    add("all or nothing, died", Kind::AllOrNothing, none, back(undone), go_on());
+    add("all or nothing, died", Kind::AtomicSync, none, back(undone), go_on());
     add("died", Kind::Synced, none, open(), go_on());
     add("died in a sync", Kind::HalfSynced, none, open(), go_on());
-    let by_sync = Durability::BySync;
+    let by_sync = Durability::OnSync;
     add("restarted", Kind::Synced, Quirk::Restarted, back(by_sync), go_on());
     add("restarted in a sync", Kind::HalfSynced, Quirk::Restarted, back(by_sync), go_on());
     let lengths = vec![

@@ -41,7 +41,7 @@ pub enum Kind {
     /// A pair in use with its newest record in the journal, and not yet in the durable words.
     HalfSynced,
     /// Like `Synced`, but only the durable point counts after any end of the process.
-    AllOrNothing,
+    AtomicSync,
 }
 
 /// A change of the files behind the crate's back.
@@ -191,11 +191,11 @@ impl Start {
                 let model = read_all(&file);
                 Start { kind, pair: Pair::capture(place).expect("capture"), model, point: home }
             }
-            Kind::Synced | Kind::AllOrNothing => {
+            Kind::Synced | Kind::AtomicSync => {
                 plain(&home);
                 let durability = match kind {
-                    Kind::AllOrNothing => Durability::AllOrNothing,
-                    _ => Durability::BySync,
+                    Kind::AtomicSync => Durability::AtomicSync,
+                    _ => Durability::OnSync,
                 };
                 let file = options().durability(durability).open(place.home()).expect("open");
                 file.write_at(&bytes(4, 700), 100).expect("write");
@@ -310,7 +310,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     let seed = seed_of(pair);
     let reflection = pair.reflection.as_mut().expect("in use");
     let is_empty = |lane: &LaneIndex| {
-        let ring = (0..layout::RING).map(|place| layout::vouch(*lane, place));
+        let ring = (0..layout::RING).map(|place| layout::flip_record(*lane, place));
         ring.chain([layout::undo_entry(*lane)]).all(|at| reflection.word(at) == 0)
     };
     let lanes: Vec<LaneIndex> =
@@ -329,7 +329,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
         let (page, slice, data) = (PageIndex(3), 2, bytes(11, 64));
         let sides = !validity(reflection, page) & 1 << slice;
         let entry = FlipRecord { sequence, page, slices: 1 << slice, sides, sum: sum_of(&data) };
-        let at = layout::vouch(lanes[0], sequence.place());
+        let at = layout::flip_record(lanes[0], sequence.place());
         reflection.put(at, &entry.encode(seed.ring(lanes[0])));
         let at = slot(page, slice);
         if sides == 0 {
@@ -357,6 +357,16 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     let spilled = half_done(WordId::Slice(PageIndex(70)), !0);
     let undo = Undo { sequence, body: UndoBody::Inline(inline) };
     reflection.put(layout::undo_entry(lanes[1]), &undo.encode(seed.undo(lanes[1])));
+
+    // On page cache, slices that are written by a redo record have changed since the durable point.
+    // So the slices of the next record change sides first.
+    let page = PageIndex(15);
+    if medium == Medium::PageCache {
+        let changed = validity(reflection, page) ^ reflection.word(layout::durable_word(page));
+        let at = layout::slice_word(page);
+        let word = reflection.word(at) ^ (0b110 & !changed);
+        reflection.put(at, &word.to_le_bytes());
+    }
 
     let mut put_spilled = |lane: LaneIndex, offset: u64, bytes: &[u8], is_undo: bool| {
         let spill = Spill::of(seed.undo(lane), sequence, offset, bytes);

@@ -135,7 +135,7 @@ impl Run<'_> {
         match op {
             Op::Open(how) => {
                 (self.is_undone, self.durability) =
-                    (how.durability == Durability::AllOrNothing, how.durability);
+                    (how.durability == Durability::AtomicSync, how.durability);
                 // This includes the state that a process crash has left.
                 self.bench.points = vec![self.bench.model.clone()];
             }

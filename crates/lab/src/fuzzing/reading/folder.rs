@@ -44,7 +44,7 @@ impl How {
             Some(medium) => medium == Medium::PageCache,
             None => !around.is_in_memory,
         };
-        is_page_cache || self.durability == Durability::AllOrNothing
+        is_page_cache || self.durability == Durability::AtomicSync
     }
 }
 
@@ -495,7 +495,7 @@ impl Folder<'_> {
         }
         if found.has_points() {
             let Some(journal) = journal else { return unless_discarded(Mismatch::JournalGone) };
-            if !points::vouches(journal, &found.uuid, found.session) {
+            if !points::covers(journal, &found.uuid, found.session) {
                 return unless_discarded(Mismatch::JournalSwapped);
             }
             let points = Points::read(journal, &found.uuid, found.session, found.durable_len);

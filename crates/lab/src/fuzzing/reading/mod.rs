@@ -170,7 +170,7 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
     }
     if superblock.is_undone(same_boot) {
         let journal = image.journal.as_ref()?;
-        if !points::vouches(journal, &uuid, session) {
+        if !points::covers(journal, &uuid, session) {
             return None;
         }
         let points = Points::read(journal, &uuid, session, superblock.durable_len);
@@ -206,10 +206,10 @@ pub(super) struct RedoPage {
 
 /// A decoded flip record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Vouch {
+pub(super) struct RingRecord {
     pub number: u64,
     pub page: u64,
-    pub is_void: bool,
+    pub is_invalidated: bool,
     pub slices: u64,
     pub sides: u64,
     pub sum: u32,
@@ -217,7 +217,7 @@ pub(super) struct Vouch {
 
 struct Lane {
     /// The flip records, in the order of their places.
-    ring: Vec<Vouch>,
+    ring: Vec<RingRecord>,
     words: Vec<Flipped>,
     redo: Vec<RedoPage>,
 }
@@ -229,7 +229,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
         let seed = |part| sums::seed(uuid, session, n, part);
         let ring = (0..layout::RING).filter_map(|place| {
             let part = Part::Ring(place);
-            vouch(&part.bytes(reflection, n), place, seed(part), session)
+            flip_record(&part.bytes(reflection, n), place, seed(part), session)
         });
         let ring = ring.collect();
         let mut lane = Lane { ring, words: Vec::new(), redo: Vec::new() };
@@ -316,20 +316,32 @@ pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
 }
 
 /// Decodes a flip record. Returns `None` if there is none or a torn one.
-pub(super) fn vouch(bytes: &[u8], place: usize, seed: u32, session: u64) -> Option<Vouch> {
+pub(super) fn flip_record(
+    bytes: &[u8],
+    place: usize,
+    seed: u32,
+    session: u64,
+) -> Option<RingRecord> {
     let (header, page) = (word(bytes, 0), u64::from(small(bytes, 12)));
     let (number, kind) = (header >> 24, header >> 16 & 0xFF);
     let (slices, sides) = (word(bytes, 16), word(bytes, 24));
-    let is_right = [sums::KIND_VOUCHES, sums::KIND_VOID].contains(&kind)
+    let is_right = [sums::KIND_COVERS, sums::KIND_INVALIDATED].contains(&kind)
         && header & 0xFFFF == u64::from(sums::tag(session))
-        && small(bytes, 8) == sums::of_vouch(seed, bytes)
+        && small(bytes, 8) == sums::of_flip_record(seed, bytes)
         && bytes[36..].iter().all(|byte| *byte == 0)
         && number % layout::RING as u64 == place as u64
         && page < layout::MAX_LEN / P
         && slices != 0
         && sides & slices == sides;
-    let is_void = kind == sums::KIND_VOID;
-    is_right.then_some(Vouch { number, page, is_void, slices, sides, sum: small(bytes, 32) })
+    let is_invalidated = kind == sums::KIND_INVALIDATED;
+    is_right.then_some(RingRecord {
+        number,
+        page,
+        is_invalidated,
+        slices,
+        sides,
+        sum: small(bytes, 32),
+    })
 }
 
 pub(super) fn flipped(record: &[u8]) -> Option<Flipped> {
@@ -435,7 +447,7 @@ impl Pair {
     }
 
     /// Moves the slices that the flip records of a ring cover.
-    fn go_by_ring(&mut self, ring: &[Vouch]) {
+    fn go_by_ring(&mut self, ring: &[RingRecord]) {
         let mut newest = None;
         for entry in ring {
             newest = match newest {
@@ -446,13 +458,15 @@ impl Pair {
         let Some(last) = newest else { return };
         // The words before this number were durable before the newest record was written.
         let needed_from = last.wrapping_sub(last % 8 + 1) & ((1 << 40) - 1);
-        let mut counting: Vec<&Vouch> = Vec::new();
-        for entry in ring.iter().filter(|entry| !entry.is_void) {
+        let mut counting: Vec<&RingRecord> = Vec::new();
+        for entry in ring.iter().filter(|entry| !entry.is_invalidated) {
             if is_before(entry.number, needed_from) {
                 continue;
             }
             let is_voided = ring.iter().any(|other| {
-                other.is_void && other.page == entry.page && is_before(entry.number, other.number)
+                other.is_invalidated
+                    && other.page == entry.page
+                    && is_before(entry.number, other.number)
             });
             if is_voided {
                 continue;
@@ -466,7 +480,7 @@ impl Pair {
                 n -= 1;
             }
         }
-        for Vouch { number, page, slices, sides, sum, .. } in counting.into_iter().copied() {
+        for RingRecord { number, page, slices, sides, sum, .. } in counting.into_iter().copied() {
             if page * P >= self.len {
                 continue;
             }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Brute-force check of flips with one drain: an entry vouches for the word until the word is durable.
+"""Brute-force check of flips with one drain: a record covers the word until the word is durable.
 
-A vouched flip copies the data to the free slots, stores an entry into the lane's ring that names page, slots
+A logged flip copies the data to the free slots, stores an entry into the lane's ring that names page, slots
 and a checksum of what was copied, and drains once: that is its commit. Only then the word is stored, through
 the cache; it is flushed with others later, long before the place of its entry comes round again. Recovery
 stores the bits of each entry, in the order of the lane. Only the data of a lane's newest entry is verified: all
@@ -16,14 +16,14 @@ two slots each, two threads with a lane each. Deployed pages give their reflecti
 carries the bytes of slices without a free slot, and names the bits of those that flip. It stores over slots that
 entries may name; there the power goes in recovery, too.
 
-Usage: vouched_flips.py [DEPTH] [MUTANT] [RING]     or: vouched_flips.py --all [DEPTH]
+Usage: logged_flips.py [DEPTH] [MUTANT] [RING]     or: logged_flips.py --all [DEPTH]
 """
 import itertools
 import random
 import sys
 
 MUTANTS = {
-    'other_lane': 'a vouched flip although an entry of another lane names a slice',
+    'other_lane': 'a logged flip although an entry of another lane names a slice',
     'no_settle': 'entries are cleared before their words are durable',
     'verify_all': 'recovery verifies all entries (the rule as first written: the power test found the hole)',
     'no_clear': 'another way does not clear the entries that name its slices',
@@ -137,7 +137,7 @@ class Sim:
 
     # ---- the ways ----------------------------------------------------------------------------------
 
-    def vouched(s, slices, t, v):
+    def logged_flip(s, slices, t, v):
         word = SLICES[slices[0]]
         named = s.named(slices)
         if any(lt != t for lt, _ in named) and MUT != 'other_lane':
@@ -169,7 +169,7 @@ class Sim:
         s.durable_word[(t, e)] = (0, t)
 
     def before_words(s, slices, words, t):
-        """What every other way does: what it moves is vouched for by nobody any more."""
+        """What every other way does: no record covers what it moves any more."""
         named = s.named(slices)
         if not named or MUT == 'no_clear':
             return []
@@ -258,8 +258,8 @@ class Sim:
             for i in slices:
                 state[i] = s.v
         s.model.append(tuple(state))
-        if name == 'vouched':
-            s.vouched(slices, t, s.v)
+        if name == 'logged_flip':
+            s.logged_flip(slices, t, s.v)
         elif name == 'flip':
             s.flip(slices, t, s.v)
         elif name == 'redo':
@@ -385,8 +385,8 @@ class Check:
                 return
 
 
-KINDS = [('vouched', (0,), 0), ('vouched', (0, 1), 0), ('vouched', (1,), 1), ('vouched', (2,), 0),
-         ('vouched', (1,), 0), ('vouched', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
+KINDS = [('logged_flip', (0,), 0), ('logged_flip', (0, 1), 0), ('logged_flip', (1,), 1), ('logged_flip', (2,), 0),
+         ('logged_flip', (1,), 0), ('logged_flip', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
          ('punch', (0, 1), 1), ('punch', (2,), 0), ('redo', (0,), 1), ('redo', (0, 1), 0)]
 
 
