@@ -2,14 +2,11 @@
 
 use bench::alone::Alone;
 use bench::figures;
-use bench::ratios::{self, child, heap::Counting};
+use bench::ratios::{self, child};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-#[global_allocator]
-static HEAP: Counting = Counting;
 
 const USAGE: &str = "\
 usage: cargo run --release -p bench -- <what> [options]

@@ -7,12 +7,10 @@
 //! | `halves` | the throughput of two threads compared with one |
 //! | `limit` | the limits of the hardware |
 //! | `child` | a process that ends after writes |
-//! | `heap` | the use of the heap |
 
 pub mod child;
 pub mod goals;
 mod halves;
-pub mod heap;
 pub(crate) mod limit;
 pub(crate) mod run;
 
