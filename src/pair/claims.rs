@@ -36,11 +36,8 @@ impl RegionState {
     /// reflection file.
     #[inline(always)]
     fn viewed_slices(&self, n: usize) -> Slices {
-        if self.is_pinned(n) && !planted!(FlipOverView) {
-            self.validity(n).in_reflection(Slices::ALL)
-        } else {
-            Slices::NONE
-        }
+        let is_pinned = self.is_pinned(n) && !planted!(FlipOverView);
+        if is_pinned { self.validity(n).in_reflection(Slices::ALL) } else { Slices::NONE }
     }
 
     /// Returns the slices of page `n` that have changed since the last durable point. Their other

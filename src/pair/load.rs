@@ -10,7 +10,7 @@ use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::region::RegionState;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK, WORD};
 use std::ops::Range;
 
 impl Pair {
@@ -115,37 +115,26 @@ impl Pair {
         let mut durable = self.keeps_points.then_some([0; PAGES_PER_REGION]);
         if !self.fresh && !planted!(WordsNotLoaded) {
             // Through the file and not through the mapping: the words may lie in a hole.
-            let mut bytes = [0; PAGES_PER_REGION * 8];
-            let read = |bytes: &mut [u8], at: u64| {
-                self.reflection.read_file(bytes, at).map_err(|source| Error::Io {
-                    call: "read words",
-                    path: self.reflection.path().to_owned(),
-                    offset: Some(at),
-                    source,
-                })
+            let path = self.reflection.path();
+            let read = |words: &mut [u64], at: u64| {
+                let mut bytes = [0; PAGES_PER_REGION * WORD];
+                let bytes = &mut bytes[..words.len() * WORD];
+                let read = self.reflection.read_file(bytes, at);
+                read.map_err(|e| Error::io_at("read words", path, at, e))?;
+                let read = bytes.chunks_exact(WORD).map(le_word);
+                words.iter_mut().zip(read).for_each(|(word, read)| *word = read);
+                Ok(())
             };
-            read(&mut bytes[..8], layout::region_word(region))?;
-            region_word = le_word(&bytes[..8]);
-            read(&mut bytes, layout::slice_word(region.page(0)))?;
-            for (word, bytes) in slice_words.iter_mut().zip(bytes.chunks_exact(8)) {
-                *word = le_word(bytes);
-            }
+            read(std::slice::from_mut(&mut region_word), layout::region_word(region))?;
+            read(&mut slice_words, layout::slice_word(region.page(0)))?;
             if let Some(durable) = &mut durable {
-                read(&mut bytes, layout::durable_word(region.page(0)))?;
-                for (word, bytes) in durable.iter_mut().zip(bytes.chunks_exact(8)) {
-                    *word = le_word(bytes);
-                }
+                read(durable, layout::durable_word(region.page(0)))?;
             }
         }
         let loaded = RegionState::new(region_word, &slice_words, durable.as_ref());
-        self.state.insert(region, loaded).map_err(|source| {
-            Error::io_at(
-                "take memory for the state of a region",
-                self.home.path(),
-                region.start(),
-                source,
-            )
-        })
+        let call = "take memory for the state of a region";
+        let inserted = self.state.insert(region, loaded);
+        inserted.map_err(|e| Error::io_at(call, self.home.path(), region.start(), e))
     }
 
     /// Loads every region of `range`. The caller is in a read section and has checked the range.

@@ -32,7 +32,7 @@ pub(crate) struct Told {
 
 impl Told {
     /// Returns `true` if a file of `len` bytes agrees with what the reads were told.
-    fn holds(&self, len: u64) -> bool {
+    pub fn holds(&self, len: u64) -> bool {
         let is_long_enough = self.at_least <= len || planted!(TruncatedEntriesHold);
         let is_exact = self.exactly.is_none_or(|told| told == len);
         is_long_enough && (is_exact || planted!(ToldLengthHolds))
@@ -60,21 +60,6 @@ impl ReadSet {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.told.at_least == 0 && self.told.exactly.is_none()
-    }
-
-    /// Returns the entries.
-    pub fn pages(&self) -> &[ReadSetEntry] {
-        &self.pages
-    }
-
-    /// Returns `true` if an error has named the length.
-    pub fn was_told_length(&self) -> bool {
-        self.told.exactly.is_some()
-    }
-
-    /// Returns `true` if a file of `len` bytes agrees with what the reads were told.
-    pub fn told_holds(&self, len: u64) -> bool {
-        self.told.holds(len)
     }
 
     /// Returns `true` if a file of `len` bytes agrees with what reads and writes were told.

@@ -26,7 +26,7 @@ use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::plan::{RegionPlan, WordUpdate};
 use crate::error::{Error, Result};
-use crate::format::entry::{UNDO_INLINE, WordId};
+use crate::format::entry::WordId;
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::log_area::Extents;
@@ -51,11 +51,6 @@ pub(in crate::engine) fn publish(region: &RegionState, change: &WordUpdate) {
 /// Returns the bytes that the words take in the log area.
 pub(in crate::engine) fn spilled_len(moves: &[WordUpdate]) -> u64 {
     (moves.len() * crate::format::entry::RECORD) as u64
-}
-
-/// Returns `true` if the words do not fit the lane's record and overflow into the log area.
-pub(in crate::engine) fn must_spill(moves: &[WordUpdate]) -> bool {
-    moves.len() > UNDO_INLINE
 }
 
 /// Returns the pages of which the moves make slices valid, with those slices.

@@ -17,7 +17,7 @@
 //!
 //! May import `io`, `plan`, `pair`, and what lies below them.
 
-use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::span;
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
 use crate::engine::plan::{RegionPlan, Segment};
@@ -32,7 +32,7 @@ use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PageIndex, SLICE};
 
 /// What an operation writes to one page.
 struct PageWrite<'e> {
@@ -42,49 +42,13 @@ struct PageWrite<'e> {
     slices: Slices,
     /// Those of them without a free slot.
     stays: Slices,
-    /// The page's bytes. After `divide`, the written slices one after the other.
+    /// The bytes of the written slices, one after the other.
     bytes: Vec<u8>,
 }
 
 impl<'e> PageWrite<'e> {
-    fn new(page: PageIndex, region: &'e RegionState) -> Self {
-        let (slices, stays) = (Slices::NONE, Slices::NONE);
-        PageWrite { page, region, slices, stays, bytes: vec![0; PAGE] }
-    }
-
     fn valid(&self) -> Validity {
         self.region.validity(self.page.in_region())
-    }
-
-    /// Adds the bytes of one span, and completes its first and its last slice.
-    fn put(&mut self, span: &PageSpan, data: &[u8], engine: &Engine) -> Result<()> {
-        for at in [span.start, span.end - 1] {
-            let slice = at / SLICE;
-            let range = slice * SLICE..(slice + 1) * SLICE;
-            let in_part = range.start < span.start || range.end > span.end;
-            if in_part && self.slices.0 >> slice & 1 == 0 {
-                let offset = self.page.start() + range.start as u64;
-                engine.load_slot(self.valid().side(slice), &mut self.bytes[range], offset)?;
-                self.slices = self.slices.or(Slices::range(slice, slice + 1));
-            }
-        }
-        self.bytes[span.start..span.end].copy_from_slice(data);
-        self.slices = self.slices.or(span.slices());
-        Ok(())
-    }
-
-    /// Decides which slices stay, and keeps the bytes of the written slices only.
-    fn divide(&mut self) {
-        let claimed = self.region.claimed_slices(self.page.in_region());
-        let claimed = if planted!(RedoFlipsClaimed) { Slices::NONE } else { claimed };
-        self.stays = Slices(self.slices.0 & claimed.0);
-        let mut end = 0;
-        for n in bits(self.slices.0) {
-            self.bytes.copy_within(n * SLICE..(n + 1) * SLICE, end);
-            end += SLICE;
-        }
-        self.bytes.truncate(end);
-        self.bytes.shrink_to_fit();
     }
 
     fn flips(&self) -> Slices {
@@ -205,19 +169,24 @@ impl Engine {
     /// Returns what the segments write to each page.
     fn assemble_pages<'e>(&'e self, segments: &[Segment<'_>]) -> Result<Vec<PageWrite<'e>>> {
         let mut pages: Vec<PageWrite<'_>> = Vec::new();
-        for segment in segments {
-            for span in span::pages(segment.range()) {
-                if pages.last().is_none_or(|page| page.page != span.page) {
-                    pages.last_mut().into_iter().for_each(PageWrite::divide);
-                    pages.push(PageWrite::new(span.page, self.region(span.page.region())?));
-                }
-                if let Some(page) = pages.last_mut() {
-                    let at = (span.offset() - segment.offset) as usize;
-                    page.put(&span, &segment.data[at..at + span.len()], self)?;
+        for span in segments.iter().flat_map(|segment| span::pages(segment.range())) {
+            match pages.last_mut() {
+                Some(last) if last.page == span.page => last.slices = last.slices.or(span.slices()),
+                _ => {
+                    let region = self.region(span.page.region())?;
+                    let (page, slices) = (span.page, span.slices());
+                    let stays = Slices::NONE;
+                    pages.push(PageWrite { page, region, slices, stays, bytes: Vec::new() });
                 }
             }
         }
-        pages.last_mut().into_iter().for_each(PageWrite::divide);
+        for page in &mut pages {
+            let claimed = page.region.claimed_slices(page.page.in_region());
+            let claimed = if planted!(RedoFlipsClaimed) { Slices::NONE } else { claimed };
+            page.stays = Slices(page.slices.0 & claimed.0);
+            page.bytes = vec![0; page.slices.count() * SLICE];
+            self.complete(&page.target(), segments, &mut page.bytes)?;
+        }
         Ok(pages)
     }
 

@@ -43,13 +43,6 @@ const _: () = assert!(PAGES_PER_REGION.is_multiple_of(BLOCK));
 // The reads that set stamps are among the reads that are counted: one comparison finds both.
 const _: () = assert!(NOTED >= SAMPLED);
 
-/// Returns `true` if the lane's read with this number may be counted or may set a stamp. The read
-/// lies within one page. The processor predicts this branch nearly always.
-#[inline(always)]
-pub(in crate::engine) fn is_sampled(number: u64) -> bool {
-    is_one_in(SAMPLED, number)
-}
-
 /// Returns `true` if the lane's read with this number, of `len` bytes, is counted, should its pages
 /// not be deployed.
 pub(in crate::engine) fn is_counted_of(lane: &Lane, number: u64, len: usize) -> bool {

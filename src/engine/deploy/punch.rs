@@ -81,12 +81,9 @@ impl Engine {
         // its load would allocate.
         unless!(PunchNoWait, self.wait_for_read_sections());
         let _no_allocation = self.allocating.lock();
-        let punched = self.reflection.punch(at, len).map_err(|source| Error::Io {
-            call: "punch a hole",
-            path: self.reflection.path().to_owned(),
-            offset: Some(at),
-            source,
-        })?;
+        let path = self.reflection.path();
+        let punched = self.reflection.punch(at, len);
+        let punched = punched.map_err(|e| Error::io_at("punch a hole", path, at, e))?;
         if punched {
             let gone = if planted!(PunchedStaysAllocated) { 0 } else { known::REFLECTION };
             self.recount(chunk, || {

@@ -215,11 +215,6 @@ impl Engine {
             file.copy_out(to, at);
             return Ok(());
         }
-        file.read_file(to, at).map_err(|source| Error::Io {
-            call: "read",
-            path: file.path().to_owned(),
-            offset: Some(at),
-            source,
-        })
+        file.read_file(to, at).map_err(|e| Error::io_at("read", file.path(), at, e))
     }
 }

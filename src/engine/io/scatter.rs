@@ -26,6 +26,9 @@ const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
 /// many bytes. Fewer bytes are copied line by line, each line to its side.
 const PIECE: usize = PAGE / 4;
 
+/// Bytes that are copied at once, and the side that they go to.
+type Run = (Side, Range<u64>);
+
 /// Returns the sides of the lines from `offset` on, the first line in the lowest bit.
 #[inline(always)]
 fn sides_of_lines(sides: Validity, offset: u64) -> u64 {
@@ -71,7 +74,7 @@ impl Engine {
             self.copy_lines(lane, slices.start, valid.free(), &segment.data[from..from + len]);
             return Ok(());
         }
-        let mut run: Option<(Side, Range<u64>)> = None;
+        let mut run: Option<Run> = None;
         for span in span::regions(slices.clone()) {
             let region = self.region(span.region)?;
             let bytes = span.bytes_of(&slices);
@@ -80,8 +83,7 @@ impl Engine {
             if is_whole_pages(&bytes)
                 && let Some(valid) = region.valid_side(span.pages.clone())
             {
-                self.add_to_run(lane, segment, &mut run, valid.other(), bytes);
-                self.copy_if_long(lane, segment, &mut run, at_once);
+                self.add_to_run(lane, segment, &mut run, (valid.other(), bytes), at_once);
                 continue;
             }
             let mut start = bytes.start;
@@ -92,8 +94,7 @@ impl Engine {
                 let len = (end - start) as usize;
                 match free.side_of(start, len) {
                     Some(side) if len >= PIECE => {
-                        self.add_to_run(lane, segment, &mut run, side, start..end);
-                        self.copy_if_long(lane, segment, &mut run, at_once);
+                        self.add_to_run(lane, segment, &mut run, (side, start..end), at_once);
                     }
                     _ => {
                         let from = (start - segment.offset) as usize;
@@ -131,38 +132,28 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies the pending run if it is long enough.
-    #[inline]
-    fn copy_if_long(
-        &self,
-        lane: &Lane,
-        segment: &Segment<'_>,
-        run: &mut Option<(Side, Range<u64>)>,
-        at_once: u64,
-    ) {
-        if run.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
-            self.copy_run(lane, segment, run.take());
-        }
-    }
-
-    /// Adds a piece to the pending run, or copies that run first and starts a new one.
+    /// Adds a piece to the pending run, or copies that run first and starts a new one. Copies the
+    /// run if it has at least `at_once` bytes.
     #[inline]
     fn add_to_run(
         &self,
         lane: &Lane,
         segment: &Segment<'_>,
-        pending: &mut Option<(Side, Range<u64>)>,
-        side: Side,
-        piece: Range<u64>,
+        pending: &mut Option<Run>,
+        (side, piece): Run,
+        at_once: u64,
     ) {
         match pending {
             Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
             _ => self.copy_run(lane, segment, pending.replace((side, piece))),
         }
+        if pending.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
+            self.copy_run(lane, segment, pending.take());
+        }
     }
 
     /// Copies a run of whole slices.
-    fn copy_run(&self, lane: &Lane, segment: &Segment<'_>, run: Option<(Side, Range<u64>)>) {
+    fn copy_run(&self, lane: &Lane, segment: &Segment<'_>, run: Option<Run>) {
         let Some((side, run)) = run else { return };
         let from = (run.start - segment.offset) as usize..(run.end - segment.offset) as usize;
         let (file, at) = self.slot(side, run.start);

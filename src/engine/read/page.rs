@@ -13,11 +13,11 @@
 use crate::bitmap::Slices;
 use crate::bitmap::span::slices_of;
 use crate::engine::Engine;
-use crate::engine::deploy::policy::{is_sampled, only_reads};
+use crate::engine::deploy::policy::{SAMPLED, only_reads};
 use crate::format::layout;
 use crate::lock::Stamp;
 use crate::mutant::planted;
-use crate::pair::hints::samples_stamp;
+use crate::pair::hints::{is_one_in, samples_stamp};
 use crate::pair::log::lane::Lane;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
@@ -95,11 +95,11 @@ impl Engine {
         }
         let number = pinned.number();
         pinned.finish();
-        !is_sampled(number) || self.sample_page(lane, number, offset)
+        !is_one_in(SAMPLED, number) || self.sample_page(lane, number, offset)
     }
 
     /// Sets the page's stamp if it is deployed, and else counts the read. Does so for a sample of
-    /// the reads only, see [`is_sampled`]. Also counts empty reads. Always returns `true`.
+    /// the reads only, see [`SAMPLED`]. Also counts empty reads. Always returns `true`.
     #[cold]
     #[inline(never)]
     fn sample_page(&self, lane: &Lane, number: u64, offset: u64) -> bool {

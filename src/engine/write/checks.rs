@@ -48,17 +48,17 @@ impl Engine {
         // A growth does not take our locks, so a length that the transaction was told is read and
         // not written.
         let reads_only =
-            read_set.was_told_length() || read_set.pages().iter().any(|entry| !mine(entry.page));
+            read_set.told.exactly.is_some() || read_set.pages.iter().any(|entry| !mine(entry.page));
         if reads_only {
             unless!(NotClosedBeforeReadSet, make_exclusive_and_fence(held));
         }
         let conflict = || Err(Error::Conflict { path: self.path() });
-        if !read_set.told_holds(self.len()) {
+        if !read_set.told.holds(self.len()) {
             // The range that was read has been truncated, or the length is not the one that the
             // transaction was told.
             return conflict();
         }
-        for entry in read_set.pages() {
+        for entry in &read_set.pages {
             let region = self.region(entry.page.region())?;
             let page = &region.pages[entry.page.in_region()].lock;
             let holds = if mine(entry.page) {

@@ -125,7 +125,7 @@ impl Engine {
             return Err(self.too_large(needed));
         }
         self.ensure_words(lane, moves)?;
-        let extents = commit::must_spill(moves).then(|| self.log_area.take(needed));
+        let extents = (moves.len() > UNDO_INLINE).then(|| self.log_area.take(needed));
         if moves.len() > 1 {
             self.ensure_lane(lane, lane.index())?;
         }
