@@ -8,6 +8,7 @@ mod fixture;
 mod gather;
 mod on_read;
 mod pin;
+mod read_all;
 mod read_page;
 mod read_range;
 mod read_set;

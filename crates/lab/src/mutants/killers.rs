@@ -78,11 +78,13 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         | UndoNoDrainBeforeWords
         | UndoNoDrainBeforeEnd
         | UndoNoDrainAfterEnd => by(test("drains", "a_transaction_over_pages_takes_three_drains")),
-        RedoNoDrainAfterClear | RedoNoDrainAfterCopies | RedoNotEnded => by(EVERY_IMAGE),
+        RedoNoDrainAfterClear | RedoNotEnded => by(EVERY_IMAGE),
         RedoNoDrainAfterRecord | RedoNoDrainBeforeEnd => {
             by_any(&[EVERY_IMAGE, test("drains", "a_write_to_a_page_that_a_view_pins")])
         }
-        RedoNoDrainAfterEnd => by(test("drains", "a_write_to_a_page_that_a_view_pins")),
+        RedoNoDrainAfterEnd | RedoNoDrainAfterCopies => {
+            by(test("drains", "a_write_to_a_page_that_a_view_pins"))
+        }
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
@@ -426,7 +428,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         RestartNotNoticed => by(test("errors", "a_crash_before_the_machine_was_restarted")),
         AnotherFileTaken => by(EVERY_CASE),
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
-        CopyMissesRegions => by(test("copy", "a_copy_has_what_came_first")),
+        CopyMissesRegions => by(test("atomic_mmap", "a_copy_has_a_region_that_is_loaded")),
         SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
         CloseNotNoted => by(test("world", "companions_that_were_set_back_by_one")),
         OtherLengthTaken => by(test("world", "restored_beside_leftovers_of_another_length")),
