@@ -127,8 +127,8 @@ pub enum DeployPolicy {
     /// Deploys a page once reads have cost about as much as deploying it would. Also deploys what a
     /// view reads. This is Acumen's lazy deployment (section IV-C), with thresholds.
     ///
-    /// A short read never fills a hole of the home file. Where durable points are kept, neither
-    /// reads nor writes deploy. A deployment counts as a change of the page, so it may
+    /// A short read never fills a hole of the home file. Where durable points are kept, no
+    /// read deploys. A deployment counts as a change of the page, so it may
     /// end a transaction that has read the page in [`Error::Conflict`](crate::Error::Conflict). See
     /// `docs/protocols/deploy.md`.
     #[default]

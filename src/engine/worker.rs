@@ -130,6 +130,17 @@ impl Worker {
     }
 }
 
+impl Drop for Worker {
+    /// Ends a thread that was not stopped, and does not wait for it: the thread itself may drop the
+    /// last owner. After a fork this tells only the copies of the child.
+    fn drop(&mut self) {
+        if let Some(mut queue) = self.shared.queue.try_lock() {
+            queue.must_stop = true;
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
 /// Tells the tasks if a panic ends the worker thread.
 struct EndsUnheard<'a>(&'a dyn Tasks);
 

@@ -8,8 +8,8 @@
 //!   changed;
 //! - while a word is *closed* (locked exclusively), readers wait. A writer closes a word to publish
 //!   and to store in place, so that most commits wait for their drains without keeping readers
-//!   waiting. Two kinds of writers close their words for longer: transactions that have read more
-//!   than they write, and redo records;
+//!   waiting. Three kinds of writers close their words for longer: transactions that have read
+//!   more than they write, redo records, and direct stores;
 //! - a thread that calls [`fence_own_writes`] before it reads has made everything that it published
 //!   visible to all threads before that read.
 //!

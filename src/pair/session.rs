@@ -7,6 +7,7 @@
 
 use crate::pair::read_set::Watched;
 use crate::primitive::{AtomicBool, AtomicU64};
+use crossbeam_utils::CachePadded;
 
 /// The words of one open pair that do not belong to a page, a region or a lane.
 #[derive(Debug)]
@@ -16,8 +17,9 @@ pub(crate) struct Session {
     pub len: AtomicU64,
     /// Cached copy of the high-water word. Changed under `resizing`.
     pub high_water: AtomicU64,
-    /// How often pages were changed that transactions watch.
-    pub watched: Watched,
+    /// How often pages were changed that transactions watch. In a cache line of its own, since
+    /// writers store to it and every operation loads the length.
+    pub watched: CachePadded<Watched>,
     /// Set while a shrink looks for pins and truncates. Checked by views that pin without
     /// `resizing`.
     pub cutting: AtomicBool,
@@ -34,7 +36,7 @@ impl Session {
         Session {
             len: AtomicU64::new(len),
             high_water: AtomicU64::new(high_water),
-            watched: Watched::new(),
+            watched: CachePadded::new(Watched::new()),
             cutting: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }

@@ -2,7 +2,7 @@
 //!
 //! The cost of a read, beyond its one cache miss, is the number of its loads and stores. The
 //! processor keeps each of them until all earlier ones are done, and its window is limited
-//! (`docs/decisions/deployed-stamps.md`). Finding the state of a page takes four dependent loads,
+//! (`docs/decisions/deployed-stamps.md`). Finding the state of a page takes two dependent loads,
 //! and judging it eight more. The stamp replaces all of them. The stamps of consecutive pages lie
 //! next to each other in memory.
 //!

@@ -698,8 +698,8 @@ fn a_write_to_a_page_that_a_view_pins_takes_two_to_five_drains() {
         }
     }
     // Slices of another page flip in the same operation. The record's checksum does not cover their
-    // copies, so a drain comes before the record. The first write also invalidates flip records,
-    // whose words are written back first.
+    // copies, so a drain comes before the record. The first write also writes the words of flip
+    // records back, and invalidates these records.
     let with_flips = |file: &AtomicMappedFile| {
         file.write_many(&[(0, &[2; 4095]), (PAGE, &[2; 4096])]).expect("write");
     };

@@ -4,8 +4,8 @@ use super::fixture::new_file;
 use crate::lock::lock_page;
 use crate::units::{REGION, RegionIndex};
 
-/// A writer stores to a region that held nothing, while the copy waits for its locks. The writer may
-/// then store to a region that the copy has. So the copy must have the new region, too.
+/// A writer stores to a region that held nothing, while the copy waits for its locks. The writer
+/// may then store to a region that the copy has. So the copy must have the new region, too.
 #[test]
 fn a_copy_has_a_region_that_is_loaded_while_it_waits_for_locks() {
     let folder = tempfile::tempdir().expect("a folder");

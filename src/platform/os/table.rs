@@ -21,6 +21,7 @@ mod imp {
     use super::STEP;
     use crate::platform::os::sys::Reservation;
     use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering};
+    use std::cell::UnsafeCell;
     use std::io;
     use std::marker::PhantomData;
     use std::ptr::NonNull;
@@ -45,7 +46,8 @@ mod imp {
         /// Where the places begin in `memory`, in bytes.
         places_at: usize,
         memory: Reservation,
-        _owns: PhantomData<T>,
+        /// Owns values that are moved in by shared access, so the type has no other lifetime.
+        _owns: PhantomData<UnsafeCell<T>>,
     }
 
     // SAFETY: the table owns its values, and moves with them.
