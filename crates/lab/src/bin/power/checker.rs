@@ -12,6 +12,7 @@ use crate::crowd::LEN;
 use crate::expected::Expected;
 use crate::hurry::{skip_syncs, stop};
 use crate::mounts::{System, other_boot, own_mounts, unmount};
+use crate::run::UNMOUNTABLE;
 use crate::writer::options;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Options};
 use std::fs;
@@ -67,7 +68,7 @@ fn say(result: Anything<()>) -> Anything<()> {
 fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) -> Anything<()> {
     system
         .mount(device, folder)
-        .map_err(|e| format!("{} cannot be mounted: {e}", system.name()))?;
+        .map_err(|e| format!("{UNMOUNTABLE}: {} cannot be mounted: {e}", system.name()))?;
     let open_all = || -> Anything<()> {
         let scripts = expected.scripts.iter().map(|file| file.plan);
         let crowds = expected.crowds.iter().map(|file| file.crowd);
@@ -95,7 +96,7 @@ fn look(
 ) -> Anything<()> {
     system
         .mount(device, folder)
-        .map_err(|e| format!("{} cannot be mounted: {e}", system.name()))?;
+        .map_err(|e| format!("{UNMOUNTABLE}: {} cannot be mounted: {e}", system.name()))?;
     let found = look_at_files(folder, expected, random);
     stop(folder);
     let unmounted = unmount(folder);

@@ -6,7 +6,7 @@
 //! | `probe --fs F --seed N --folder D` | fails if this machine cannot serve and mount a disk |
 //! | `write ..`, `check ..` | processes that a run starts |
 //!
-//! The folder D must be empty. A run ends with the line `images N violations N`.
+//! The folder D must be empty. A run ends with the line `images N violations N unmountable N`.
 //!
 //! The disk is memory of this process. The process serves it to the kernel as a file, under a loop
 //! device. So it sees every block that the kernel writes, and every flush. Another process maps the
@@ -100,7 +100,11 @@ fn linux() -> Anything<ExitCode> {
             for violation in &outcome.violations {
                 println!("violation {violation}");
             }
-            println!("images {} violations {}", outcome.images, outcome.violations.len());
+            for unmountable in &outcome.unmountable {
+                println!("unmountable {unmountable}");
+            }
+            let (violations, unmountable) = (outcome.violations.len(), outcome.unmountable.len());
+            println!("images {} violations {violations} unmountable {unmountable}", outcome.images);
             let is_clean = outcome.violations.is_empty();
             Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }

@@ -28,6 +28,14 @@ impl std::str::FromStr for System {
     }
 }
 
+/// Returns `true` if the block begins as one of a directory or of attributes (`xfs_da_format.h`).
+fn is_xfs_directory(block: &[u8]) -> bool {
+    let blocks: [&[u8]; 4] = [b"XDB3", b"XDD3", b"XDF3", b"XARM"];
+    let nodes: [[u8; 2]; 4] = [[0x3e, 0xbe], [0x3d, 0xf1], [0x3d, 0xff], [0x3b, 0xee]];
+    blocks.iter().any(|magic| block.starts_with(magic))
+        || block.get(8..10).is_some_and(|magic| nodes.iter().any(|node| node == magic))
+}
+
 impl System {
     pub fn name(self) -> &'static str {
         match self {
@@ -47,15 +55,17 @@ impl System {
         }
     }
 
-    /// Returns `true` if the file system itself needs this block whole: its superblock. With a torn
-    /// superblock the file system cannot be mounted, which says nothing about the crate.
-    pub fn is_whole(self, at: u64, len: usize) -> bool {
+    /// Returns `true` if the file system itself needs a block of this write whole. Without it the
+    /// file system cannot be mounted, which says nothing about the crate. Such blocks are the
+    /// superblocks of ext4 and btrfs. On xfs they are blocks of directories and attributes: its log
+    /// has the changes of such a block, and verifies the whole block.
+    pub fn is_whole(self, at: u64, bytes: &[u8]) -> bool {
         let superblocks: &[u64] = match self {
             System::Ext4 => &[0],
-            System::Xfs => &[],
+            System::Xfs => return bytes.chunks(4096).any(is_xfs_directory),
             System::Btrfs => &[64 << 10, 64 << 20],
         };
-        superblocks.iter().any(|start| at < start + 4096 && *start < at + len as u64)
+        superblocks.iter().any(|start| at < start + 4096 && *start < at + bytes.len() as u64)
     }
 
     /// Makes a file system on the device.
