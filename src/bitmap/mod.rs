@@ -210,11 +210,6 @@ impl Validity {
     pub const fn free(self) -> Self {
         Validity(!self.0)
     }
-
-    /// Returns the slice word that gives this validity under `region_bit`.
-    pub const fn slice_word(self, region_bit: bool) -> u64 {
-        self.0 ^ spread(region_bit)
-    }
 }
 
 const fn spread(bit: bool) -> u64 {
@@ -294,7 +289,6 @@ mod tests {
                 let before = Validity::new(word, bit);
                 assert_eq!(Validity::new(word, !bit), Validity(before.0 ^ !0));
                 assert_eq!(Validity::new(word ^ 2, bit), Validity(before.0 ^ 2));
-                assert_eq!(before.slice_word(bit), word);
                 for n in 0..64 {
                     let after = Validity::new(word, !bit);
                     assert_ne!(before.side(n), after.side(n));
