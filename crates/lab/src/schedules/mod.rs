@@ -43,6 +43,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
             return outcome;
         }
     };
+    // The budget is for schedules: building may take longer than all of it.
+    let begun = progress.elapsed();
     let next = std::sync::atomic::AtomicU64::new(0);
     let shared = std::sync::Mutex::new(&mut outcome);
     std::thread::scope(|scope| {
@@ -53,7 +55,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
                     let left = wanted.saturating_sub(batch * BATCH).min(BATCH);
                     let over = settings
                         .seconds
-                        .is_some_and(|seconds| progress.elapsed().as_secs() >= seconds);
+                        .is_some_and(|seconds| (progress.elapsed() - begun).as_secs() >= seconds);
                     if left == 0 || over {
                         break;
                     }
