@@ -87,7 +87,7 @@ pub(crate) struct Engine {
     pair: Pair,
     policy: DeployPolicy,
     pub(crate) durability: Durability,
-    /// What kind of file this is, for the choice of a way to write.
+    /// The properties of the file that choose the way of a write.
     mode: Mode,
     /// The direct stores that are possible.
     direct: DirectStore,

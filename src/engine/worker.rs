@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Shortest time between two runs of a timer's task.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What the worker can be asked for.
+/// A request that the worker serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// A checkpoint, if one is still due.
@@ -41,7 +41,7 @@ pub(crate) trait Tasks: Send + Sync {
 /// A request that the worker makes by itself, at an interval.
 pub(crate) type Timer = (Request, Duration);
 
-/// The worker thread of one file, and what it is asked for.
+/// The worker thread of one file, and the requests for it.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -82,7 +82,7 @@ impl Worker {
     /// Starts the thread if there is a timer.
     ///
     /// # Errors
-    /// What the system says if no thread can be started: the timers would never be due then.
+    /// The system's error if no thread can be started: no timer would be due then.
     pub fn begin_timers(&self) -> io::Result<()> {
         if self.shared.timers.is_empty() { Ok(()) } else { self.begin() }
     }

@@ -105,7 +105,7 @@ pub(crate) struct Pair {
     /// operation that stores to slots enters the gate of cuts ([`enter_cut`](Self::enter_cut)), and
     /// notes the pages that it changes.
     pub keeps_cuts: bool,
-    /// What has changed since each consumer of changes took it last.
+    /// The changes that each consumer of changes has yet to take.
     pub dirty: DirtySet,
     pub fresh: bool,
     /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a

@@ -34,7 +34,7 @@ use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PageIndex, SLICE};
 
-/// What an operation writes to one page.
+/// The slices of one page that an operation writes, with their bytes.
 struct PageWrite<'e> {
     page: PageIndex,
     region: &'e RegionState,

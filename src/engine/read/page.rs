@@ -109,7 +109,7 @@ impl Engine {
         if samples_stamp(number) && lane.recent.expects_home() {
             self.stamp_sampled(page);
         }
-        // Of several reads in a row of one page, only one is counted.
+        // Only one of several reads in a row of one page is counted.
         if only_reads(lane) && lane.recent.reads_other_page(page) {
             self.count_read(page.start()..page.start() + PAGE as u64);
         }

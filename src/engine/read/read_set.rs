@@ -168,10 +168,10 @@ impl Engine {
         self.entries_hold(&read_set.pages[..known])
     }
 
-    /// Watches the pages of `read_set`. Returns `true` if all of them are watched and unchanged.
-    fn watch(&self, read_set: &[ReadSetEntry]) -> Result<bool> {
+    /// Watches the pages of `entries`. Returns `true` if all of them are watched and unchanged.
+    fn watch(&self, entries: &[ReadSetEntry]) -> Result<bool> {
         let mut are_all = true;
-        for entry in read_set {
+        for entry in entries {
             let region = self.region(entry.page.region())?;
             let place = entry.page.in_region();
             if !region.is_watched(place) {
@@ -212,8 +212,8 @@ impl Engine {
         Ok(false)
     }
 
-    fn entries_hold(&self, read_set: &[ReadSetEntry]) -> Result<bool> {
-        for entry in read_set {
+    fn entries_hold(&self, entries: &[ReadSetEntry]) -> Result<bool> {
+        for entry in entries {
             if !entry.holds(self.region(entry.page.region())?) {
                 return Ok(false);
             }

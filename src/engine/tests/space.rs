@@ -4,7 +4,7 @@ use crate::bitmap::Side;
 use crate::units::{CHUNK, PAGE};
 use crate::{AtomicMappedFile, Medium};
 
-/// What a budget asks, without a walk, is what a walk would find: for both files.
+/// The counts are read without a walk. They equal the sums that a walk through all chunks finds.
 #[test]
 fn the_counts_of_both_files_are_what_a_walk_through_all_chunks_finds() {
     for medium in [Medium::Ram, Medium::PageCache] {

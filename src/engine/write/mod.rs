@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::platform::{Persistence, Platform};
 use crate::units::PAGE;
 
-/// What kind of file this is, for the choice of a way to write.
+/// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {
     /// `true` if a write has nothing to do besides its commit: no cuts are taken, and no page
