@@ -27,14 +27,23 @@ pub(super) fn journal_owner(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whos
     match points::header(journal) {
         Some(header) if header.uuid == *uuid => Whose::Ours,
         Some(_) => Whose::Anothers,
-        None => {
-            let len = journal.len.min(2 * sums::BLOCK) as usize;
-            match journal.bytes(0, len).iter().all(|byte| *byte == 0) {
-                true => Whose::Nobodys,
-                false => Whose::Unknown,
-            }
-        }
+        None => match may_be_unfinished(journal) {
+            true => Whose::Nobodys,
+            false => Whose::Unknown,
+        },
     }
+}
+
+/// Returns `true` if an opening may have left this journal without a whole header.
+fn may_be_unfinished(journal: &Contents) -> bool {
+    let head = journal.bytes(0, journal.len.min(2 * sums::BLOCK) as usize);
+    head.chunks(sums::BLOCK as usize).all(|block| {
+        block.iter().enumerate().all(|(at, byte)| match at {
+            0..8 => [0, b"AtomJrnH"[at]].contains(byte),
+            8..64 => true,
+            _ => *byte == 0,
+        })
+    })
 }
 
 impl How {
