@@ -13,16 +13,26 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-// More than the programs use, and less than the smallest stack that they ask for.
-enum { DEPTH = 256 << 10, PAGE = 4096 };
+// The deepest that a test goes is an array of 1 MiB in a thread's stack of 2 MiB.
+enum { MOST = 2 << 20, REST = 128 << 10, PAGE = 4096 };
 
 __attribute__((noinline)) static void touch(void)
 {
-    volatile char room[DEPTH];
+    pthread_attr_t attributes;
+    void *low;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attributes) ||
+        pthread_attr_getstack(&attributes, &low, &size))
+        abort();
+    pthread_attr_destroy(&attributes);
+    size_t depth = (char *)__builtin_frame_address(0) - (char *)low;
+    if (depth <= REST)
+        return;
+    depth = depth - REST < MOST ? depth - REST : MOST;
+    volatile char *room = __builtin_alloca(depth);
     // From the top downwards, as a stack grows.
-    for (int at = DEPTH - PAGE; at >= 0; at -= PAGE)
-        room[at] = 0;
-    (void)room[0];
+    for (size_t at = depth; at >= PAGE; at -= PAGE)
+        room[at - PAGE] = 0;
 }
 
 __attribute__((constructor)) static void touch_first(void)
