@@ -95,7 +95,7 @@ impl Node {
     /// Starts the node for the first time. There are no values to keep, so one `store` is enough.
     fn join(&self, term: u64) -> Result<(), Error> {
         self.file.store(STATE, &Vote { term, voted_for: NOBODY })?;
-        self.file.sync()
+        self.file.sync().map(drop)
     }
 
     /// Answers RequestVote. When this returns `true`, the vote is on the medium.

@@ -24,6 +24,7 @@ mod thread_cache;
 mod units;
 
 pub use api::file::AtomicMappedFile;
+pub use api::flush::Flush;
 pub use api::transaction::Transaction;
 pub use api::value::{Array, Integer, Readable, Record, Slot, Writable};
 pub use api::view::View;

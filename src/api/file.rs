@@ -248,6 +248,9 @@ impl AtomicMappedFile {
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
+    /// Returns the number of the point, for [`wait_durable`](Self::wait_durable). Returns 0 where
+    /// no durable points are kept.
+    ///
     /// # Errors
     /// [`Error::Io`] if the system could not write. It is then unknown which durable point a power
     /// loss goes back to, and every later call returns [`Error::Poisoned`]. Reopening the file
@@ -259,7 +262,7 @@ impl AtomicMappedFile {
     /// lost.
     ///
     /// [`Error::Poisoned`], [`Error::Forked`].
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&self) -> Result<u64> {
         self.engine().sync()
     }
 

@@ -6,6 +6,7 @@
 //! | `transaction` | transactions, and what happens in a conflict |
 //! | `view` | views: bytes of a moment, pinned or copied |
 //! | `value` | typed values: slots, arrays, integers |
+//! | `flush` | the numbers of durable points, and the future of one |
 //! | `write_set` | what a transaction has written and not yet committed |
 //! | `copy` | a copy of a file that is in use |
 //!
@@ -13,6 +14,7 @@
 
 pub mod copy;
 pub mod file;
+pub mod flush;
 pub mod transaction;
 pub mod value;
 pub mod view;

@@ -27,6 +27,8 @@ pub(crate) enum Request {
     Checkpoint,
     /// A durable point that is due at an interval.
     DurablePoint,
+    /// A durable point for the waiters of `durable::flush`.
+    Flush,
 }
 
 /// The tasks behind the requests. They hold the file only while they work.
@@ -87,15 +89,15 @@ impl Worker {
         if self.shared.timers.is_empty() { Ok(()) } else { self.begin() }
     }
 
-    /// Queues a request unless it is queued already, and does not wait for it.
-    pub fn request(&self, request: Request) {
+    /// Queues a request unless it is queued already, and does not wait for it. Returns `false` if
+    /// there is no thread that will serve it.
+    pub fn request(&self, request: Request) -> bool {
         if !self.may_run {
-            return;
+            return false;
         }
         self.shared.queue.lock().push(request);
         self.shared.changed.notify_one();
-        // Without a thread, a caller does the work as soon as it cannot go on otherwise.
-        let _done_by_a_caller_otherwise = self.begin();
+        self.begin().is_ok()
     }
 
     fn begin(&self) -> io::Result<()> {

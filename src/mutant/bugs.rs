@@ -129,6 +129,11 @@ mutants! {
         CutOffLeadStays "cut-off-lead-stays": "a thread that panics while it makes a durable point stays the leader for ever",
         FollowersKeepLanes "followers-keep-lanes": "a thread that waits for another thread's durable point keeps its lane",
         FailedTurnCounts "failed-turn-counts": "a failed durable point counts as made for the threads that waited for it",
+        NumberTooEarly "number-too-early": "the number to wait for is that of a durable point that is already being made",
+    }
+    "engine/durable/flush.rs" {
+        FlushResolvedEarly "flush-resolved-early": "a future of flush_async is resolved before its durable point is made",
+        PanicUnheardByWaiters "panic-unheard-by-waiters": "a panic of the worker thread leaves futures waiting for ever",
     }
     "engine/read/all.rs" {
         CopyNotLocked "copy-not-locked": "writers are not locked out while a consistent copy is made",

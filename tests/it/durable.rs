@@ -32,12 +32,12 @@ fn ground() -> Option<Ground> {
 
 /// A pair in another folder, as a restart of the machine leaves it: in use, of another boot, with
 /// the identity of the copied home file.
-struct Restarted {
+pub struct Restarted {
     _scratch: common::Scratch,
     home: PathBuf,
 }
 
-fn restarted(ground: &Ground, home: &Path) -> Restarted {
+pub fn restarted(ground: &Ground, home: &Path) -> Restarted {
     copied(ground, home, Some([0xb0; 16]))
 }
 
@@ -92,7 +92,7 @@ impl Restarted {
         self.reflection().write_all_at(&word.to_le_bytes(), at).expect("write");
     }
 
-    fn open(&self, ground: &Ground) -> AtomicMappedFile {
+    pub fn open(&self, ground: &Ground) -> AtomicMappedFile {
         ground.options().open(&self.home).expect("goes back to the last durable point")
     }
 }
@@ -792,7 +792,7 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
             model[100..9100].fill(n);
             if name == call::SYNC_DATA {
                 match file.sync() {
-                    Ok(()) => std::thread::sleep(Duration::from_millis(5)),
+                    Ok(_) => std::thread::sleep(Duration::from_millis(5)),
                     Err(error) => break error,
                 }
             }

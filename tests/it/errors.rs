@@ -970,7 +970,7 @@ fn use_after_fork(options: Options, path: &Path) {
             is_forked(view.read_at(&mut [0], 0)),
             is_forked(tx.commit()),
             is_forked(file.deploy(0..10).map(drop)),
-            is_forked(file.sync()),
+            is_forked(file.sync().map(drop)),
             is_forked(file.set_len(10)),
             is_forked(file.try_clone().map(drop)),
             matches!(AtomicMappedFile::open(path), Err(Error::Busy { in_this_process: false, .. })),
@@ -1026,8 +1026,8 @@ fn after_a_failed_sync_nothing_works_any_more_and_opening_again_recovers() {
             }
             other => panic!("{other:?}"),
         };
-        is_poisoned(file.sync());
-        is_poisoned(other.sync());
+        is_poisoned(file.sync().map(drop));
+        is_poisoned(other.sync().map(drop));
         is_poisoned(file.write_at(&[1], 0));
         is_poisoned(other.write_at(&[1; 10_000], 0));
         is_poisoned(file.read_at(&mut [0], 0));

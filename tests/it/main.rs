@@ -9,6 +9,7 @@
 //! | `drains` | How many drains does each write protocol take, in which order? |
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
+//! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
@@ -46,6 +47,8 @@ mod drains;
 mod durable;
 #[cfg(unix)]
 mod errors;
+#[cfg(unix)]
+mod flush;
 #[cfg(unix)]
 mod kill;
 #[cfg(target_os = "linux")]

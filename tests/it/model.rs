@@ -329,7 +329,7 @@ fn run_session(
                     None => assert_out_of_range(result, &name),
                 }
             }
-            Op::Sync => file.sync().expect("sync"),
+            Op::Sync => file.sync().map(drop).expect("sync"),
             Op::SetLen(spot) => {
                 // Up to about twice the length, and at most a little more than a chunk longer.
                 let new = spot.within((len * 2 + 10_000).min(CHUNK + 300_000));

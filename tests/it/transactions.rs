@@ -357,7 +357,7 @@ fn what_a_closure_does_beside_without_a_conflict_is_done_once() {
     assert!(elsewhere.is_ok() && runs == 1, "another page: {elsewhere:?}");
     let (longer, runs) = with_inner(&file, |f| f.set_len(2 * LEN));
     assert!(longer.is_ok() && runs == 1, "longer: {longer:?}");
-    let (synced, runs) = with_inner(&file, |f| f.sync());
+    let (synced, runs) = with_inner(&file, |f| f.sync().map(drop));
     assert!(synced.is_ok() && runs == 1, "{synced:?}");
     // A deployment changes no bytes: the second run finds the page deployed.
     let (deployed, runs) = with_inner(&file, |f| f.deploy(0..PAGE).map(drop));

@@ -71,6 +71,10 @@ fn plays_the_child_if_it_is_one() {
         file.sync().expect("sync");
     }
     assert!(file.stats().checkpoints > 0);
+    // Without the thread, the poll makes the durable point.
+    file.store(8, &1_u64).expect("store");
+    let number = pollster::block_on(file.flush_async()).expect("needs no thread");
+    assert_eq!(number, file.durable_number());
     file.close(CloseMode::Fast).expect("close");
     options()
         .sync_every(Duration::from_secs(30))

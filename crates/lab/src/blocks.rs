@@ -261,7 +261,7 @@ impl Run {
             8 | 9 => self.write_many_words(),
             10 | 11 => self.write_under_a_view(),
             12 | 13 => {
-                let result = self.file().sync();
+                let result = self.file().sync().map(drop);
                 self.judge("sync", result).map(drop)
             }
             14 => {
@@ -307,7 +307,7 @@ impl Run {
         let before = len(self);
         let left = self.rng.u64(0..12);
         self.machine.world().fill(Some(left));
-        let result = self.file().sync();
+        let result = self.file().sync().map(drop);
         if !self.judge("sync of many pages", result)? && len(self) != before {
             return Err(format!("the journal could not grow, and is as long as {:?}", len(self)));
         }

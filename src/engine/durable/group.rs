@@ -27,7 +27,7 @@ pub(super) struct Leader<'e> {
 }
 
 impl Leader<'_> {
-    fn end(&mut self, is_made: bool) {
+    pub(super) fn end(&mut self, is_made: bool) {
         self.has_ended = true;
         let mut turns = self.durable.turns.lock();
         turns.over = turns.begun;
@@ -47,17 +47,38 @@ impl Drop for Leader<'_> {
     }
 }
 
+impl Durable {
+    /// Returns the number of the first durable point that holds everything that had returned when
+    /// this was called. The turn that is under way may have taken its cut already.
+    pub fn next_number(&self) -> u64 {
+        self.turns.lock().begun + u64::from(!planted!(NumberTooEarly))
+    }
+
+    /// Returns the number of the last durable point that a turn has made, 0 if there is none.
+    pub fn durable_number(&self) -> u64 {
+        self.turns.lock().made
+    }
+}
+
 impl Engine {
-    /// Makes a durable point that holds everything that had returned when this was called. Calls
-    /// that arrive while a point is being made share the next one: one of them leads, the others
-    /// wait.
-    pub(in crate::engine) fn durable_point(&self, durable: &Durable) -> Result<()> {
+    /// Makes a durable point that holds everything that had returned when this was called, and
+    /// returns its number.
+    pub(in crate::engine) fn durable_point(&self, durable: &Durable) -> Result<u64> {
+        self.durable_point_of(durable, u64::MAX)
+    }
+
+    /// Returns once the durable point of this number is made, or a later one. Returns the number of
+    /// the last one. A number above that of the next point stands for the next point.
+    ///
+    /// Calls that arrive while a point is being made share the next one: one of them leads, the
+    /// others wait.
+    pub(super) fn durable_point_of(&self, durable: &Durable, number: u64) -> Result<u64> {
         // A waiting thread must not keep its lane. Shared lanes are few, and the leader and the
         // writers need them.
         let _lane = planted!(FollowersKeepLanes).then(|| self.lane());
         let mut turns = durable.turns.lock();
         // A cut that was begun before may lack what this thread has written.
-        let mine = turns.begun + 1;
+        let mine = number.min(turns.begun + 1);
         while turns.made < mine {
             if turns.begun > turns.over {
                 durable.turn_is_over.wait(&mut turns);
@@ -65,6 +86,7 @@ impl Engine {
             }
             // No thread leads. A turn that failed made nothing for the threads that waited for it.
             turns.begun += 1;
+            let number = turns.begun;
             drop(turns);
             let mut lead = Leader { durable, has_ended: false };
             // The leader may have to wait for a lane here. That wait ends, because a thread that
@@ -77,9 +99,9 @@ impl Engine {
             };
             drop(lane);
             lead.end(result.is_ok() || planted!(FailedTurnCounts));
-            return result;
+            return result.map(|()| number);
         }
-        Ok(())
+        Ok(turns.made)
     }
 
     /// Parks the calling thread until the durable point that is being made is over, and returns

@@ -22,6 +22,7 @@
 
 mod checkpoint;
 pub mod floor;
+pub mod flush;
 pub mod group;
 pub mod journal;
 mod point;
@@ -31,6 +32,7 @@ mod tests;
 
 use crate::engine::Engine;
 use crate::engine::durable::floor::Raised;
+use crate::engine::durable::flush::Waiters;
 use crate::engine::durable::group::Turns;
 use crate::engine::durable::journal::Journal;
 use crate::error::Error;
@@ -55,6 +57,8 @@ pub(crate) struct Durable {
     rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
+    /// Futures that wait for a point.
+    waiters: Waiters,
     /// The floor of the journal. Locked while it is written and until it is durable, which includes
     /// a sync of both files.
     floor: Mutex<Raised>,
@@ -76,6 +80,7 @@ impl Durable {
             rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
+            waiters: Waiters::default(),
             floor: Mutex::new(Raised::default()),
             is_overdue: AtomicBool::new(false),
             why_overdue: Mutex::new(None),

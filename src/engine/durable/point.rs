@@ -126,7 +126,8 @@ impl Engine {
             .inspect_err(|error| unless!(FailedSyncForgotten, self.poison(error)))?;
         self.publish_point(durable, cut);
         if durable.journal.is_half_full() {
-            self.worker.request(Request::Checkpoint);
+            // Without a thread, the point that finds no room makes the checkpoint itself.
+            let _is_served = self.worker.request(Request::Checkpoint);
         }
         Ok(())
     }

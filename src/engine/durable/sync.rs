@@ -4,21 +4,40 @@
 
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
-use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::stats::Counter;
 
 impl Engine {
-    /// Makes everything that has returned as durable as the medium promises.
-    pub fn sync(&self) -> Result<()> {
+    /// Makes everything that has returned as durable as the medium promises. Returns the number of
+    /// the durable point, 0 where none are kept.
+    pub fn sync(&self) -> Result<u64> {
+        self.wait_durable(u64::MAX)
+    }
+
+    /// Returns once the durable point of this number is made, or a later one. Returns the number of
+    /// the last one, 0 where none are kept.
+    pub fn wait_durable(&self, number: u64) -> Result<u64> {
         self.check_usable()?;
         // Without durable points there is nothing to do. On DAX every commit was durable when it
         // returned. In RAM nothing survives a power loss, and everything survives a process crash.
-        if let Some(durable) = &self.durable {
-            self.durable_point(durable)?;
-        }
+        let made = match &self.durable {
+            Some(durable) => self.durable_point_of(durable, number)?,
+            None => 0,
+        };
         self.lane().stats.bump(Counter::Syncs, 1);
-        Ok(())
+        Ok(made)
+    }
+
+    /// Returns the number of the first durable point that holds everything that has returned, 0
+    /// where none are kept.
+    pub fn next_durable_number(&self) -> u64 {
+        self.durable.as_ref().map_or(0, Durable::next_number)
+    }
+
+    /// Returns the number of the last durable point, 0 if there is none.
+    pub fn durable_number(&self) -> u64 {
+        self.durable.as_ref().map_or(0, Durable::durable_number)
     }
 
     /// Makes the durable point that is due. A failure that does not poison the handle is remembered
@@ -52,11 +71,5 @@ impl Engine {
     pub fn health(&self) -> Result<()> {
         self.check_usable()?;
         self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))
-    }
-
-    /// Poisons the handle because a panic has ended the worker thread.
-    pub(in crate::engine) fn poison_by_panic(&self) {
-        let cause = std::io::Error::other("a panic has ended the thread that makes durable points");
-        self.poison(&Error::io(SYNC_FOR_A_POINT, self.home.path(), cause));
     }
 }

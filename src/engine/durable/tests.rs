@@ -4,6 +4,9 @@ use crate::engine::durable::group::Leader;
 use crate::format::layout;
 use crate::units::PageIndex;
 use crate::{AtomicMappedFile, Medium};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::task::{Context, Poll};
 
 fn pair() -> (tempfile::TempDir, AtomicMappedFile) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -126,4 +129,92 @@ fn a_panic_in_the_middle_of_a_point_is_an_error_for_waiting_writers() {
     assert!(leader.join().is_err());
     assert!(writer.join().expect("no panic").is_err(), "it is unknown what is durable");
     assert!(file.sync().is_err() && file.write_at(&[2], 0).is_err(), "for good");
+}
+
+/// A writer that takes its number while a point is being made must not get that point's number:
+/// the cut may have been taken before the write.
+#[test]
+fn the_next_number_is_not_that_of_a_point_that_is_being_made() {
+    let (_folder, file) = pair();
+    assert_eq!((file.durable_number(), file.next_durable_number()), (0, 1));
+    let points = file.engine().durable.as_ref().expect("points are kept");
+    points.turns.lock().begun += 1;
+    let mut lead = Leader { durable: points, has_ended: false };
+    assert_eq!(file.next_durable_number(), 2);
+    lead.end(true);
+    assert_eq!((file.durable_number(), file.next_durable_number()), (1, 2));
+    assert_eq!(file.wait_durable(1).expect("it is made"), 1);
+    assert_eq!(file.durable_number(), 1, "no further point was made");
+    assert_eq!(file.wait_durable(u64::MAX).expect("a point"), 2, "not for ever");
+    assert_eq!(file.sync().expect("a point"), 3);
+}
+
+/// Waits for durability in threads of their own. They tell their results, with the number of the
+/// last durable point at that moment.
+fn flush_in_threads(file: &AtomicMappedFile, count: usize) -> Receiver<(crate::Result<u64>, u64)> {
+    let (tell, told) = channel();
+    for _ in 0..count {
+        let (file, tell) = (file.try_clone().expect("a handle"), tell.clone());
+        std::thread::spawn(move || {
+            let result = pollster::block_on(file.flush_async());
+            let _is_heard = tell.send((result, file.durable_number()));
+        });
+    }
+    told
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Wakes(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_future_is_resolved_by_a_point_that_holds_its_writes() {
+    let (_folder, file) = pair();
+    let points = file.engine().durable.as_ref().expect("points are kept");
+    points.turns.lock().begun += 1;
+    let lead = Leader { durable: points, has_ended: false };
+    let told = flush_in_threads(&file, 3);
+    let early = told.recv_timeout(std::time::Duration::from_millis(50));
+    assert!(early.is_err(), "another point is being made, which may lack the writes");
+    drop(lead);
+    for _ in 0..3 {
+        let (number, made) = told.recv_timeout(PATIENCE).expect("a result");
+        assert!(number.expect("a point") >= 2 && made >= 2);
+    }
+}
+
+/// The thread that serves the futures has died. Neither the futures that it left nor those that
+/// come later may wait for ever.
+#[test]
+fn a_panic_of_the_worker_is_an_error_for_waiting_futures() {
+    let (_folder, file) = pair();
+    let points = file.engine().durable.as_ref().expect("points are kept");
+    points.turns.lock().begun += 1;
+    let lead = Leader { durable: points, has_ended: false };
+    let wakes: [Arc<Wakes>; 2] = Default::default();
+    let poll = |future: &mut crate::Flush<'_>, wakes: &Arc<Wakes>| {
+        let waker = Arc::clone(wakes).into();
+        std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker))
+    };
+    let (mut first, mut second) = (file.flush_async(), file.flush_async());
+    assert!(poll(&mut first, &wakes[0]).is_pending());
+    while !points.waiters.lock().is_empty() {
+        std::thread::yield_now();
+    }
+    // The worker has the first future in hand, and waits for the turn.
+    assert!(poll(&mut second, &wakes[1]).is_pending());
+    assert_eq!(points.waiters.lock().len(), 1);
+    file.engine().poison_by_panic();
+    assert_eq!(wakes[1].0.load(std::sync::atomic::Ordering::SeqCst), 1, "it is told");
+    let result = poll(&mut second, &wakes[1]);
+    assert!(matches!(result, Poll::Ready(Err(crate::Error::Poisoned { .. }))), "{result:?}");
+    assert!(pollster::block_on(file.flush_async()).is_err(), "a later one is told at once");
+    drop(lead);
+    assert!(pollster::block_on(first).is_err(), "the point was not made");
 }

@@ -48,7 +48,7 @@ impl Engine {
         self.change_len(new)?;
         match &self.durable {
             Some(durable) if self.durability == Durability::EveryWrite => {
-                self.durable_point(durable)
+                self.durable_point(durable).map(drop)
             }
             _ => Ok(()),
         }

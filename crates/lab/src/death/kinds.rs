@@ -384,7 +384,7 @@ impl Stage<'_> {
                 tx.commit()
             }
             Step::SetLen(len) => file.set_len(*len),
-            Step::Sync => file.sync(),
+            Step::Sync => file.sync().map(drop),
             Step::Deploy(start, end) => file.deploy(*start..*end).map(drop),
             Step::View(start, end) => {
                 // The view keeps its pins as long as the file is open.

@@ -466,7 +466,7 @@ impl Run<'_> {
                     Err(error) => panic!("{len} bytes: {error}"),
                 }
             }
-            25 => file.sync().expect("to sync"),
+            25 => file.sync().map(drop).expect("to sync"),
             26 => {
                 let (at, len) = self.place(input, 3 * PAGE);
                 let mut found = vec![0; len];

@@ -266,7 +266,7 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
                     file = Some(open());
                 }
                 Close => close(&mut file, CloseMode::Spatial),
-                Sync => open_file.sync().expect("to sync"),
+                Sync => open_file.sync().map(drop).expect("to sync"),
             }
             let makes_point = match step {
                 Write(..) | InTurn(_) | Together(_) | OnPages(..) | View(..) => false,

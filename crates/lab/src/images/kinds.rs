@@ -504,7 +504,7 @@ impl<'a> Player<'a> {
             }
             Kind::DieInSync => self.die_in(Written::Record),
             Kind::DieInHeader => self.die_in(Written::Header),
-            Kind::Sync => self.step_with(Effect::Nothing, true, |me, _| me.file().sync()),
+            Kind::Sync => self.step_with(Effect::Nothing, true, |me, _| me.file().sync().map(drop)),
             Kind::Fast => self.reopen(Some(CloseMode::Fast)),
             Kind::Spatial => self.reopen(Some(CloseMode::Spatial)),
             Kind::Reopen => self.reopen(None),

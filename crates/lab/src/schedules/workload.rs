@@ -205,7 +205,7 @@ impl Actor {
 
     fn sync(&self) {
         let sync = Operation { name: "sync".to_owned(), is_sync: true, ..Operation::default() };
-        self.note(sync, |_| self.file.sync().expect("a sync"));
+        self.note(sync, |_| self.file.sync().map(drop).expect("a sync"));
     }
 
     /// Deploys everything, which also punches holes.

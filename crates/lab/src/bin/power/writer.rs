@@ -123,7 +123,7 @@ impl Writer<'_> {
                     transaction.commit()?;
                 }
             },
-            Op::Sync => open()?.sync()?,
+            Op::Sync => open()?.sync().map(drop)?,
             Op::SetLen(len) => open()?.set_len(*len)?,
             Op::Deploy(range) => {
                 open()?.deploy(range.clone())?;
@@ -158,7 +158,7 @@ impl Writer<'_> {
                 while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
                     thread::sleep(Duration::from_micros(300));
                     self.say(&format!("sync {}", crowd.name))?;
-                    file.sync()?;
+                    pollster::block_on(file.flush_async())?;
                     self.say(&format!("synced {}", crowd.name))?;
                 }
                 threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))

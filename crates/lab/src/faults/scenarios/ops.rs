@@ -242,7 +242,7 @@ impl Op {
                 file.deploy(range.clone())?;
             }
             Op::SetLen(len) => file.set_len(*len)?,
-            Op::Sync => file.sync()?,
+            Op::Sync => file.sync().map(drop)?,
             Op::SyncAndCheckpoint => {
                 let before = file.stats().checkpoints;
                 file.sync()?;

@@ -341,7 +341,7 @@ impl Run<'_> {
             ("transact", file.transact(|tx| tx.write_at(&[1], 0))),
             ("view", file.view(0..1).map(drop)),
             ("deploy", file.deploy(0..1).map(drop)),
-            ("sync", file.sync()),
+            ("sync", file.sync().map(drop)),
             ("set_len", file.set_len(1)),
             ("try_clone", file.try_clone().map(drop)),
             ("close", file.close(CloseMode::Spatial)),
