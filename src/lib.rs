@@ -29,6 +29,7 @@ pub use api::transaction::Transaction;
 pub use api::value::{Array, Integer, Readable, Record, Slot, Writable};
 pub use api::view::View;
 pub use config::options::{MEDIUM_VARIABLE, Options};
+pub use config::progress::{Progress, Work};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };

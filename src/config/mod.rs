@@ -3,6 +3,7 @@
 //! May import nothing from the crate.
 
 pub mod options;
+pub mod progress;
 
 use std::fmt;
 

@@ -2,6 +2,7 @@
 //!
 //! Module `recovery` performs the steps from a path to an open pair of files.
 
+use crate::config::progress::{Progress, Reporter};
 use crate::config::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) sync_every: Option<Duration>,
     pub(crate) journal_len: u64,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) reporter: Reporter,
     /// `true` if cuts are taken although no durable points are kept: `Pair::keeps_cuts`. No caller
     /// can ask for that yet.
     pub(crate) keeps_cuts: bool,
@@ -50,6 +53,8 @@ impl Default for Options {
             durability: Durability::OnSync,
             sync_every: None,
             journal_len: JOURNAL_LEN,
+            busy_timeout: Duration::ZERO,
+            reporter: Reporter::default(),
             keeps_cuts: false,
         }
     }
@@ -176,6 +181,41 @@ impl Options {
     /// journal, at most 4 MiB, is synced without a sync of both files.
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = len;
+        self
+    }
+
+    /// Waits up to `timeout` for a file that is open elsewhere, in another process or in this one.
+    /// Opening fails with [`Error::Busy`](crate::Error::Busy) after that. Default: no time.
+    ///
+    /// Useful where a service restarts, and its predecessor still closes the file. The file's name
+    /// is looked up again at each attempt, a few milliseconds apart. A file that replaces the busy
+    /// one under this name is opened.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// Calls `report` while a long open or close works, in the thread that does it. Default: no
+    /// reports.
+    ///
+    /// Each [`Work`](crate::Work) begins with a report of 0 bytes done, and a successful one ends
+    /// with all of them. There are at most a few thousand reports for each GiB. A panic in `report`
+    /// ends the open or close as an error would: nothing is lost, and the next open recovers.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, CloseMode, Progress};
+    ///
+    /// let options = AtomicMappedFile::options().on_progress(|Progress { work, done, total, .. }| {
+    ///     println!("{work:?}: {done} of {total} bytes");
+    /// });
+    /// let f = options.create(true).len(1 << 20).open(dir.path().join("state.dat"))?;
+    /// f.write_at(&[1; 100_000], 0)?;
+    /// f.close(CloseMode::Spatial)?; // Deploy: 262144 of 262144 bytes
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn on_progress(mut self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.reporter = Reporter::new(report);
         self
     }
 }

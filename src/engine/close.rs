@@ -6,6 +6,7 @@
 //! May import every other room of the engine.
 
 use crate::bitmap::Validity;
+use crate::config::progress::Work;
 use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
@@ -204,6 +205,7 @@ impl Engine {
             .filter(|(_, region)| (0..PAGES_PER_REGION).any(|n| region.validity(n) != Validity(0)))
             .map(|(index, _)| index)
             .collect();
+        let mut meter = self.reporter.begin(Work::Deploy, (away.len() * REGION) as u64);
         for region in away {
             let end = (region.start() + REGION as u64).min(self.len());
             if region.start() < end {
@@ -212,6 +214,7 @@ impl Engine {
                 let pins = if planted!(SpatialLeavesPinned) { Pins::Respect } else { Pins::Ignore };
                 self.deploy_pages(region.start()..end, pins, Which::All)?;
             }
+            meter.add(REGION as u64);
         }
         // Words past the end are zero unless they were damaged, and mean nothing in any case.
         let is_home = |(index, region): (RegionIndex, &RegionState)| {

@@ -40,6 +40,7 @@ mod tests;
 pub mod worker;
 pub mod write;
 
+use crate::config::progress::Reporter;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::durable::Durable;
 use crate::engine::durable::journal::Journal;
@@ -80,6 +81,7 @@ pub(crate) struct Setup {
     pub durability: Durability,
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
+    pub reporter: Reporter,
 }
 
 /// The operations on one open pair, with what only they need.
@@ -99,6 +101,8 @@ pub(crate) struct Engine {
     pub(crate) turns: Mutex<()>,
     durable: Option<Durable>,
     worker: Worker,
+    /// Hears how far a close has come.
+    reporter: Reporter,
 }
 
 /// Every operation reads and changes the state of the pair. The pair knows no operation.
@@ -160,6 +164,7 @@ impl Engine {
                 companions: setup.companions,
                 cache_is_shared: setup.cache_is_shared,
                 turns: Mutex::new(()),
+                reporter: setup.reporter,
             }
         })
     }

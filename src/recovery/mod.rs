@@ -56,10 +56,15 @@ use pair::{Decision, Found};
 use probe::{Lengths, Probe};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Suffix of a reflection file's name while the file is being made.
 const UNFINISHED: &str = "new";
 const HUGE_PAGE: u64 = 2 << 20;
+
+/// The pauses between two looks at a busy file. They double up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Opens the pair of files of `path`.
 pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
@@ -67,7 +72,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     barrier::prepare();
     // The path is resolved once. From here on, no link and no current directory affects the names.
     let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
-    let located = Located::find(&platform, options, path, &name)?;
+    let located = Located::wait_for(&platform, options, path, &name)?;
     let judged = located.judge()?;
     let prepared = judged.prepare()?;
     let mapped = prepared.map()?;
@@ -84,6 +89,27 @@ struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
+    /// Finds the home file, and waits for it as long as the caller wishes if it is open elsewhere.
+    fn wait_for(
+        platform: &'a Platform,
+        options: &'a Options,
+        given: &'a Path,
+        name: &'a Name,
+    ) -> Result<Self> {
+        let begun = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match Self::find(platform, options, given, name) {
+                Err(Error::Busy { .. }) if begun.elapsed() < options.busy_timeout => {
+                    let left = options.busy_timeout.saturating_sub(begun.elapsed());
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                found => return found,
+            }
+        }
+    }
+
     fn find(
         platform: &'a Platform,
         options: &'a Options,
@@ -365,7 +391,7 @@ impl<'a> Mapped<'a> {
         let pair = self.pair();
         match &self.carried.verdict.journal {
             Some(journal) if decision == Decision::GoBack => {
-                self.carried.verdict.lengths = pair.go_back(journal)?;
+                self.carried.verdict.lengths = pair.go_back(journal, &opening.options.reporter)?;
             }
             // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
@@ -548,6 +574,7 @@ impl Mapped<'_> {
             must_flush,
             durability: options.durability,
             sync_every: options.sync_every,
+            reporter: options.reporter.clone(),
         });
         engine.begin_interval()?;
         let of_home = &mut located.home.if_it_fails;

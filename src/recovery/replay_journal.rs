@@ -19,8 +19,9 @@ use super::journal::Found;
 use super::probe::Lengths;
 use crate::bitmap::Validity;
 use crate::config::Medium;
+use crate::config::progress::{Reporter, Work};
 use crate::error::{Error, Result};
-use crate::format::journal::{Change, Record};
+use crate::format::journal::{Change, Record, record_len};
 use crate::format::{layout, le_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
@@ -54,7 +55,7 @@ impl Pair<'_> {
     }
 
     /// Goes back to the last durable point. Returns the lengths of the file at that point.
-    pub fn go_back(&self, found: &Found) -> Result<Lengths> {
+    pub fn go_back(&self, found: &Found, reporter: &Reporter) -> Result<Lengths> {
         // The kernel may write back at once what is replayed from the newest record. If the power
         // fails then, the next replay must not end before that record.
         unless!(NewestNotMadeDurable, self.make_newest_durable(found)?);
@@ -68,8 +69,13 @@ impl Pair<'_> {
         // A power loss may have undone a growth that the record tells of.
         longer(self.home, len)?;
         longer(self.reflection, layout::reflection_len(len))?;
-        for (_, record) in &found.run {
-            unless!(NotReplayed, self.replay(record, len)?);
+        let bytes_of = |(_, record): &(u64, Record)| {
+            record_len(record.changes.len(), record.slices.len() / SLICE)
+        };
+        let mut meter = reporter.begin(Work::Replay, found.run.iter().map(bytes_of).sum());
+        for record in &found.run {
+            unless!(NotReplayed, self.replay(&record.1, len)?);
+            meter.add(bytes_of(record));
         }
         // Orders the replayed bytes and words before the next superblock, which voids the journal.
         unless!(ReplayNotSynced, self.sync_both()?);

@@ -81,6 +81,10 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
 }
 
 impl Restarted {
+    pub fn path(&self) -> &Path {
+        &self.home
+    }
+
     /// Opens the reflection file for changes.
     fn reflection(&self) -> fs::File {
         let folder = self.home.parent().expect("a folder");

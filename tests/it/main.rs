@@ -13,6 +13,7 @@
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
+//! | `patience` | Does an open wait for a busy file? Do long opens and closes report progress? |
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
 //! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
 //! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
@@ -54,6 +55,8 @@ mod kill;
 #[cfg(target_os = "linux")]
 mod messages;
 mod model;
+#[cfg(unix)]
+mod patience;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 mod power;
 #[cfg(unix)]
