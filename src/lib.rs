@@ -23,9 +23,12 @@ mod registry;
 mod thread_cache;
 mod units;
 
+pub use api::array::{Array, Iter};
 pub use api::file::AtomicMappedFile;
+pub use api::optional::Optional;
+pub use api::slot::{Bits, Integer, Slot};
 pub use api::transaction::Transaction;
-pub use api::value::{Array, Integer, Readable, Record, Slot, Writable};
+pub use api::value::{Readable, Record, Writable};
 pub use api::view::View;
 pub use config::options::{MEDIUM_VARIABLE, Options};
 pub use config::{

@@ -87,6 +87,22 @@ pub enum Error {
         expected: u64,
     },
 
+    /// The bytes in the file are no valid value of the type that was asked for. For example, a
+    /// `bool` is 0 or 1. Nothing was changed. A `store` replaces the bytes.
+    #[error(
+        "{}: the bytes at offset {offset} are no valid value of type {type_name}; load them as another \
+         type, or store a value there first",
+        path.display()
+    )]
+    InvalidValue {
+        /// The home file.
+        path: PathBuf,
+        /// The offset of the value in the file, in bytes.
+        offset: u64,
+        /// The name of the type.
+        type_name: &'static str,
+    },
+
     /// The file system is full. Nothing was changed. Free some space and call again.
     ///
     /// An exhausted quota, and the process's limit on file lengths (`ulimit -f`), count as a full

@@ -9,6 +9,7 @@
 //! | `drains` | How many drains does each write protocol take, in which order? |
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
+//! | `handles` | Do slots and arrays do what atomics and vectors do? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
@@ -46,6 +47,7 @@ mod drains;
 mod durable;
 #[cfg(unix)]
 mod errors;
+mod handles;
 #[cfg(unix)]
 mod kill;
 #[cfg(target_os = "linux")]

@@ -531,8 +531,10 @@ fn a_handle_outlives_a_panic_in_a_callers_closure() {
     fn may_be_caught<T: UnwindSafe + RefUnwindSafe>() {}
     may_be_caught::<AtomicMappedFile>();
     may_be_caught::<View<'_>>();
-    may_be_caught::<Slot<'_, u64>>();
-    may_be_caught::<Array<'_, u64>>();
+    may_be_caught::<Slot<u64>>();
+    may_be_caught::<Slot<u64, &AtomicMappedFile>>();
+    may_be_caught::<Array<u64>>();
+    may_be_caught::<Array<u64, &AtomicMappedFile>>();
     may_be_caught::<Transaction<'_>>();
     for ground in media() {
         let scratch = ground.scratch();
@@ -581,6 +583,7 @@ fn errors_become_io_errors_of_the_right_kind() {
         (Error::Reversed { path: path(), start: 2, end: 1 }, Kind::InvalidInput),
         (Error::PastEnd { path: path(), offset: 2, len: 1, file_len: 1 }, Kind::InvalidInput),
         (Error::NotRegular { path: path() }, Kind::InvalidInput),
+        (Error::InvalidValue { path: path(), offset: 0, type_name: "bool" }, Kind::InvalidData),
         (Error::TooLong { path: path(), len: 2, max_len: 1 }, Kind::FileTooLarge),
         (Error::Busy { path: path(), in_this_process: false }, Kind::ResourceBusy),
         (Error::NotWritable { path: path(), source: denied() }, Kind::PermissionDenied),
