@@ -23,6 +23,9 @@ mod registry;
 mod thread_cache;
 mod units;
 
+// The path that `record!` names, also inside this crate.
+extern crate self as atomic_mmap;
+
 pub use api::array::{Array, Iter};
 pub use api::file::AtomicMappedFile;
 pub use api::optional::Optional;
@@ -34,7 +37,7 @@ pub use config::options::{MEDIUM_VARIABLE, Options};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
-pub use error::{Distrust, Error, Mismatch, Result};
+pub use error::{Distrust, Error, IoError, Mismatch, Result};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
 pub use zerocopy;
