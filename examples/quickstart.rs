@@ -7,18 +7,17 @@
 
 mod scratch;
 
-use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
-use atomic_mmap::{AtomicMappedFile, CloseMode};
+use atomic_mmap::zerocopy::FromBytes;
+use atomic_mmap::{AtomicMappedFile, CloseMode, record};
 
-/// Any type of plain bytes can be stored: `repr(C)`, no padding, and these three derives. The
-/// attribute is not needed if `zerocopy` is a dependency of your own crate.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Player {
-    level: u32,
-    lives: u32,
-    coins: u64,
+record! {
+    /// Any type of plain bytes without padding can be stored.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    struct Player {
+        level: u32,
+        lives: u32,
+        coins: u64,
+    }
 }
 
 const PLAYER: u64 = 0;

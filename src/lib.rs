@@ -23,17 +23,23 @@ mod registry;
 mod thread_cache;
 mod units;
 
+// The path that `record!` names, also inside this crate.
+extern crate self as atomic_mmap;
+
+pub use api::array::{Array, Iter};
 pub use api::file::AtomicMappedFile;
 pub use api::flush::Flush;
+pub use api::optional::Optional;
+pub use api::slot::{Bits, Integer, Slot};
 pub use api::transaction::Transaction;
-pub use api::value::{Array, Integer, Readable, Record, Slot, Writable};
+pub use api::value::{Readable, Record, Writable};
 pub use api::view::View;
 pub use config::options::{MEDIUM_VARIABLE, Options};
 pub use config::progress::{Progress, Work};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
-pub use error::{Distrust, Error, Mismatch, Result};
+pub use error::{Distrust, Error, IoError, Mismatch, Result};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
 pub use zerocopy;

@@ -47,7 +47,7 @@ impl Scratch {
             call: "make a folder in",
             path: folder.to_owned(),
             offset: None,
-            source,
+            source: source.into(),
         };
         made.map(Scratch).map_err(failed)
     }

@@ -79,7 +79,7 @@ fn no_space(name: &Name, offset: u64) -> impl FnOnce(io::Error) -> Error {
     let path = name.path().to_owned();
     move |source| match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Error::NoSpace { path, offset, len: PAGE as u64, source }
+            Error::NoSpace { path, offset, len: PAGE as u64, source: source.into() }
         }
         _ => Error::io_at("write", &path, offset, source),
     }

@@ -2,7 +2,6 @@
 //!
 //! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
-use crate::api::transaction::Transaction;
 use crate::api::view::View;
 use crate::config::options::Options;
 use crate::config::{CloseMode, Durability, Medium, Survives};
@@ -78,7 +77,8 @@ impl AtomicMappedFile {
         Self::options().open(path)
     }
 
-    /// Opens a file. Creates it with `len` zero bytes if it does not exist or is empty.
+    /// Opens a file, and creates it if it does not exist. It is then at least `len` bytes long: a
+    /// new, empty or shorter file grows with zero bytes. A longer file keeps its length.
     ///
     /// Short for `options().create(true).len(len).open(path)`.
     ///
@@ -92,7 +92,12 @@ impl AtomicMappedFile {
         let close_mode = Mutex::new(options.close_on_drop);
         let engine = crate::recovery::open(platform, &options, path)?;
         let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
-        Ok(AtomicMappedFile { engine, shared })
+        let file = AtomicMappedFile { engine, shared };
+        // A new file has the length already. A growth that fails drops the handle, which closes.
+        if file.len() < options.len {
+            file.set_len(options.len)?;
+        }
+        Ok(file)
     }
 
     #[inline]
@@ -143,52 +148,6 @@ impl AtomicMappedFile {
     #[inline]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.engine().read(buf, offset)
-    }
-
-    /// Begins a transaction: any number of reads and writes that happen together or not at all.
-    /// A transaction that is dropped without [`commit`](Transaction::commit) is rolled back.
-    pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self)
-    }
-
-    /// Runs `body` in a transaction and commits it. Repeats both until no other operation has
-    /// changed what `body` read.
-    ///
-    /// `body` may run several times, so it should only read and write through the transaction. If
-    /// it returns an error other than [`Error::Conflict`], the transaction is rolled back and the
-    /// error returned.
-    ///
-    /// ```
-    /// # let dir = atomic_mmap::doctest_dir();
-    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 4096)?;
-    /// let total = f.transact(|tx| {
-    ///     let a: u64 = tx.load(0)?;
-    ///     let b: u64 = tx.load(2048)?;
-    ///     tx.store(0, &(a + 1))?;
-    ///     tx.store(2048, &(b + 1))?;
-    ///     Ok(a + b + 2)
-    /// })?;
-    /// assert_eq!(total, 2);
-    /// # Ok::<(), atomic_mmap::Error>(())
-    /// ```
-    ///
-    /// `body` may also call other operations on the file. They take effect each time it runs, and
-    /// a rollback does not undo them. If one of them changes what the transaction has read, every
-    /// repetition would conflict, so `transact` returns an error. Operations on another file, or
-    /// on other pages of this file, cause no error.
-    ///
-    /// # Errors
-    /// Those of `body`, and those of [`Transaction::commit`] except the conflict.
-    ///
-    /// [`Error::SelfConflict`] if another operation in `body`, by the same thread, has changed a
-    /// page or the length that the transaction has read. An operation that changes at least 8
-    /// pages of an aligned 256 KiB region counts as a change of the whole region. A shrink counts
-    /// as a change of the region in which it ends.
-    pub fn transact<R, E: From<Error>>(
-        &self,
-        mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
-    ) -> std::result::Result<R, E> {
-        crate::api::transaction::transact(self, &mut body)
     }
 
     /// Pins the bytes of `range` and returns a view that reads them without copying.

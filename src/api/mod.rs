@@ -5,16 +5,23 @@
 //! | `file` | the handle of an open file, and the calls that open one |
 //! | `transaction` | transactions, and what happens in a conflict |
 //! | `view` | views: bytes of a moment, pinned or copied |
-//! | `value` | typed values: slots, arrays, integers |
 //! | `flush` | the numbers of durable points, and the future of one |
+//! | `value` | typed values: which types they have, and their calls by offset |
+//! | `slot`, `array` | handles to one value and to many |
+//! | `optional` | a value or none, as a record |
+//! | `record` | the macro that defines records |
 //! | `write_set` | what a transaction has written and not yet committed |
 //! | `copy` | a copy of a file that is in use |
 //!
 //! May import `recovery`, `engine`, `config` and below.
 
+pub mod array;
 pub mod copy;
 pub mod file;
 pub mod flush;
+pub mod optional;
+mod record;
+pub mod slot;
 pub mod transaction;
 pub mod value;
 pub mod view;

@@ -20,6 +20,103 @@ use std::fmt;
 /// Attempts before a transaction takes the lock that repeatedly failing transactions share.
 const ATTEMPTS_BEFORE_TURN: u32 = 8;
 
+impl AtomicMappedFile {
+    /// Begins a transaction: any number of reads and writes that happen together or not at all.
+    /// A transaction that is dropped without [`commit`](Transaction::commit) is rolled back.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self)
+    }
+
+    /// Runs `body` in a transaction and commits it. Repeats both until no other operation has
+    /// changed what `body` read.
+    ///
+    /// `body` may run several times, so it should only read and write through the transaction. If
+    /// it returns an error other than [`Error::Conflict`], the transaction is rolled back and the
+    /// error returned. [`try_transact`](Self::try_transact) does so for errors of other types.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("x");
+    /// use atomic_mmap::AtomicMappedFile;
+    ///
+    /// fn add_one_to_both(f: &AtomicMappedFile) -> Result<u64, Box<dyn std::error::Error>> {
+    ///     let total = f.transact(|tx| {
+    ///         let a: u64 = tx.load(0)?;
+    ///         let b: u64 = tx.load(2048)?;
+    ///         tx.store(0, &(a + 1))?;
+    ///         tx.store(2048, &(b + 1))?;
+    ///         Ok(a + b + 2)
+    ///     })?;
+    ///     Ok(total)
+    /// }
+    /// # let f = AtomicMappedFile::create(&path, 4096)?;
+    /// assert_eq!(add_one_to_both(&f)?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// `body` may also call other operations on the file. They take effect each time it runs, and
+    /// a rollback does not undo them. If one of them changes what the transaction has read, every
+    /// repetition would conflict, so `transact` returns an error. Operations on another file, or
+    /// on other pages of this file, cause no error.
+    ///
+    /// # Errors
+    /// Those of `body`, and those of [`Transaction::commit`] except the conflict.
+    ///
+    /// [`Error::SelfConflict`] if another operation in `body`, by the same thread, has changed a
+    /// page or the length that the transaction has read. An operation that changes at least 8
+    /// pages of an aligned 256 KiB region counts as a change of the whole region. A shrink counts
+    /// as a change of the region in which it ends.
+    pub fn transact<R>(&self, body: impl FnMut(&mut Transaction<'_>) -> Result<R>) -> Result<R> {
+        // One error type, so that `?` needs no annotation in a function of any error type.
+        self.try_transact(body)
+    }
+
+    /// Runs `body` as [`transact`](Self::transact) does. `body` may return errors of any type that
+    /// holds an [`Error`].
+    ///
+    /// The closure names its error type, since no other part of the call determines it:
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 4096)?;
+    /// #[derive(Debug)]
+    /// enum Failed {
+    ///     Broke,
+    ///     File(atomic_mmap::Error),
+    /// }
+    /// # impl std::fmt::Display for Failed {
+    /// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    /// #         write!(f, "{self:?}")
+    /// #     }
+    /// # }
+    /// # impl std::error::Error for Failed {}
+    /// impl From<atomic_mmap::Error> for Failed {
+    ///     fn from(error: atomic_mmap::Error) -> Self {
+    ///         Failed::File(error)
+    ///     }
+    /// }
+    ///
+    /// let paid = f.try_transact(|tx| -> Result<(), Failed> {
+    ///     tx.store(2048, &1_u64)?;
+    ///     let money: u64 = tx.load(0)?;
+    ///     tx.store(0, &money.checked_sub(5).ok_or(Failed::Broke)?)?;
+    ///     Ok(())
+    /// });
+    /// assert!(matches!(paid, Err(Failed::Broke)));
+    /// assert_eq!(f.load::<u64>(2048)?, 0); // rolled back
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`transact`](Self::transact).
+    pub fn try_transact<R, E: From<Error>>(
+        &self,
+        mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        transact(self, &mut body)
+    }
+}
+
 /// Any number of reads and writes that happen together or not at all.
 ///
 /// A transaction that is dropped without [`commit`](Self::commit) changes nothing.
@@ -54,6 +151,10 @@ impl<'a> Transaction<'a> {
             is_void: false,
             closure: None,
         }
+    }
+
+    pub(crate) fn file(&self) -> &'a AtomicMappedFile {
+        self.file
     }
 
     /// Writes all of `buf` at byte `offset` when the transaction commits.

@@ -119,9 +119,11 @@ impl<'a> View<'a> {
     /// Returns the value at byte `offset`, counted from the beginning of the view.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at). [`Error::InvalidValue`](crate::Error::InvalidValue) if
+    /// the bytes are no valid value of `T`.
     pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
-        crate::api::value::load(|bytes| self.read_at(bytes, offset))
+        let in_file = self.range.start.saturating_add(offset);
+        crate::api::value::load(self.file, in_file, |bytes| self.read_at(bytes, offset))
     }
 
     /// Returns a copy of all bytes.
@@ -134,11 +136,35 @@ impl<'a> View<'a> {
         Ok(bytes)
     }
 
+    /// Returns the bytes without copying them if the view is a private copy, and `None` if it reads
+    /// the mapped file: see [`is_mapped`](Self::is_mapped). The copy was made with the view, and
+    /// nothing can change it.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, Medium};
+    ///
+    /// let options = AtomicMappedFile::options().create(true).len(4096);
+    /// let f = options.medium(Medium::PageCache).open(dir.path().join("x"))?;
+    /// f.write_at(b"old", 10)?;
+    /// let view = f.view(10..13)?;
+    /// f.write_at(b"new", 10)?;
+    /// assert_eq!(view.as_copy(), Some(&b"old"[..])); // views on page cache are copies
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn as_copy(&self) -> Option<&[u8]> {
+        match &self.bytes {
+            Bytes::Mapped => None,
+            Bytes::Copied(copy) => Some(copy),
+        }
+    }
+
     /// Returns the address of the first byte. It is valid for [`len`](Self::len) bytes while the
     /// view lives.
     ///
     /// Reading through it as a slice is `unsafe`, because the crate cannot prevent other code from
-    /// changing the file behind the mapping. See [`as_slice`](Self::as_slice).
+    /// changing the file behind the mapping. See [`as_slice`](Self::as_slice). A private copy needs
+    /// no `unsafe`: see [`as_copy`](Self::as_copy).
     pub fn as_ptr(&self) -> *const u8 {
         match &self.bytes {
             Bytes::Mapped => self.file.engine().home.address(self.range.start, self.len()),

@@ -176,7 +176,7 @@ impl Engine {
     pub fn begin_interval(&self) -> Result<()> {
         let begun = self.worker.begin_timers();
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
-        begun.map_err(|source| Error::NoThread { path: self.path(), source })
+        begun.map_err(|e| Error::NoThread { path: self.path(), source: e.into() })
     }
 
     /// Returns `true` if the next opening, after a process crash, returns to the last durable

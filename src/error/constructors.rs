@@ -55,9 +55,14 @@ impl Error {
         let is_in_doubt = leaves_doubt(call);
         let is_told = len > 0 || !planted!(NoSpaceOfAllocationOnly);
         if is_no_space(&source) && !is_in_doubt && is_told {
-            return Error::NoSpace { path, offset: offset.unwrap_or(0), len, source };
+            return Error::NoSpace {
+                path,
+                offset: offset.unwrap_or(0),
+                len,
+                source: source.into(),
+            };
         }
-        Error::Io { call, path, offset, source }
+        Error::Io { call, path, offset, source: source.into() }
     }
 
     /// Returns the message for the cause of later errors, without the advice: they add their own.
@@ -73,9 +78,12 @@ impl Error {
     pub(crate) fn of_mapping(path: &Path, bytes: u64, max_len: u64, source: io::Error) -> Self {
         match source.kind() {
             // WouldBlock is EAGAIN: the limit of locked memory is exceeded.
-            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
-                Error::NoAddressSpace { path: path.to_owned(), bytes, max_len, source }
-            }
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => Error::NoAddressSpace {
+                path: path.to_owned(),
+                bytes,
+                max_len,
+                source: source.into(),
+            },
             _ => Error::io("map", path, source),
         }
     }
@@ -84,7 +92,7 @@ impl Error {
     pub(crate) fn of_opening(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Error::NotWritable { path: path.to_owned(), source }
+                Error::NotWritable { path: path.to_owned(), source: source.into() }
             }
             io::ErrorKind::NotFound => match std::fs::read_link(path) {
                 Ok(target) => Error::DanglingLink { path: path.to_owned(), target },
@@ -105,7 +113,7 @@ impl Error {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 let folder = companion.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let folder = folder.unwrap_or(Path::new(".")).to_owned();
-                Error::FolderNotWritable { home: home.to_owned(), folder, source }
+                Error::FolderNotWritable { home: home.to_owned(), folder, source: source.into() }
             }
             _ => Error::io(call, companion, source),
         }

@@ -23,7 +23,7 @@ impl From<Error> for io::Error {
             Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
                 io::ErrorKind::Unsupported
             }
-            Error::Mismatch { .. } => io::ErrorKind::InvalidData,
+            Error::Mismatch { .. } | Error::InvalidValue { .. } => io::ErrorKind::InvalidData,
             Error::Untrusted { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,

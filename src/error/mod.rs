@@ -9,14 +9,15 @@ mod constructors;
 mod distrust;
 mod doubt;
 mod into_io;
+mod io_error;
 mod mismatch;
 
 use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
 pub use distrust::Distrust;
 pub(crate) use doubt::{SYNC_FOR_A_POINT, SYNC_OF_LENGTH, WRITE_A_POINT};
+pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
-use std::io;
 use std::path::PathBuf;
 
 /// The result of this crate's functions.
@@ -24,7 +25,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of this crate. The call that returned it has changed nothing, unless the variant says
 /// otherwise.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The range does not lie within the file. Nothing was written.
@@ -87,6 +88,22 @@ pub enum Error {
         expected: u64,
     },
 
+    /// The bytes in the file are no valid value of the type that was asked for. For example, a
+    /// `bool` is 0 or 1. Nothing was changed. A `store` replaces the bytes.
+    #[error(
+        "{}: the bytes at offset {offset} are no valid value of type {type_name}; load them as another \
+         type, or store a value there first",
+        path.display()
+    )]
+    InvalidValue {
+        /// The home file.
+        path: PathBuf,
+        /// The offset of the value in the file, in bytes.
+        offset: u64,
+        /// The name of the type.
+        type_name: &'static str,
+    },
+
     /// The file system is full. Nothing was changed. Free some space and call again.
     ///
     /// An exhausted quota, and the process's limit on file lengths (`ulimit -f`), count as a full
@@ -103,7 +120,7 @@ pub enum Error {
         /// The number of bytes to allocate. 0 if the call has no range.
         len: u64,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 
     /// The write or transaction needs more log space than exists, or the durable point a longer
@@ -239,7 +256,7 @@ pub enum Error {
         /// The home file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 
     /// The system has no address space for the file's mappings. Nothing was changed.
@@ -260,7 +277,7 @@ pub enum Error {
         /// its default.
         max_len: u64,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 
     /// The process may not open the home file for reading and writing, or may not create it. There
@@ -274,7 +291,7 @@ pub enum Error {
         /// The home file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 
     /// The process may not create the reflection file or journal in the folder. Nothing was
@@ -291,7 +308,7 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 
     /// The path is a symbolic link to a file that does not exist. Nothing was changed.
@@ -391,6 +408,6 @@ pub enum Error {
         /// The offset in the file, in bytes, if the call has one.
         offset: Option<u64>,
         /// The system's error.
-        source: io::Error,
+        source: IoError,
     },
 }

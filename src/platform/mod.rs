@@ -12,10 +12,10 @@
 //! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come
 //!   out.
 //!
-//! May import: std, libc, memmap2, uuid, crc32c, `primitive`, and the planted bugs; `os/fork` also
-//! `thread_cache`. Nothing else of this crate: all of it lies above. `primitive` provides the yield
-//! point with which every access to mapped bytes begins: under a model checker the scheduler may
-//! switch threads there.
+//! May import: std, libc, memmap2, zerocopy, uuid, crc32c, `primitive`, and the planted bugs;
+//! `os/fork` also `thread_cache`. Nothing else of this crate: all of it lies above. `primitive`
+//! provides the yield point with which every access to mapped bytes begins: under a model checker
+//! the scheduler may switch threads there.
 
 /// Calls the method of that name on the machine, the recorder or the simulated machine. The machine
 /// itself gets the address of a [`Place`], which is checked.
@@ -37,6 +37,7 @@ mod copy;
 mod memory;
 mod os;
 mod testing;
+mod value;
 
 use arch::isa;
 pub use copy::{InLine, Native, STREAM_FROM_UNFLUSHED};
@@ -54,6 +55,7 @@ pub use testing::call;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub use testing::{recorder, simulated as machine};
+pub use value::read_value;
 
 use std::fmt;
 

@@ -10,6 +10,7 @@
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
 //! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
+//! | `handles` | Do slots and arrays do what atomics and vectors do? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
@@ -50,6 +51,7 @@ mod durable;
 mod errors;
 #[cfg(unix)]
 mod flush;
+mod handles;
 #[cfg(unix)]
 mod kill;
 #[cfg(target_os = "linux")]

@@ -9,7 +9,7 @@ use crate::common::{
 };
 use atomic_mmap::testing::{call, recorder::Recorder};
 use atomic_mmap::{
-    Array, AtomicMappedFile, CloseMode, Error, Medium, Slot, Survives, Transaction, View,
+    Array, AtomicMappedFile, CloseMode, Error, IoError, Medium, Slot, Survives, Transaction, View,
 };
 use std::fs;
 use std::io;
@@ -531,8 +531,10 @@ fn a_handle_outlives_a_panic_in_a_callers_closure() {
     fn may_be_caught<T: UnwindSafe + RefUnwindSafe>() {}
     may_be_caught::<AtomicMappedFile>();
     may_be_caught::<View<'_>>();
-    may_be_caught::<Slot<'_, u64>>();
-    may_be_caught::<Array<'_, u64>>();
+    may_be_caught::<Slot<u64>>();
+    may_be_caught::<Slot<u64, &AtomicMappedFile>>();
+    may_be_caught::<Array<u64>>();
+    may_be_caught::<Array<u64, &AtomicMappedFile>>();
     may_be_caught::<Transaction<'_>>();
     for ground in media() {
         let scratch = ground.scratch();
@@ -571,16 +573,51 @@ fn a_handle_outlives_a_panic_in_a_callers_closure() {
     }
 }
 
+/// `source` is the system's error itself, in the error, in a clone and in the error of `io`.
+#[test]
+fn a_clone_of_an_error_has_its_words_and_its_sources() {
+    use std::error::Error as _;
+    let system = io::Error::other(AllocationFailed);
+    let error = Error::Io { call: "read", path: "x".into(), offset: None, source: system.into() };
+    let clone = error.clone();
+    assert_eq!(
+        (clone.to_string(), format!("{clone:?}")),
+        (error.to_string(), format!("{error:?}"))
+    );
+    for error in [error, clone] {
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        let inner = source.and_then(io::Error::get_ref);
+        assert!(inner.is_some_and(|inner| inner.is::<AllocationFailed>()), "{error:?}");
+        let error = io::Error::from(error);
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        assert!(matches!(inner, Some(Error::Io { call: "read", .. })), "{error:?}");
+    }
+    let conflict = Error::Conflict { path: "x".into() };
+    assert!(conflict.source().is_none() && conflict.clone().is_conflict());
+}
+
+#[derive(Debug)]
+struct AllocationFailed;
+
+impl std::fmt::Display for AllocationFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the allocation failed")
+    }
+}
+
+impl std::error::Error for AllocationFailed {}
+
 #[test]
 fn errors_become_io_errors_of_the_right_kind() {
     use io::ErrorKind as Kind;
     let path = || "x".into();
-    let source = |kind: Kind| io::Error::from(kind);
+    let source = |kind: Kind| IoError::from(kind);
     let denied = || source(Kind::PermissionDenied);
     let table = [
         (Error::Reversed { path: path(), start: 2, end: 1 }, Kind::InvalidInput),
         (Error::PastEnd { path: path(), offset: 2, len: 1, file_len: 1 }, Kind::InvalidInput),
         (Error::NotRegular { path: path() }, Kind::InvalidInput),
+        (Error::InvalidValue { path: path(), offset: 0, type_name: "bool" }, Kind::InvalidData),
         (Error::TooLong { path: path(), len: 2, max_len: 1 }, Kind::FileTooLarge),
         (Error::Busy { path: path(), in_this_process: false }, Kind::ResourceBusy),
         (Error::NotWritable { path: path(), source: denied() }, Kind::PermissionDenied),

@@ -430,8 +430,9 @@ fn a_closure_that_gives_up_has_its_own_error() {
         file.transact(|tx| {
             let n: u64 = tx.load(0)?;
             file.store(0, &(n + 1))?;
-            Err::<(), _>(std::io::Error::from(std::io::ErrorKind::Interrupted))
-                .map_err(|e| Error::Io { call: "think", path: "x".into(), offset: None, source: e })
+            Err::<(), _>(std::io::Error::from(std::io::ErrorKind::Interrupted)).map_err(|e| {
+                Error::Io { call: "think", path: "x".into(), offset: None, source: e.into() }
+            })
         });
     assert!(matches!(result, Err(Error::Io { call: "think", .. })), "{result:?}");
     assert_eq!(file.load::<u64>(0).expect("a load"), 1);

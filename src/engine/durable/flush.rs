@@ -61,7 +61,7 @@ struct Served<'e> {
 impl Served<'_> {
     fn resolve(&mut self, result: &Result<u64>) {
         for waiter in self.waiters.drain(..) {
-            waiter.resolve(result.as_ref().map_err(clone_of).copied());
+            waiter.resolve(result.clone());
         }
     }
 }
@@ -157,9 +157,4 @@ impl Durable {
     fn take_waiters(&self) -> Vec<Arc<Waiter>> {
         std::mem::take(&mut *self.waiters.lock())
     }
-}
-
-// TEMPORARY until Error is Clone.
-fn clone_of(error: &Error) -> Error {
-    Error::Poisoned { path: Default::default(), cause: error.as_cause() }
 }

@@ -99,7 +99,7 @@ impl Plant {
         let Some((failed, code)) = injected else { return result };
         let is_write = matches!(op, Op::Write(..) | Op::Tx(_));
         if self == Plant::ShowsInterruptions && is_write && code == libc::EINTR {
-            let source = io::Error::from_raw_os_error(code);
+            let source = io::Error::from_raw_os_error(code).into();
             let path = bench.place.home();
             return Err(Error::Io { call: "allocate", path, offset: Some(0), source }.into());
         }
@@ -159,7 +159,7 @@ impl Plant {
             }
             Plant::OtherFile => path = bench.place.home(),
             Plant::NoOffset => offset = None,
-            Plant::LosesTheCause => source = io::Error::other("it failed"),
+            Plant::LosesTheCause => source = io::Error::other("it failed").into(),
             _ => {}
         }
         Error::Io { call, path, offset, source }
