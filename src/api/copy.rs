@@ -24,7 +24,7 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     }
     let number = uuid::Uuid::from_bytes(platform.new_uuid()).simple();
     let new = Name::new(name.folder(), format!("{UNFINISHED}{number}"));
-    let how = OpenHow { create: false, create_new: true, mode: 0o600 };
+    let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
     let file = platform.open(&new, how).map_err(|e| Error::io("create", new.path(), e))?;
     let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;
     let write = || {

@@ -89,6 +89,7 @@ impl AtomicMappedFile {
     }
 
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
+        let options = options.into_opened();
         let close_mode = Mutex::new(options.close_on_drop);
         let engine = crate::recovery::open(platform, &options, path)?;
         let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
@@ -178,6 +179,7 @@ impl AtomicMappedFile {
     pub fn deploy(&self, range: Range<u64>) -> Result<u64> {
         let engine = self.engine();
         engine.check_usable()?;
+        engine.check_writable()?;
         let range = engine.check_bounds(range)?;
         let pages = engine.deploy(range.clone())?;
         engine.punch_deployed(range)?;

@@ -19,6 +19,7 @@ pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
+    pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) len: u64,
     pub(crate) max_len: Option<u64>,
@@ -41,6 +42,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            read_only: false,
             create: false,
             len: 0,
             max_len: None,
@@ -61,6 +63,43 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Opens the file for reading alone. Default: `false`.
+    ///
+    /// Neither the file nor its folder is written to, so the process needs no right to do so. A
+    /// pair that a crash has left is recovered in memory: the handle reads what the next open for
+    /// writing will find, and that open still recovers the files. Takes memory for the pages that
+    /// recovery changes, and for a file that goes back to its last durable point also the time to
+    /// read the words of all its pages.
+    ///
+    /// Any number of processes may read the file at once, but none beside a writer: both get
+    /// [`Error::Busy`](crate::Error::Busy). Calls that would change the file return
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly). [`create`](Self::create), [`len`](Self::len),
+    /// [`durability`](Self::durability), [`deploy`](Self::deploy) and
+    /// [`sync_every`](Self::sync_every) have no effect, and closing changes nothing. With
+    /// [`OnMismatch::Discard`] the handle reads the home file alone, and removes nothing.
+    ///
+    /// Linux only: elsewhere opening fails.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("state.dat");
+    /// use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
+    ///
+    /// let f = AtomicMappedFile::create(&path, 1 << 20)?;
+    /// f.store(0, &7_u64)?;
+    /// f.close(CloseMode::Fast)?;
+    /// # #[cfg(target_os = "linux")] {
+    /// let f = AtomicMappedFile::options().read_only(true).open(&path)?;
+    /// assert_eq!(f.load::<u64>(0)?, 7);
+    /// assert!(matches!(f.store(0, &8_u64), Err(Error::ReadOnly { .. })));
+    /// # }
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
     /// Creates the file if it does not exist. Default: `false`.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;

@@ -64,7 +64,7 @@ impl Engine {
     }
 
     fn close_files(&self, mode: CloseMode) -> Result<()> {
-        if mode == CloseMode::Unsynced {
+        if mode == CloseMode::Unsynced || self.home.is_private() {
             // Leaves the files as a process crash would. The next opening recovers them.
             return Ok(());
         }

@@ -135,7 +135,8 @@ impl Engine {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
         let keeps_points = setup.journal.is_some();
-        let mode = Mode::of(platform, setup.keeps_cuts, setup.policy);
+        let is_special = setup.keeps_cuts || setup.pair.home.is_private();
+        let mode = Mode::of(platform, is_special, setup.policy);
         let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.

@@ -24,7 +24,7 @@ impl From<Error> for io::Error {
                 io::ErrorKind::Unsupported
             }
             Error::Mismatch { .. } | Error::InvalidValue { .. } => io::ErrorKind::InvalidData,
-            Error::Untrusted { .. } => io::ErrorKind::PermissionDenied,
+            Error::Untrusted { .. } | Error::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
             Error::DanglingLink { .. } => io::ErrorKind::NotFound,

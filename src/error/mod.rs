@@ -176,6 +176,14 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// The file was opened with [`Options::read_only`](crate::Options::read_only). Nothing was
+    /// changed.
+    #[error("{}: opened for reading alone; open it without Options::read_only to change it", path.display())]
+    ReadOnly {
+        /// The home file.
+        path: PathBuf,
+    },
+
     /// A `View` pins bytes that `set_len` would remove. Nothing was changed. Drop the view first.
     #[error("{}: a view pins bytes past the new length {len}; drop it first", path.display())]
     Pinned {

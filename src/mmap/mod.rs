@@ -16,7 +16,7 @@ pub use two_sided::Sides;
 
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, InLine, Mapping, Place, Platform};
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicBool, AtomicU64, Ordering};
 use crate::units::{CHUNK, is_in_page};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,10 @@ pub struct MappedFile {
     file: File,
     id: FileId,
     path: PathBuf,
+    /// `true` if the mapping is private to this process: nothing changes the file.
+    is_private: bool,
+    /// `true` if bytes of a private mapping may differ from the file's.
+    is_changed: AtomicBool,
 }
 
 impl MappedFile {
@@ -47,9 +51,43 @@ impl MappedFile {
     ) -> Self {
         let (backed, zero) = (AtomicU64::new(0), AtomicU64::new(0));
         let len = len.min(mapping.len() as u64);
-        let mapped = MappedFile { platform, mapping, len: zero, backed, file, id, path };
+        let (is_private, is_changed) = (false, AtomicBool::new(false));
+        let mapped = MappedFile {
+            platform,
+            mapping,
+            len: zero,
+            backed,
+            file,
+            id,
+            path,
+            is_private,
+            is_changed,
+        };
         mapped.set_backed(len);
         mapped
+    }
+
+    /// Makes this the door to a private mapping. Stores change memory of this process alone, and
+    /// every call that would change the file succeeds without a change of it.
+    pub fn into_private(self) -> Self {
+        MappedFile { is_private: true, ..self }
+    }
+
+    /// Returns `true` if nothing changes the file.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// Tells a private mapping that its bytes are about to differ from the file's. From here on all
+    /// of it counts as data, and reads through the file see the mapping's bytes.
+    pub fn begin_private_changes(&self) {
+        debug_assert!(self.is_private);
+        self.is_changed.store(true, Ordering::Release);
+    }
+
+    /// Returns `true` if the bytes are those of the mapping alone.
+    fn differs(&self) -> bool {
+        self.is_private && self.is_changed.load(Ordering::Acquire)
     }
 
     /// Returns the file's path, for messages.
@@ -357,6 +395,13 @@ impl MappedFile {
     /// Reads through the file and not through the mapping. A hole reads as zeroes and stays
     /// unallocated, so the read cannot cause a SIGBUS on a full file system.
     pub fn read_file(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.differs() {
+            let there = self.backed().saturating_sub(offset).min(to.len() as u64) as usize;
+            let (there, past) = to.split_at_mut(there);
+            self.copy_out(there, offset);
+            past.fill(0);
+            return Ok(());
+        }
         self.platform.read_at(&self.file, self.id, to, offset)
     }
 
@@ -364,6 +409,10 @@ impl MappedFile {
     /// file system is an error. Durable with the next sync. After an error any part may have been
     /// written.
     pub fn write_file(&self, from: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_private {
+            self.copy_in(offset, from, Copying::Cached);
+            return Ok(());
+        }
         self.platform.write_at(&self.file, self.id, from, offset)
     }
 
@@ -400,13 +449,16 @@ impl MappedFile {
     pub fn allocate_past_end(&self, end: u64) -> io::Result<()> {
         let len = self.len();
         let end = end.min(len.next_multiple_of(self.platform.page_size()));
-        if len == end {
+        if len == end || self.is_private {
             return Ok(());
         }
         self.platform.allocate_past_end(&self.file, self.id, len, end - len)
     }
 
     fn allocate_to_end(&self, start: u64, end: u64) -> io::Result<()> {
+        if self.is_private {
+            return Ok(());
+        }
         // In the last page, what lies past the file's end is never written back and needs no space.
         let len = end.min(self.len.load(Ordering::Acquire)).saturating_sub(start);
         self.platform.allocate(&self.file, self.id, None, start, len)
@@ -416,7 +468,8 @@ impl MappedFile {
     /// becomes one huge page if the system has one.
     pub fn allocate_chunk(&self, offset: u64, len: u64) -> io::Result<()> {
         debug_assert!(offset.is_multiple_of(CHUNK as u64) && len <= CHUNK as u64);
-        if len < CHUNK as u64 || offset + len > self.len.load(Ordering::Acquire) {
+        if self.is_private || len < CHUNK as u64 || offset + len > self.len.load(Ordering::Acquire)
+        {
             return self.allocate(offset, len);
         }
         self.platform.allocate(&self.file, self.id, Some(&self.mapping), offset, len)
@@ -425,6 +478,9 @@ impl MappedFile {
     /// Drops clean pages of the range from the page cache, in whole folios: a hint. A folio is at
     /// most as large as a chunk, and aligned to its own size.
     pub fn forget_folios(&self, offset: u64, len: u64) {
+        if self.is_private {
+            return;
+        }
         let chunk = CHUNK as u64;
         let end = (offset + len).next_multiple_of(chunk).min(self.len());
         let start = offset / chunk * chunk;
@@ -434,6 +490,9 @@ impl MappedFile {
     /// Gives the range back to the file system, so that it reads as zeroes. Returns `false` if that
     /// is not supported.
     pub fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        if self.is_private {
+            return Ok(false);
+        }
         self.platform.punch(&self.file, self.id, offset, len)
     }
 
@@ -442,7 +501,9 @@ impl MappedFile {
         if len < self.len.load(Ordering::Acquire) {
             self.set_backed(len);
         }
-        self.platform.set_file_len(&self.file, self.id, len)?;
+        if !self.is_private {
+            self.platform.set_file_len(&self.file, self.id, len)?;
+        }
         self.set_backed(len);
         Ok(())
     }
@@ -450,11 +511,17 @@ impl MappedFile {
     /// Returns the next offset, from `offset` on, that lies in a hole, as far as the file system
     /// tells. The end of the file counts as a hole.
     pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        if self.differs() {
+            return Ok(self.len().max(offset));
+        }
         self.platform.next_hole(&self.file, offset)
     }
 
     /// Returns the next offset, from `offset` on, where the file is not a hole.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        if self.differs() {
+            return Ok((offset < self.len()).then_some(offset));
+        }
         self.platform.next_data(&self.file, offset)
     }
 
@@ -465,11 +532,11 @@ impl MappedFile {
 
     /// Makes the file's bytes durable.
     pub fn sync_data(&self) -> io::Result<()> {
-        self.platform.sync_data(&self.file, self.id)
+        if self.is_private { Ok(()) } else { self.platform.sync_data(&self.file, self.id) }
     }
 
     /// Makes the file's bytes and its inode durable.
     pub fn sync_all(&self) -> io::Result<()> {
-        self.platform.sync_all(&self.file, self.id)
+        if self.is_private { Ok(()) } else { self.platform.sync_all(&self.file, self.id) }
     }
 }

@@ -135,6 +135,10 @@ mutants! {
         FlushResolvedEarly "flush-resolved-early": "a future of flush_async is resolved before its durable point is made",
         PanicUnheardByWaiters "panic-unheard-by-waiters": "a panic of the worker thread leaves futures waiting for ever",
     }
+    "recovery/read_only.rs" {
+        ReaderNotLocked "reader-not-locked": "a reader takes no lock against writers",
+        PrivateChangesMissed "private-changes-missed": "a reader takes holes of a file for holes of what recovery has made of it",
+    }
     "engine/read/all.rs" {
         CopyNotLocked "copy-not-locked": "writers are not locked out while a consistent copy is made",
         CopyMissesRegions "copy-misses-regions": "a copy lacks a concurrent write to a region that was not loaded before",
@@ -150,6 +154,7 @@ mutants! {
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's space counts as free",
     }
     "pair/mod.rs" {
+        ReaderWrites "reader-writes": "a handle that was opened for reading alone takes writes",
         ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
     }
     "engine/plan.rs" {

@@ -244,6 +244,15 @@ impl Pair {
         Err(Error::Poisoned { path: self.path(), cause })
     }
 
+    /// Fails if the file was opened for reading alone.
+    #[inline]
+    pub fn check_writable(&self) -> Result<()> {
+        if self.home.is_private() && !planted!(ReaderWrites) {
+            return Err(Error::ReadOnly { path: self.path() });
+        }
+        Ok(())
+    }
+
     /// Poisons the handle: no operation may begin any more, for good.
     pub(crate) fn poison(&self, cause: &Error) {
         let _first_cause_stays = self.poisoned.set(cause.as_cause());

@@ -252,7 +252,11 @@ impl<'a> Opening<'a> {
         }
         let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
         let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
-        if !self.platform.try_lock(&home.file).map_err(self.io("lock", self.path))? {
+        let lock = |file| match self.options.read_only {
+            true => self.try_lock_to_read(file),
+            false => self.platform.try_lock(file),
+        };
+        if !lock(&home.file).map_err(self.io("lock", self.path))? {
             return Err(busy(false));
         }
         home.is_locked = true;
@@ -295,8 +299,8 @@ impl<'a> Opening<'a> {
         if stat.is_some_and(|stat| !stat.is_regular) {
             return Err(Error::NotRegular { path: self.path.to_owned() });
         }
-        let mut is_new = !exists && self.options.create;
-        let how = OpenHow { create: false, create_new: is_new, mode: 0o666 };
+        let (mut is_new, reads_only) = (!exists && self.options.create, self.options.read_only);
+        let how = OpenHow { create: false, create_new: is_new, mode: 0o666, reads_only };
         let file = match self.platform.open(self.home, how) {
             // Another opening was faster, and may still use the file or not. The lock will tell.
             Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
@@ -331,7 +335,9 @@ impl<'a> Opening<'a> {
     /// Returns `true` if durable points are kept. They are needed where the medium does not make
     /// every store durable at once, or where unsynced changes must be taken back.
     pub(super) fn keeps_durable_points(&self, medium: Medium) -> bool {
-        medium == Medium::PageCache || self.options.durability == Durability::AtomicSync
+        let keeps =
+            medium == Medium::PageCache || self.options.durability == Durability::AtomicSync;
+        keeps && !self.options.read_only
     }
 
     /// Returns what the superblock says about durable points.

@@ -82,7 +82,7 @@ impl Opening<'_> {
         if !self.remove_leftover(&new_name, stat)? {
             return Ok(None);
         }
-        let how = OpenHow { create: false, create_new: true, mode: 0o600 };
+        let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
         let file = match platform.open(&new_name, how) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             other => other.map_err(|e| Error::of_companion(self.path, &new, "create", e))?,
@@ -139,7 +139,7 @@ impl Opening<'_> {
     }
 
     /// Returns the superblock of a reflection file that is being made.
-    fn first_superblock(&self, home: &FileStat, own: &FileStat) -> Superblock {
+    pub(super) fn first_superblock(&self, home: &FileStat, own: &FileStat) -> Superblock {
         Superblock {
             session: 1,
             state: State::InUse,

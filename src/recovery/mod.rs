@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `candidates` | the names of companions, and to which home file they belong (writes nothing) |
 //! | `context` | the context of one opening, and the steps that are undone if it fails |
+//! | `wait` | the wait for a home file that is open elsewhere |
 //! | `trust` | the checks that a companion must pass before it is used (writes nothing) |
 //! | `probe` | the search for the pair and its state (writes nothing) |
 //! | `pair` | the decision whether the two files go together (a pure table) |
@@ -11,6 +12,7 @@
 //! | `reservation` | the default size of a file's reservation of addresses |
 //! | `medium` | the medium on which the files lie |
 //! | `journal` | which journal belongs to the pair, and how it is opened |
+//! | `read_only` | an opening that changes no file |
 //! | `replay_journal` | the return to the last durable point |
 //! | `lanes`, `apply_log` | recovery from the lanes: scan, decide; apply |
 //!
@@ -33,9 +35,11 @@ mod make;
 mod medium;
 mod pair;
 mod probe;
+mod read_only;
 mod replay_journal;
 mod reservation;
 mod trust;
+mod wait;
 
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
@@ -56,15 +60,10 @@ use pair::{Decision, Found};
 use probe::{Lengths, Probe};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Suffix of a reflection file's name while the file is being made.
 const UNFINISHED: &str = "new";
 const HUGE_PAGE: u64 = 2 << 20;
-
-/// The pauses between two looks at a busy file. They double up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Opens the pair of files of `path`.
 pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
@@ -74,6 +73,9 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
     let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
     let located = Located::wait_for(&platform, options, path, &name)?;
     let judged = located.judge()?;
+    if options.read_only {
+        return judged.prepare_to_read()?.map()?.recover()?.begin_to_read();
+    }
     let prepared = judged.prepare()?;
     let mapped = prepared.map()?;
     let recovered = mapped.recover()?;
@@ -89,27 +91,6 @@ struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// Finds the home file, and waits for it as long as the caller wishes if it is open elsewhere.
-    fn wait_for(
-        platform: &'a Platform,
-        options: &'a Options,
-        given: &'a Path,
-        name: &'a Name,
-    ) -> Result<Self> {
-        let begun = Instant::now();
-        let mut pause = SHORTEST_PAUSE;
-        loop {
-            match Self::find(platform, options, given, name) {
-                Err(Error::Busy { .. }) if begun.elapsed() < options.busy_timeout => {
-                    let left = options.busy_timeout.saturating_sub(begun.elapsed());
-                    std::thread::sleep(pause.min(left));
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                found => return found,
-            }
-        }
-    }
-
     fn find(
         platform: &'a Platform,
         options: &'a Options,
@@ -230,6 +211,7 @@ impl<'a> Judged<'a> {
         }
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
+        let registration = Some(registration);
         let carried =
             Carried { registration, superblock, entries, verdict, companions, undo, located };
         Ok(Prepared { file, carried })
@@ -262,8 +244,8 @@ struct Undo<'a> {
 /// The part of a stage that the next one takes over. Steps are undone, and then the home file is
 /// unlocked, when it is dropped.
 struct Carried<'a> {
-    /// The registration of the reflection file.
-    registration: Registration,
+    /// The registration of the reflection file, if there is one.
+    registration: Option<Registration>,
     superblock: Superblock,
     /// The findings in the lanes, if they are needed.
     entries: Option<Vec<lanes::Findings>>,
@@ -288,14 +270,31 @@ impl<'a> Prepared<'a> {
         let (path, reflection_path) = (opening.path, carried.companions.reflection.path());
         let max_len = carried.verdict.max_len;
         let reflection_max = layout::reflection_len(max_len).next_multiple_of(HUGE_PAGE);
-        let (home_mapping, reflection_mapping, medium) = medium::map(
-            opening.platform,
-            opening.forced,
-            [opening.home_lies_on, opening.dir_lies_on],
-            max_len,
-            (&home.file, path, max_len),
-            (&file, reflection_path, reflection_max),
-        )?;
+        let home_len = opening.stat(&home.file, path)?.len;
+        let lengths = &carried.verdict.lengths;
+        let reflection_len = match carried.registration {
+            Some(_) => opening.stat(&file, reflection_path)?.len,
+            // Nothing of a file is used: the mapping is zeroes.
+            None => layout::reflection_len(lengths.len),
+        };
+        let is_reader = opening.options.read_only;
+        let (home_mapping, reflection_mapping, medium) = if is_reader {
+            let most = lengths.len.max(lengths.high_water);
+            let there = carried.registration.as_ref().map(|_| &file);
+            opening.map_to_read(
+                (&home.file, home_len, most),
+                (there, reflection_len, layout::reflection_len(most)),
+            )?
+        } else {
+            medium::map(
+                opening.platform,
+                opening.forced,
+                [opening.home_lies_on, opening.dir_lies_on],
+                max_len,
+                (&home.file, path, max_len),
+                (&file, reflection_path, reflection_max),
+            )?
+        };
         // If a mapping cannot reach past the end of its file, the file cannot grow while it is
         // open.
         let reaches = home_mapping.len() as u64 >= max_len
@@ -314,8 +313,7 @@ impl<'a> Prepared<'a> {
             false => medium::persistence(opening.platform, medium),
         };
         let platform = opening.platform.clone().with_persistence(persistence);
-        let home_len = opening.stat(&home.file, path)?.len;
-        let reflection_len = opening.stat(&file, reflection_path)?.len;
+        let private = |file: MappedFile| if is_reader { file.into_private() } else { file };
         let home = MappedFile::new(
             platform.clone(),
             FileId::Home,
@@ -332,6 +330,7 @@ impl<'a> Prepared<'a> {
             reflection_mapping,
             reflection_len,
         );
+        let (home, reflection) = (private(home), private(reflection));
         Ok(Mapped {
             home,
             reflection,
@@ -381,6 +380,7 @@ impl<'a> Mapped<'a> {
         if let Some(entries) = self.carried.entries.take()
             && !planted!(NotRecovered)
         {
+            self.begin_private_changes();
             self.apply(entries)?;
         }
         // The caller chose `Trust` for a closed pair that does not fit its close. Its working words
@@ -392,11 +392,14 @@ impl<'a> Mapped<'a> {
         let pair = self.pair();
         match &self.carried.verdict.journal {
             Some(journal) if decision == Decision::GoBack => {
+                self.begin_private_changes();
                 self.carried.verdict.lengths = pair.go_back(journal, &opening.options.reporter)?;
             }
             // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
+            // A reader leaves that to the next opening for writing.
             _ if had_points
+                && !opening.options.read_only
                 && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
             {
                 self.carried.superblock =
@@ -567,7 +570,7 @@ impl Mapped<'_> {
             },
             policy: options.deploy,
             superblock,
-            registrations: vec![located.registration, registration],
+            registrations: std::iter::once(located.registration).chain(registration).collect(),
             companions,
             cache_is_shared: located.opening.cache_is_shared,
             keeps_cuts: journal.is_some() || options.keeps_cuts,

@@ -24,8 +24,6 @@ pub(super) enum Named {
 /// The user id that stands for every user without a number in the user namespace.
 const UNMAPPED: u32 = 65534;
 
-const EXISTING: OpenHow = OpenHow { create: false, create_new: false, mode: 0o600 };
-
 impl Opening<'_> {
     /// Opens a companion, if one exists that may be used. Writes nothing.
     pub(super) fn open_trusted(&self, name: &Name, home: &FileStat) -> Result<Named> {
@@ -42,7 +40,9 @@ impl Opening<'_> {
         if let Some(why) = self.distrusts(&named, home) {
             return Ok(Named::Distrusted(why));
         }
-        let file = match self.platform.open(name, EXISTING) {
+        let reads_only = self.options.read_only;
+        let how = OpenHow { create: false, create_new: false, mode: 0o600, reads_only };
+        let file = match self.platform.open(name, how) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Named::Nothing),
             other => other.map_err(io("open"))?,
         };

@@ -17,6 +17,7 @@
 //! | `patience` | Does an open wait for a busy file? Do long opens and closes report progress? |
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
 //! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
+//! | `read_only` | Does a reader find what the next writer finds, and change nothing? |
 //! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
@@ -63,6 +64,8 @@ mod patience;
 mod power;
 #[cfg(unix)]
 mod races;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod read_only;
 #[cfg(unix)]
 mod regressions;
 #[cfg(target_os = "linux")]

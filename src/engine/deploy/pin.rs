@@ -50,7 +50,7 @@ impl Engine {
             self.check_range(offset, len)?;
             self.load_range(range.clone())?;
         }
-        if self.keeps_points {
+        if self.keeps_points || self.home.is_private() {
             // A pinned home slot and a durable reflection slot would leave a slice without a free
             // slot for its next version. So views are copies where durable points are kept.
             return Ok(false);

@@ -56,6 +56,7 @@ impl Engine {
 
     fn change_len(&self, new: u64) -> Result<()> {
         self.check_usable()?;
+        self.check_writable()?;
         if new > self.max_len {
             return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
         }

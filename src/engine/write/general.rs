@@ -74,6 +74,7 @@ impl Engine {
         if asked == 0 {
             return self.check_reads_alone(read_set);
         }
+        self.check_writable()?;
         if let Some(durable) = &self.durable {
             self.check_not_overdue(durable)?;
         }

@@ -27,8 +27,8 @@ use crate::units::PAGE;
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {
-    /// `true` if a write has nothing to do besides its commit: no cuts are taken, and no page
-    /// is deployed right after it.
+    /// `true` if a write has nothing to do besides its commit: the file may be written to, no cuts
+    /// are taken, and no page is deployed right after it.
     pub is_plain: bool,
     /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
     /// process can crash, it takes none.
@@ -36,9 +36,10 @@ pub(in crate::engine) struct Mode {
 }
 
 impl Mode {
-    pub fn of(platform: &Platform, keeps_cuts: bool, policy: DeployPolicy) -> Mode {
+    /// `is_special` says that a write has more to do than its commit, or must not happen.
+    pub fn of(platform: &Platform, is_special: bool, policy: DeployPolicy) -> Mode {
         Mode {
-            is_plain: !keeps_cuts && policy != DeployPolicy::Eager,
+            is_plain: !is_special && policy != DeployPolicy::Eager,
             has_drains: platform.persistence() != Persistence::Process,
         }
     }

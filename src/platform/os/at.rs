@@ -99,14 +99,15 @@ mod by_folder {
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(opened) }))
     }
 
-    /// Opens a file for reading and writing.
+    /// Opens a file.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
         let create = match how {
             OpenHow { create_new: true, .. } => libc::O_CREAT | libc::O_EXCL,
             OpenHow { create: true, .. } => libc::O_CREAT,
             OpenHow { .. } => 0,
         };
-        open_at(name.folder(), name.name(), libc::O_RDWR | create, how.mode)
+        let access = if how.reads_only { libc::O_RDONLY } else { libc::O_RDWR };
+        open_at(name.folder(), name.name(), access | create, how.mode)
     }
 
     /// Opens a file for reading and writing past the page cache.
@@ -211,10 +212,10 @@ mod by_path {
         }
     }
 
-    /// Opens a file for reading and writing.
+    /// Opens a file.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(how.create).create_new(how.create_new);
+        options.read(true).write(!how.reads_only).create(how.create).create_new(how.create_new);
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt;

@@ -84,6 +84,11 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     Ok(Mapping { map: Map::Real(map) })
 }
 
+/// Fails: there is no portable way to a private mapping that reaches past the end of its file.
+pub fn map_private(_: Option<(&File, usize)>, _: usize) -> io::Result<Mapping> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Returns `true` without a check.
 pub fn has_addresses(_: usize) -> bool {
     true

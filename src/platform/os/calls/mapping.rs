@@ -32,6 +32,23 @@ impl Platform {
         )
     }
 
+    /// Maps `len` bytes privately, for reading and writing: stores change memory of this process
+    /// alone. They begin with the bytes of the file, of this length, and go on with zeroes. Without
+    /// a file all are zeroes. `len` is a multiple of 2 MiB.
+    ///
+    /// # Errors
+    /// `Unsupported` on systems other than Linux, and on a simulated machine.
+    pub fn map_private(&self, file: Option<(&File, u64)>, len: u64) -> io::Result<Mapping> {
+        let whole = |len: u64| usize::try_from(len).map_err(|_| ErrorKind::InvalidInput);
+        let (len, file_len) = (whole(len)?, whole(file.map_or(0, |(_, len)| len))?);
+        attempt!(
+            self,
+            call::MAP,
+            |_| sys::map_private(file.map(|(file, _)| (file.system(), file_len)), len),
+            [_simulated => Err(ErrorKind::Unsupported.into())]
+        )
+    }
+
     /// Advises that accesses to the file and its mapping will be random: nothing is read ahead, so
     /// the page cache keeps single pages. The first store to a large folio with a hole fails where
     /// the disk is full.

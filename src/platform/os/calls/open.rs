@@ -17,8 +17,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How `Platform::open` treats a file that exists or does not. Every file is opened for reading and
-/// writing, and is closed on exec.
+/// How `Platform::open` opens a file, and treats one that exists or does not. Every file is closed
+/// on exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenHow {
     /// Create the file if it does not exist.
@@ -27,10 +27,12 @@ pub struct OpenHow {
     pub create_new: bool,
     /// Permissions of a created file, before the umask (Unix).
     pub mode: u32,
+    /// Open the file for reading alone.
+    pub reads_only: bool,
 }
 
 impl Platform {
-    /// Opens a file for reading and writing.
+    /// Opens a file, for reading and writing unless `how` says otherwise.
     ///
     /// # Errors
     /// Fails if the name is a symbolic link, which is not followed (`FilesystemLoop`, or the
@@ -119,6 +121,22 @@ impl Platform {
                 Err(TryLockError::WouldBlock) => Ok(false),
                 Err(TryLockError::Error(error)) => Err(error),
             },
+            [simulated => simulated.machine.try_lock(file.number())]
+        )
+    }
+
+    /// Takes a shared lock on the file, which excludes an exclusive one only. Returns `false` if
+    /// another process holds the exclusive lock.
+    pub fn try_lock_shared(&self, file: &File) -> io::Result<bool> {
+        attempt!(
+            self,
+            call::LOCK,
+            |_| match file.system().try_lock_shared() {
+                Ok(()) => Ok(true),
+                Err(TryLockError::WouldBlock) => Ok(false),
+                Err(TryLockError::Error(error)) => Err(error),
+            },
+            // No other process reads there.
             [simulated => simulated.machine.try_lock(file.number())]
         )
     }

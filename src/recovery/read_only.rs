@@ -1,0 +1,121 @@
+//! The opening of a pair for reading alone: files that are neither written to nor locked against
+//! other readers, and private mappings in which recovery works.
+//!
+//! Invariant: nothing here changes a file. Recovery stores to private memory through
+//! [`MappedFile`](crate::mmap::MappedFile), and every step that writes by another way is left out.
+//! A pair is judged as for any other opening. So the handle reads the state that the next opening
+//! for writing finds.
+//!
+//! May import `context`, `engine` and below.
+
+use super::context::Opening;
+use super::{Carried, HUGE_PAGE, Judged, Mapped, Prepared, Recovered, Undo, Verdict};
+use crate::config::options::Options;
+use crate::config::{DeployPolicy, Durability, Medium};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::mutant::planted;
+use crate::platform::{File, Mapping};
+use crate::registry::Registration;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Options {
+    /// Returns the options of an opening: those that have no effect on a reader are the defaults.
+    pub(crate) fn into_opened(self) -> Options {
+        if !self.read_only {
+            return self;
+        }
+        Options {
+            create: false,
+            len: 0,
+            deploy: DeployPolicy::Manual,
+            durability: Durability::OnSync,
+            sync_every: None,
+            keeps_cuts: false,
+            ..self
+        }
+    }
+}
+
+impl<'a> Judged<'a> {
+    /// Takes the reflection file as it is, and locks it against writers. Without one that counts,
+    /// the home file stands in for it, and none of its bytes are used.
+    pub(super) fn prepare_to_read(self) -> Result<Prepared<'a>> {
+        let Judged { located, companions, look, is_fresh, decision, entries, max_len } = self;
+        let (opening, stat) = (&located.opening, located.stat);
+        let there = look.superblock.zip(look.file).filter(|_| !is_fresh);
+        let (file, superblock, registration) = match there {
+            Some((superblock, file)) => {
+                let path = companions.reflection.path();
+                let registration = opening.lock_to_read(&file, path)?;
+                (file, superblock, Some(registration))
+            }
+            None => {
+                (opening.another(&located.home.file)?, opening.first_superblock(&stat, &stat), None)
+            }
+        };
+        let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
+        let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
+        let undo = Undo::default();
+        let carried =
+            Carried { registration, superblock, entries, verdict, companions, undo, located };
+        Ok(Prepared { file, carried })
+    }
+}
+
+impl Opening<'_> {
+    fn lock_to_read(&self, file: &File, path: &Path) -> Result<Registration> {
+        let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
+        let there = self.stat(file, path)?;
+        let registration = Registration::new(there.dev, there.ino).ok_or_else(|| busy(true))?;
+        if !self.try_lock_to_read(file).map_err(self.io("lock", path))? {
+            return Err(busy(false));
+        }
+        Ok(registration)
+    }
+
+    /// Takes the lock of a reader. Returns `false` if a writer has the file open.
+    pub(super) fn try_lock_to_read(&self, file: &File) -> io::Result<bool> {
+        if planted!(ReaderNotLocked) { Ok(true) } else { self.platform.try_lock_shared(file) }
+    }
+
+    /// Maps both files privately. Without a reflection file that counts, its mapping is zeroes.
+    pub(super) fn map_to_read(
+        &self,
+        home: (&File, u64, u64),
+        reflection: (Option<&File>, u64, u64),
+    ) -> Result<(Mapping, Mapping, Medium)> {
+        let map = |file: Option<&File>, there: u64, len: u64| {
+            let len = len.max(there).max(1).next_multiple_of(HUGE_PAGE);
+            self.platform
+                .map_private(file.map(|file| (file, there)), len)
+                .map_err(|e| Error::of_mapping(self.path, len, len, e))
+        };
+        let (file, there, len) = home;
+        let home = map(Some(file), there, len)?;
+        let (file, there, len) = reflection;
+        let reflection = map(file, there, len)?;
+        let found = if self.lies_in_memory() { Medium::Ram } else { Medium::PageCache };
+        Ok((home, reflection, self.forced.unwrap_or(found)))
+    }
+}
+
+impl Mapped<'_> {
+    /// Tells both mappings that recovery is about to change them.
+    pub(super) fn begin_private_changes(&self) {
+        if self.carried.located.opening.options.read_only && !planted!(PrivateChangesMissed) {
+            self.home.begin_private_changes();
+            self.reflection.begin_private_changes();
+        }
+    }
+}
+
+impl Recovered<'_> {
+    /// Hands the pair over to the engine. No session begins.
+    pub(super) fn begin_to_read(self) -> Result<Arc<Engine>> {
+        let superblock = self.mapped.carried.superblock.clone();
+        self.mapped.into_engine(superblock, None, false)
+    }
+}
