@@ -56,6 +56,11 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Returns the file that this transaction reads and writes.
+    pub fn file(&self) -> &'a AtomicMappedFile {
+        self.file
+    }
+
     /// Writes all of `buf` at byte `offset` when the transaction commits.
     ///
     /// # Errors
