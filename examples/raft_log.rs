@@ -137,8 +137,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A new leader has other entries from 999 on.
     assert!(store.append(2, (998, 1), &[entry(2, "set y = 1"), entry(2, "a")])?);
     store.compact(900, 1)?;
+    drop(store.log); // has a handle of its own; the last one closes the file
     store.roots.into_file().close(CloseMode::Fast)?;
-    drop(store.log); // the last handle closes the file
 
     let store = Store::open(&path)?;
     let entries = store.entries(0)?;

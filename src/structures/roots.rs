@@ -12,7 +12,7 @@ use super::directory::{
 };
 use super::log::Log;
 use super::log::meta::{EXTENT, Head, SEGMENTS, Segments};
-use super::{PAGE, UNIT, check_transaction, error, rounded, space};
+use super::{UNIT, check_transaction, error, rounded, space};
 use crate::api::file::AtomicMappedFile;
 use crate::api::transaction::Transaction;
 use crate::api::value::{Array, Record, Slot};
@@ -118,22 +118,17 @@ impl Roots {
         Roots::open_at(file, 0)
     }
 
-    /// Opens the directory at byte `offset`, a multiple of 4096. Makes one if the file has only
-    /// zeros from there on, or is shorter.
+    /// Opens the directory at byte `offset`, best a multiple of 4096. Makes one if the file has
+    /// only zeros from there on, or is shorter.
     ///
     /// A directory takes 4 KiB, and the file grows if it needs more. Making one takes time in
     /// proportion to the file's length, so create the file with the length 0.
     ///
     /// # Errors
     /// [`Error::Structure`]: `Foreign` if there are other bytes, `Newer`, or `Damaged`.
-    /// [`Error::OutOfBounds`] if `offset` is no multiple of 4096. To make a directory, also those
-    /// of [`AtomicMappedFile::set_len`] and [`Transaction::commit`]. An error changes no byte.
+    /// To make a directory, also those of [`AtomicMappedFile::set_len`] and
+    /// [`Transaction::commit`], and [`Error::Overflow`]. An error changes no byte.
     pub fn open_at(file: AtomicMappedFile, offset: u64) -> Result<Roots> {
-        if !offset.is_multiple_of(PAGE) {
-            let (path, what) = (file.path().to_owned(), "bytes past the start of a page");
-            let found = offset % PAGE;
-            return Err(Error::OutOfBounds { path, what, offset, found, expected: 0 });
-        }
         let roots = Roots { file, at: offset };
         let overflow = |file: &AtomicMappedFile| Error::Overflow {
             path: file.path().to_owned(),

@@ -34,6 +34,7 @@ pub(super) fn used(directory: &Directory, source: &mut impl Source) -> Result<Ve
         }
     }
     used.sort_unstable_by_key(|extent| extent.start);
+    source.expect(used[0].start == at, at, "an extent lies before the directory")?;
     for pair in used.windows(2) {
         source.expect(pair[0].end <= pair[1].start, pair[1].start, "two extents overlap")?;
     }

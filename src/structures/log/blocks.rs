@@ -72,7 +72,15 @@ impl<'h> Blocks<'h> {
         let segments = if is_in_last {
             Segments::new(vec![head.last])
         } else {
-            Segments::load(source, at + SEGMENTS)?
+            let segments = Segments::load(source, at + SEGMENTS)?;
+            let first = segments.iter().next().map(|segment| segment.first.get());
+            let is_whole = head.start == head.end
+                || first.is_some_and(|first| first <= head.start.get() / DATA)
+                    && segments.iter().any(|segment| *segment == head.last);
+            // So no length of a record exceeds that of the file. An append may have added a segment
+            // since the head was read.
+            source.expect(is_whole, at + SEGMENTS, "a log goes on outside its segments")?;
+            segments
         };
         Ok(Blocks { head, segments })
     }

@@ -8,12 +8,15 @@
 //! | `threads` | Do several threads lose no record, and see none half? |
 //! | `kill` | Do acknowledged records and names survive SIGKILL? |
 //! | `hostile` | Is every damage a typed error, and never a panic? |
+//!
+//! `reading` reads the bytes as `docs/structures.md` describes them. `model` compares with it.
 
 mod hostile;
 #[cfg(unix)]
 mod kill;
 mod log;
 mod model;
+mod reading;
 mod roots;
 mod threads;
 

@@ -4,8 +4,10 @@
 //! rolled back, or a reopening. After each step the test compares everything that can be read, and
 //! checks the invariants of all bytes. `PROPTEST_CASES` sets the number of cases.
 
+use super::reading::{self, Read};
 use super::{open, reason};
 use crate::common::{self, Ground, Rng};
+use atomic_mmap::zerocopy::IntoBytes;
 use atomic_mmap::{CloseMode, Log, Roots, StructureError, Transaction};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -232,6 +234,16 @@ fn expect_type<T: std::fmt::Debug>(
 /// Compares everything that can be read with the model.
 fn compare(roots: &Roots, model: &Model) {
     roots.check().expect("all invariants hold");
+    let bytes = common::read_all(roots.file());
+    let as_read = |thing: &Thing| match thing {
+        Thing::Small(value) => Read::Bytes(8, value.as_bytes().to_vec()),
+        Thing::Large(value) => Read::Bytes(4800, value.as_bytes().to_vec()),
+        Thing::Array(values) => Read::Bytes(8, values.as_bytes().to_vec()),
+        Thing::Log { first, records } => Read::Log(*first, records.iter().cloned().collect()),
+    };
+    let expected: BTreeMap<_, _> =
+        model.iter().map(|(name, thing)| ((*name).to_owned(), as_read(thing))).collect();
+    assert!(reading::read(&bytes) == expected, "the bytes are not those of the model");
     assert_eq!(roots.names().expect("names"), model.keys().copied().collect::<Vec<_>>());
     for (name, thing) in model {
         match thing {

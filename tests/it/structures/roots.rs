@@ -1,5 +1,6 @@
 //! Tests of names, types and space.
 
+use super::reading;
 use super::{damage, offset_of, open, reason};
 use crate::common::{self, read_all};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Name, Roots, StructureError};
@@ -135,6 +136,7 @@ fn a_table_of_many_names_moves_and_stays_whole() {
     roots.into_file().close(CloseMode::Spatial).expect("close");
     let roots = open(&common::ram(), &path);
     roots.check().expect("check");
+    assert_eq!(reading::read(&read_all(roots.file())).len(), 300);
     for n in 0..300_u64 {
         let slot = roots.get::<u64>(&format!("n{n}")).expect("find").expect("there");
         assert_eq!(slot.load().expect("load"), n);
@@ -161,24 +163,24 @@ fn other_files_are_refused_and_unchanged() {
 }
 
 #[test]
-fn a_directory_may_begin_at_any_page_and_leaves_what_is_before_it() {
+fn a_directory_may_begin_anywhere_and_leaves_what_is_before_it() {
     let ground = common::ram();
-    let scratch = ground.scratch();
-    let file = ground.options().create(true).len(9000).open(scratch.file("x")).expect("open");
-    file.write_at(&[7; 8192], 0).expect("write");
     let clone = |file: &AtomicMappedFile| file.try_clone().expect("a handle");
-    let roots = Roots::open_at(clone(&file), 8192).expect("open");
-    roots.get_or_insert::<u64>("n").expect("make").store(&5).expect("store");
-    roots.log("log").expect("make").append(&["x"]).expect("append");
-    drop(roots);
-    let roots = Roots::open_at(clone(&file), 8192).expect("open again");
-    assert_eq!(roots.get::<u64>("n").expect("find").expect("n").load().expect("load"), 5);
-    roots.check().expect("check");
-    let mut before = [0; 8192];
-    file.read_at(&mut before, 0).expect("read");
-    assert_eq!(before, [7; 8192]);
-    assert!(matches!(Roots::open_at(clone(&file), 100), Err(Error::OutOfBounds { .. })));
-    assert!(matches!(Roots::open_at(file, u64::MAX - 4095), Err(Error::Overflow { .. })));
+    for at in [8192_usize, 8191, 1] {
+        let scratch = ground.scratch();
+        let file = ground.options().create(true).len(9000).open(scratch.file("x")).expect("open");
+        file.write_at(&vec![7; at], 0).expect("write");
+        let roots = Roots::open_at(clone(&file), at as u64).expect("open");
+        roots.get_or_insert::<u64>("n").expect("make").store(&5).expect("store");
+        roots.log("log").expect("make").append(&["x"]).expect("append");
+        drop(roots);
+        let roots = Roots::open_at(clone(&file), at as u64).expect("open again");
+        assert_eq!(roots.get::<u64>("n").expect("find").expect("n").load().expect("load"), 5);
+        roots.check().expect("check");
+        assert_eq!(read_all(&file)[..at], vec![7; at]);
+        let past_any_length = Roots::open_at(file, u64::MAX - 4095);
+        assert!(matches!(past_any_length, Err(Error::Overflow { .. })));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests that threads lose no record, see none half, and take no space twice.
 
 use super::open;
-use crate::common::{self, Rng};
+use crate::common::{self, Rng, Watch};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns a record that names its writer and number. Its length follows from them.
@@ -21,6 +21,7 @@ fn whole(bytes: &[u8]) -> (u64, u64) {
 
 #[test]
 fn several_appenders_and_readers_agree_on_the_records() {
+    let _watch = Watch::start();
     const THREADS: u64 = 3;
     const RECORDS: u64 = 400;
     for ground in common::media_in_memory() {
@@ -74,6 +75,7 @@ fn several_appenders_and_readers_agree_on_the_records() {
 
 #[test]
 fn readers_see_no_record_half_while_the_end_is_rewritten() {
+    let _watch = Watch::start();
     let ground = common::ram();
     let scratch = ground.scratch();
     let roots = open(&ground, &scratch.file("state.dat"));
@@ -111,6 +113,7 @@ fn readers_see_no_record_half_while_the_end_is_rewritten() {
 
 #[test]
 fn threads_that_make_and_remove_names_take_no_space_twice() {
+    let _watch = Watch::start();
     let ground = common::ram();
     let scratch = ground.scratch();
     let roots = open(&ground, &scratch.file("state.dat"));
