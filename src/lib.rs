@@ -20,6 +20,7 @@ mod primitive;
 mod raw;
 mod recovery;
 mod registry;
+mod structures;
 mod thread_cache;
 mod units;
 
@@ -39,9 +40,11 @@ pub use config::progress::{Progress, Work};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
-pub use error::{Distrust, Error, IoError, Mismatch, Result};
+pub use error::{Distrust, Error, IoError, Mismatch, Result, StructureError};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
+pub use structures::log::{Log, Records};
+pub use structures::roots::{Name, Roots};
 pub use zerocopy;
 
 /// Unprotected access to the mapping, for benchmarks.

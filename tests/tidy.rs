@@ -37,6 +37,8 @@ enum Rule {
     CircularCalls,
     /// Calls and imports from a wing of the engine to a higher one.
     UpwardCalls,
+    /// Imports and calls by which the structures get past the public interface.
+    BehindTheApi,
 }
 
 fn root() -> &'static Path {
@@ -140,6 +142,10 @@ fn findings() -> BTreeMap<(Rule, String), usize> {
     for upward in upward_calls() {
         add(Rule::UpwardCalls, &upward, 1);
     }
+    for path in sources("src/structures") {
+        let text = fs::read_to_string(&path).expect("read");
+        add(Rule::BehindTheApi, &name(&path), behind_the_api(&text));
+    }
     found
 }
 
@@ -185,6 +191,20 @@ const WINGS: [&str; 14] = [
     "worker.rs",
     "pair",
 ];
+
+/// The layers that the structures may import from.
+const BELOW_STRUCTURES: [&str; 4] = ["structures", "api", "error", "mutant"];
+
+/// Counts what a file of the structures uses besides the public interface.
+fn behind_the_api(text: &str) -> usize {
+    let is_below = |path: &&String| {
+        let layer = path.split("::").next().unwrap_or_default();
+        !BELOW_STRUCTURES.contains(&layer)
+    };
+    let code: Vec<&str> = text.lines().filter(|line| comment(line).is_none()).collect();
+    let code = code.join("\n");
+    named_paths(&code).iter().filter(is_below).count() + code.matches(".engine()").count()
+}
 
 /// A file of the engine, without its tests.
 struct Room {

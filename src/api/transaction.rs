@@ -153,7 +153,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    pub(crate) fn file(&self) -> &'a AtomicMappedFile {
+    /// Returns the file that this transaction reads and writes.
+    pub fn file(&self) -> &'a AtomicMappedFile {
         self.file
     }
 

@@ -4,7 +4,7 @@
 //!
 //! May import: nothing from the crate.
 
-use super::Error;
+use super::{Error, StructureError};
 use std::io;
 
 impl From<Error> for io::Error {
@@ -24,6 +24,7 @@ impl From<Error> for io::Error {
                 io::ErrorKind::Unsupported
             }
             Error::Mismatch { .. } | Error::InvalidValue { .. } => io::ErrorKind::InvalidData,
+            Error::Structure { why, .. } => kind_of_structure(why),
             Error::Untrusted { .. } | Error::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
@@ -35,5 +36,16 @@ impl From<Error> for io::Error {
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
+    }
+}
+
+fn kind_of_structure(why: &StructureError) -> io::ErrorKind {
+    use StructureError::{BadName, Full, OtherFile, RecordTooLong, Removed};
+    match why {
+        Full { .. } => io::ErrorKind::StorageFull,
+        RecordTooLong { .. } => io::ErrorKind::FileTooLarge,
+        BadName { .. } | OtherFile => io::ErrorKind::InvalidInput,
+        Removed => io::ErrorKind::NotFound,
+        _ => io::ErrorKind::InvalidData,
     }
 }

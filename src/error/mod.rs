@@ -11,6 +11,7 @@ mod doubt;
 mod into_io;
 mod io_error;
 mod mismatch;
+mod structure;
 
 use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
 pub use distrust::Distrust;
@@ -19,6 +20,7 @@ pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
 use std::path::PathBuf;
+pub use structure::StructureError;
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -397,6 +399,17 @@ pub enum Error {
         reflection: PathBuf,
         /// The kind of mismatch.
         why: Mismatch,
+    },
+
+    /// A call on [`Roots`](crate::Roots) or a [`Log`](crate::Log) failed. Nothing was changed.
+    #[error("{}: at offset {offset}: {why}", path.display())]
+    Structure {
+        /// The home file.
+        path: PathBuf,
+        /// The offset of the structure, or of the bytes in question.
+        offset: u64,
+        /// The reason.
+        why: StructureError,
     },
 
     /// A system call failed.

@@ -550,6 +550,32 @@ mutants! {
     "api/write_set.rs" {
         CutPieceForgotten "cut-piece-forgotten": "the rest of a piece is lost when a transaction overwrites part of it",
     }
+    "structures/mod.rs" {
+        AnyTransactionTaken "any-transaction-taken": "a structure accepts the transaction of another file",
+    }
+    "structures/directory.rs" {
+        EntrySumNotChecked "entry-sum-not-checked": "the checksum of a name's entry is not verified",
+    }
+    "structures/space.rs" {
+        SegmentsNotInUse "segments-not-in-use": "the allocator hands out the segments of logs",
+        LongestGapTaken "longest-gap-taken": "an extent is taken from the longest gap",
+        ReusedBytesNotZeroed "reused-bytes-not-zeroed": "a new value shows the bytes of a removed one",
+        HighWaterNotRaised "high-water-not-raised": "the high-water mark of a directory stays below its extents",
+    }
+    "structures/roots.rs" {
+        AnyTypeTaken "any-type-taken": "a name is returned as any type",
+        RemovedLogLives "removed-log-lives": "a handle to a removed log still changes it",
+        LogNumberReused "log-number-reused": "a new log has the number of a removed one",
+    }
+    "structures/log/mod.rs" {
+        LimitNotChecked "limit-not-checked": "a log grows past its limit",
+        SegmentsKept "segments-kept": "a truncated log keeps all its segments",
+        GenerationKept "generation-kept": "readers do not notice a truncation",
+    }
+    "structures/log/blocks.rs" {
+        RecordSumNotChecked "record-sum-not-checked": "the checksum of a record is not verified",
+        BlockNamesEarlierRecord "block-names-earlier-record": "a block names the record that it goes on with as its first one",
+    }
     "bitmap/span.rs" {
         LastPageOfRegionMissed "last-page-of-region-missed": "a range over a region's end misses its last page",
     }

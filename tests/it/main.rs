@@ -22,6 +22,7 @@
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
 //! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
+//! | `structures` | Do named roots and logs do what maps and lists do, and survive kills? |
 //! | `threads` | Do threads see operations whole and in one order, and lose none? |
 //! | `transactions` | Does a transaction see one state, and end for every closure? |
 //! | `unheard` | Does the program learn of every durable point that could not be made? |
@@ -74,6 +75,7 @@ mod space;
 mod sparse;
 #[cfg(unix)]
 mod steps;
+mod structures;
 mod threads;
 mod transactions;
 #[cfg(unix)]

@@ -12,7 +12,7 @@
 use crate::common::{self, Rng, Scratch};
 use atomic_mmap::testing::FileId;
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Options, View};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Options, Roots, View};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -205,6 +205,13 @@ impl Run {
         self.step(after, |file| file.write_many(&parts).expect("a write"));
     }
 
+    /// Runs an operation, and reads from the file what it has done to the bytes.
+    fn act(&mut self, act: impl FnOnce()) {
+        act();
+        let after = common::read_all(&self.file);
+        self.step(after, |_| ());
+    }
+
     fn set_len(&mut self, len: u64) {
         let mut after = self.content.clone();
         after.resize(len as usize, 0);
@@ -297,4 +304,29 @@ fn writes_under_a_view_and_new_lengths_survive() {
     }
     drop(handle);
     assert!(run.lose_power() > 150);
+}
+
+#[test]
+fn structures_survive() {
+    let mut run = Run::new();
+    let roots = Roots::open(run.file.try_clone().expect("a handle"));
+    let roots = roots.expect("a directory in a file of zeros");
+    run.act(|| ());
+    let (mut array, mut log) = (None, None);
+    run.act(|| array = Some(roots.get_or_insert_array::<u64>("array", 600).expect("make")));
+    run.act(|| array.expect("an array").set_many(0, &[!0; 600]).expect("fill"));
+    run.act(|| roots.remove("array").map(drop).expect("remove"));
+    run.act(|| log = Some(roots.log("log").expect("make")));
+    let log = log.expect("a log");
+    for n in 0..6_u8 {
+        // The last ones need a second segment, which takes the array's space.
+        run.act(|| log.append(&[vec![n; 300], vec![n; 4000]]).map(drop).expect("append"));
+    }
+    run.act(|| log.truncate_back(9).expect("truncate"));
+    run.act(|| log.truncate_front(7).expect("truncate"));
+    run.act(|| roots.get_or_insert::<u64>("value").map(drop).expect("make"));
+    run.act(|| roots.remove("log").map(drop).expect("remove"));
+    roots.check().expect("check");
+    drop((roots, log));
+    assert!(run.lose_power() > 100);
 }

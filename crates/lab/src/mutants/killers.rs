@@ -62,6 +62,22 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
     let by = |killer: Killer| Fate::KilledBy(vec![killer]);
     let by_any = |killers: &[Killer]| Fate::KilledBy(killers.to_vec());
     match mutant {
+        // ---- structures ---------------------------------------------------------------
+        AnyTransactionTaken => by(test("structures", "a_transaction_of_another_file_is_refused")),
+        EntrySumNotChecked => by(test("structures", "a_damaged_entry_is_an_error")),
+        SegmentsNotInUse | HighWaterNotRaised | BlockNamesEarlierRecord => {
+            by(test("structures", "records_may_go_over_blocks_and_segments"))
+        }
+        LongestGapTaken => by(test("structures", "the_shortest_gap_that_fits")),
+        ReusedBytesNotZeroed => by(test("structures", "a_new_value_is_zero")),
+        AnyTypeTaken => by(test("structures", "another_type_is_an_error")),
+        RemovedLogLives | LogNumberReused => {
+            by(test("structures", "a_handle_to_a_removed_log_gets_an_error"))
+        }
+        LimitNotChecked => by(test("structures", "a_limit_is_kept")),
+        SegmentsKept => by(test("structures", "truncated_at_the_front_does_not_grow")),
+        GenerationKept => by(test("structures", "an_iterator_goes_on_after_a_truncation")),
+        RecordSumNotChecked => by(test("structures", "a_damaged_record_is_an_error")),
         // ---- steps of the commit ways -------------------------------------------------
         FlipRecordNotDrained | CoveredWordBeforeDrain | CoveredWordNotStored => {
             by(test("drains", "a_small_write_takes_one_drain"))
