@@ -10,6 +10,7 @@
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
+//! | `lengths` | Do length and bytes change together, for readers and after errors? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
@@ -48,6 +49,8 @@ mod durable;
 mod errors;
 #[cfg(unix)]
 mod kill;
+#[cfg(unix)]
+mod lengths;
 #[cfg(target_os = "linux")]
 mod messages;
 mod model;

@@ -85,6 +85,16 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         RedoNoDrainAfterEnd | RedoNoDrainAfterCopies => {
             by(test("drains", "a_write_to_a_page_that_a_view_pins"))
         }
+        RedoWithoutLength | RedoLengthNotStored | RecoverLengthNotStored | RecoverLengthIgnored => {
+            by(test("power", "new_lengths_with_their_bytes"))
+        }
+        ResizeTakesAnyLength => by(test("lengths", "a_change_of_the_length_commits_only")),
+        RegrownBytesComeBack => by(test("lengths", "a_transaction_sees_the_length")),
+        WholeMayBePart => by(test("atomic_mmap", "a_read_of_the_whole_file")),
+        LengthPublishedEarly | ResizeLocksNoReads => {
+            by(test("windows", "what_a_change_of_the_length_has_read"))
+        }
+        LengthPublishedAfterLocks => by(Killer::Schedules("7")),
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
