@@ -195,6 +195,8 @@ impl Engine {
         self.commit_redo(lane, op.segments, Some(op.len), &held)?;
         if planted!(LengthPublishedAfterLocks) {
             drop(held);
+            // Here a test looks at the file.
+            let _loaded = self.len();
             self.publish_len(op.len);
         }
         Ok(())

@@ -94,7 +94,9 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         LengthPublishedEarly | ResizeLocksNoReads => {
             by(test("windows", "what_a_change_of_the_length_has_read"))
         }
-        LengthPublishedAfterLocks => by(Killer::Schedules("7")),
+        LengthPublishedAfterLocks => {
+            by(test("atomic_mmap", "a_document_is_visible_with_its_length"))
+        }
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
@@ -211,13 +213,13 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         }
         // ---- durable points -----------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "a_region_bit_does_not_move")),
-        CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),
+        CutGateOpen | DeployDurableSlots => by(Killer::Schedules("11")),
         PointNotLocked => {
-            by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("10")])
+            by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("11")])
         }
         RedoNoRecord => by_any(&[
             EVERY_IMAGE,
-            Killer::Schedules("7"),
+            Killer::Schedules("8"),
             test("death", "numbered_events_in_place"),
         ]),
         CutNotFlushed
