@@ -6,7 +6,7 @@
 
 use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
-    OldBits, RECORD, RedoPage, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
+    OldBits, RECORD, Redo, RedoPage, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
@@ -109,15 +109,12 @@ fn the_document_and_the_encoders_agree() {
     };
     let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
     let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born, named: None, sessions: None };
-    let redo = Undo {
-        sequence: Sequence::from_bits(2),
-        body: UndoBody::Redo(vec![RedoPage {
-            page: PageIndex(7),
-            stays: 0b10,
-            flips: 0b101,
-            flipped: 0b100,
-            bytes: vec![0xAB; units::SLICE],
-        }]),
+    let redo = |len| {
+        let bytes = vec![0xAB; units::SLICE];
+        let (stays, flips, flipped) = (0b10, 0b101, 0b100);
+        let pages = vec![RedoPage { page: PageIndex(7), stays, flips, flipped, bytes }];
+        let body = UndoBody::Redo(Redo { len, pages });
+        Undo { sequence: Sequence::from_bits(2), body }.encode(seed.undo(LaneIndex(1)))
     };
     let mut changes = Vec::new();
     journal::push_change(&mut changes, PageIndex(7), Validity(0b110), Slices(0b10));
@@ -136,7 +133,8 @@ fn the_document_and_the_encoders_agree() {
     let encoded = BTreeMap::from([
         ("floor", hex(&floor.encode(b"0123456789abcdef"))),
         ("journal_header", hex(&header.encode()[..48])),
-        ("redo_entry", hex(&redo.encode(seed.undo(LaneIndex(1))))),
+        ("redo_entry", hex(&redo(None))),
+        ("redo_entry_of_length", hex(&redo(Some(30_000)))),
         ("journal_record", hex(&record[..64 + 2 * 24 + 8])),
         ("superblock", hex(&superblock)),
         ("flip_record", hex(&flip_record)),

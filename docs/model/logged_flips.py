@@ -16,6 +16,9 @@ two slots each, two threads with a lane each. Deployed pages give their reflecti
 carries the bytes of slices without a free slot, and names the bits of those that flip. It stores over slots that
 entries may name; there the power goes in recovery, too.
 
+The file is one page long or two (word L). An operation that writes and changes the length is committed by a redo
+record that begins with the new length. What a shrink cuts off is zeroed after the record has ended.
+
 Usage: logged_flips.py [DEPTH] [MUTANT] [RING]     or: logged_flips.py --all [DEPTH]
 """
 import itertools
@@ -44,6 +47,12 @@ MUTANTS = {
     'redo_no_commit_drain': 'redo stores over valid slots before its record is durable',
     'redo_no_end_drain': 'the end of a redo record is not durable when the locks open',
     'redo_half_record': 'a redo record without the bits that flip',
+    'no_length': 'the redo record of an operation that changes the length does not hold it',
+    'length_first': 'the length word is stored before the record that holds the length is durable',
+    'length_after_end': 'the record ends before the length word is durable',
+    'length_not_redone': 'recovery does not store the length of a redo record',
+    'recover_by_word': 'recovery leaves out the pages past the length word, although a record holds a larger length',
+    'cut_before_end': 'the bytes past a new end are zeroed before the record is durable',
     'no_session': 'the header does not say of which session it is (as first built: the crash lab found the hole)',
 }
 MUT = 'none'
@@ -60,6 +69,7 @@ class Sim:
             s.c[f'R{i}'] = [0]
         for w in 'WV':
             s.c[w] = [(0, 0, 0)]
+        s.c['L'] = [2]
         for t in (0, 1):
             s.c[f'l{t}'] = [None]
             for e in range(RING):
@@ -205,31 +215,58 @@ class Sim:
         s.undo = None
         s.check(s)
 
-    def redo(s, slices, t, v):
-        """Slices of one page whose home slots a view pins. Those that are valid in the reflection file have no
-        free slot: they stay, and their bytes go through the log. The others flip there."""
-        word = SLICES[slices[0]]
+    def redo(s, slices, t, v, length=None):
+        """Slices whose home slots a view pins. Those that are valid in the reflection file have no free slot: they
+        stay, and their bytes go through the log. The others flip there. `length` is the new length, if it changes."""
         stays = [i for i in slices if s.side(i) == 1]
         flips = [i for i in slices if s.side(i) == 0]
+        words = sorted({SLICES[i] for i in slices})
         for i in flips:
             s.through(s.slot(i, 1), v, t)
         named = [] if MUT == 'redo_no_clear' else s.named(slices)
         if MUT != 'redo_no_clear':
-            s.clear(s.before_words(slices, {word}, t), t)
+            s.clear(s.before_words(slices, set(words), t), t)
         # The record must not be durable before what it builds on: the void entries, and the slices that flip.
         if named and MUT != 'redo_no_drain' or flips and MUT != 'redo_flips_no_drain':
             s.drain(t)
         bits = () if MUT == 'redo_half_record' else tuple((i, 1) for i in flips)
-        s.through(f'l{t}', (word, tuple((i, v) for i in stays), bits), t)
+        if length and MUT == 'length_first':
+            s.through('L', length, t)
+        in_record = None if MUT == 'no_length' else length
+        s.through(f'l{t}', (in_record, tuple((i, v) for i in stays), bits), t)
         if MUT != 'redo_no_commit_drain':
             s.drain(t)
         for i in stays:
             s.through(s.slot(i, 1), v, t)
-        s.through(word, s.moved(word, flips), t)
+        for word in words:
+            s.through(word, s.moved(word, [i for i in flips if SLICES[i] == word]), t)
+        if length and MUT not in ('length_first', 'length_after_end'):
+            s.through('L', length, t)
         s.drain(t)
         s.through(f'l{t}', None, t)
+        if length and MUT == 'length_after_end':
+            s.through('L', length, t)
         if MUT != 'redo_no_end_drain':
             s.drain(t)
+
+    def resize(s, slices, t, v):
+        """Writes slices and makes the file longer by the second page, or shorter by it."""
+        if s.cur('L') == 2:
+            if MUT == 'cut_before_end':
+                s.cut(t)
+            s.redo([i for i in slices if SLICES[i] == 'W'], t, v, 1)
+            s.cut(t)
+        else:
+            s.redo(slices, t, v, 2)
+
+    def cut(s, t):
+        """Zeroes what lies past the length, once no entry names it any more."""
+        s.clear(s.before_words((2,), {'V'}, t), t)
+        s.drain(t)
+        s.through('V', (0, 0, 0), t)
+        s.through('H2', 0, t)
+        s.through('R2', 0, t)
+        s.drain(t)
 
     def punch(s, slices, t):
         """Deploys a page and gives its reflection slots back: they are holes from then on, durable at any time.
@@ -251,12 +288,19 @@ class Sim:
 
     def run(s, op):
         name, slices, t = op
+        is_short = s.cur('L') == 1
+        if is_short and 2 in slices and name != 'resize':
+            return
         s.v += 1
         s.started += 1
         state = list(s.model[-1])
+        if name == 'resize' and is_short:
+            state[2] = 0
         if name != 'punch':
             for i in slices:
                 state[i] = s.v
+        if name == 'resize' and not is_short:
+            state[2] = None
         s.model.append(tuple(state))
         if name == 'logged_flip':
             s.logged_flip(slices, t, s.v)
@@ -266,6 +310,8 @@ class Sim:
             s.redo(slices, t, s.v)
         elif name == 'punch':
             s.punch(slices, t)
+        elif name == 'resize':
+            s.resize(slices, t, s.v)
         else:
             s.multi(t, s.v)
         s.acked = s.started
@@ -275,9 +321,13 @@ class Sim:
 def recover(m, undo):
     """What recovery stores: the words, and then what redo records say."""
     words = {w: list(m[w]) for w in 'WV'}
+    lengths = [m[f'l{t}'][0] for t in (0, 1) if m[f'l{t}'] and m[f'l{t}'][0]]
+    length = lengths[0] if lengths and MUT != 'recover_by_word' else m['L']
+    inside = lambda w: w == 'W' or length == 2
     if undo:
         for w, (i, side) in undo.items():
-            words[w][i] = side
+            if inside(w):
+                words[w][i] = side
     for t in (0, 1):
         entries, voids = [], []
         for e in range(RING):
@@ -297,7 +347,7 @@ def recover(m, undo):
         needed = last - last % batch - 1 + (MUT == 'one_too_many') + batch * (MUT == 'this_batch')
         for b in sorted(entries, reverse=MUT == 'any_order'):
             seq, word, sides, sums = b
-            if seq < needed:
+            if seq < needed or not inside(word):
                 continue
             if MUT == 'voids_lane' and any(seq < q for q, _ in voids):
                 continue
@@ -313,18 +363,23 @@ def recover(m, undo):
     for t in (0, 1):
         if m[f'l{t}'] is None:
             continue
-        word, stays, bits = m[f'l{t}']
+        new_length, stays, bits = m[f'l{t}']
+        if new_length and MUT != 'length_not_redone':
+            first['L'] = new_length
         for i, side in bits:
-            words[word][i] = side
-        then[word] = tuple(words[word])
+            if inside(SLICES[i]):
+                words[SLICES[i]][i] = side
+                then[SLICES[i]] = tuple(words[SLICES[i]])
         for i, v in stays:
             # Over the valid slot.
-            then['HR'[words[word][i]] + str(i)] = v
+            if inside(SLICES[i]):
+                then['HR'[words[SLICES[i]][i]] + str(i)] = v
     return first, then
 
 
 def read(m):
-    return tuple(m['HR'[m[w][i]] + str(i)] for i, w in SLICES.items())
+    is_there = lambda w: w == 'W' or m['L'] == 2
+    return tuple(m['HR'[m[w][i]] + str(i)] if is_there(w) else None for i, w in SLICES.items())
 
 
 def parts(stores):
@@ -387,7 +442,8 @@ class Check:
 
 KINDS = [('logged_flip', (0,), 0), ('logged_flip', (0, 1), 0), ('logged_flip', (1,), 1), ('logged_flip', (2,), 0),
          ('logged_flip', (1,), 0), ('logged_flip', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
-         ('punch', (0, 1), 1), ('punch', (2,), 0), ('redo', (0,), 1), ('redo', (0, 1), 0)]
+         ('punch', (0, 1), 1), ('punch', (2,), 0), ('redo', (0,), 1), ('redo', (0, 1), 0), ('resize', (0,), 0),
+         ('resize', (0, 2), 1)]
 
 
 def run(depth, mutant, ring, enough=5, many=400):

@@ -279,6 +279,48 @@ impl AtomicMappedFile {
         self.engine().set_len(len)
     }
 
+    /// Makes `data` the whole contents of the file: its length and its bytes, in one operation.
+    ///
+    /// Readers find the old contents or the new ones, whole. So does an open after a crash.
+    /// After a spatial close the file is exactly these bytes.
+    ///
+    /// With the length that the file has already, this is [`write_at`](Self::write_at). With
+    /// another length it waits for a durable point that is being made. A shorter file makes a
+    /// durable point, as by [`set_len`](Self::set_len).
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, CloseMode};
+    ///
+    /// let path = dir.path().join("settings.json");
+    /// let f = AtomicMappedFile::create(&path, 0)?;
+    /// f.replace(br#"{"volume": 11}"#)?;
+    /// f.replace(br#"{"volume": 3}"#)?; // shorter by a byte
+    /// assert_eq!(f.read_vec()?, br#"{"volume": 3}"#);
+    /// f.close(CloseMode::Spatial)?;
+    /// assert_eq!(std::fs::read(&path)?, br#"{"volume": 3}"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at), except [`Error::PastEnd`], and those of
+    /// [`set_len`](Self::set_len). An error means that nothing has changed, with the exceptions
+    /// that those two name.
+    pub fn replace(&self, data: &[u8]) -> Result<()> {
+        self.engine().replace(data)
+    }
+
+    /// Returns the whole contents of the file. Length and bytes belong to one state.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
+    ///
+    /// # Panics
+    /// If there is no memory for the bytes, as [`Vec`] does.
+    pub fn read_vec(&self) -> Result<Vec<u8>> {
+        self.engine().read_whole()
+    }
+
     /// Returns the file's length in bytes.
     pub fn len(&self) -> u64 {
         self.engine().len_now()

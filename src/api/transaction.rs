@@ -117,7 +117,7 @@ impl AtomicMappedFile {
     }
 }
 
-/// Any number of reads and writes that happen together or not at all.
+/// Any number of reads and writes, and a change of the length, that happen together or not at all.
 ///
 /// A transaction that is dropped without [`commit`](Self::commit) changes nothing.
 ///
@@ -125,7 +125,7 @@ impl AtomicMappedFile {
 /// all earlier calls still hold:
 /// - the bytes that were read;
 /// - that the file still contains every range that was read or written;
-/// - the length that an [`Error::PastEnd`] reported.
+/// - the length that [`len`](Self::len) or an [`Error::PastEnd`] reported.
 ///
 /// The commit checks them once more, even if the transaction has written nothing. A call that
 /// finds a change returns [`Error::Conflict`] and no bytes, and so does every later call.
@@ -136,10 +136,21 @@ pub struct Transaction<'a> {
     file: &'a AtomicMappedFile,
     writes: Writes,
     read_set: ReadSet,
+    /// The lengths before and after, once the transaction has set one.
+    resized: Option<Resized>,
     /// `true` after a conflict: what this transaction has read is no longer valid.
     is_void: bool,
     /// Nesting depth of the closure that runs this transaction, if one does.
     closure: Option<usize>,
+}
+
+/// A change of the length that a transaction has requested. Its write set holds nothing past `now`.
+#[derive(Clone, Copy)]
+struct Resized {
+    /// The file's length, in bytes, as the transaction was told.
+    old: u64,
+    /// The length that it gives the file.
+    now: u64,
 }
 
 impl<'a> Transaction<'a> {
@@ -148,6 +159,7 @@ impl<'a> Transaction<'a> {
             file,
             writes: Writes::default(),
             read_set: ReadSet::default(),
+            resized: None,
             is_void: false,
             closure: None,
         }
@@ -167,7 +179,11 @@ impl<'a> Transaction<'a> {
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
         engine.check_usable()?;
-        let holds = engine.check_write_tracked(offset, buf.len() as u64, &mut self.read_set);
+        let len = buf.len() as u64;
+        let holds = match &self.resized {
+            None => engine.check_write_tracked(offset, len, &mut self.read_set),
+            Some(resized) => self.check_within(resized.now, offset, len).map(|()| true),
+        };
         self.go_on(holds)?;
         if buf.is_empty() {
             return Ok(());
@@ -184,20 +200,111 @@ impl<'a> Transaction<'a> {
     /// any more. [`Error::PastEnd`] past the file's end; the length in the error counts as
     /// read. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let engine = self.file.engine();
+        let mut from_file = &mut *buf;
+        let mut at = offset;
+        if let Some(Resized { old, now }) = self.resized {
+            self.check_within(now, offset, from_file.len() as u64)?;
+            let in_file = old.saturating_sub(offset).min(from_file.len() as u64);
+            let (first, new) = from_file.split_at_mut(in_file as usize);
+            new.fill(0);
+            // Without bytes of the file, the empty range at its start: the read set is validated.
+            (from_file, at) = (first, if in_file == 0 { 0 } else { offset });
+        }
         let holds = if self.is_void {
             Ok(false)
         } else {
-            engine.read_tracked(buf, offset, &mut self.read_set)
+            self.file.engine().read_tracked(from_file, at, &mut self.read_set)
         };
         self.go_on(holds)?;
-        if self.closure.is_some() {
-            // The whole read set holds. So the changes of this thread up to here cannot cause a
-            // later conflict.
-            Closure::forget(self.closure);
-        }
+        self.all_holds_now();
         self.writes.put_over(buf, &(offset..offset + buf.len() as u64));
         Ok(())
+    }
+
+    /// Returns the file's length in bytes, including a change by this transaction. The length of
+    /// the file counts as read.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if an earlier read no longer holds. [`Error::Poisoned`],
+    /// [`Error::Forked`], [`Error::Io`].
+    pub fn len(&mut self) -> Result<u64> {
+        let told = if self.is_void {
+            Ok(None)
+        } else {
+            self.file.engine().len_tracked(&mut self.read_set)
+        };
+        let len = *told.as_ref().map_or(&None, |told| told);
+        self.go_on(told.map(|told| told.is_some()))?;
+        self.all_holds_now();
+        Ok(self.resized.map(|resized| resized.now).or(len).unwrap_or_default())
+    }
+
+    /// Returns `true` if the file has no bytes. As [`len`](Self::len), with its errors.
+    pub fn is_empty(&mut self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Makes the file `len` bytes long when the transaction commits, in one operation with its
+    /// writes. Later calls of this transaction see that length.
+    ///
+    /// New bytes are zero; bytes past the new end are lost for good, also if the transaction makes
+    /// the file longer again. Those it would write as zeroes then. The file's length before counts
+    /// as read.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, Error};
+    ///
+    /// let f = AtomicMappedFile::create(dir.path().join("lines.txt"), 0)?;
+    /// for line in ["one\n", "two\n"] {
+    ///     f.transact(|tx| {
+    ///         let end = tx.len()?;
+    ///         tx.set_len(end + line.len() as u64)?; // grown and filled, or neither
+    ///         tx.write_at(line.as_bytes(), end)
+    ///     })?;
+    /// }
+    /// assert_eq!(f.read_vec()?, b"one\ntwo\n");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] past [`AtomicMappedFile::max_len`]. [`Error::Conflict`] if an earlier
+    /// read no longer holds. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`]. The commit
+    /// returns those of [`AtomicMappedFile::set_len`], as [`Error::Pinned`].
+    pub fn set_len(&mut self, len: u64) -> Result<()> {
+        let engine = self.file.engine();
+        let (path, max_len) = (engine.path(), engine.max_len);
+        if len > max_len {
+            return Err(Error::TooLong { path, len, max_len });
+        }
+        let now = self.len()?;
+        let old = self.resized.map_or(now, |resized| resized.old);
+        if len < now {
+            self.writes.truncate(len);
+        } else if !planted!(RegrownBytesComeBack) {
+            // Bytes that the file still holds, and that the transaction has cut off before.
+            self.writes.put_zeroes(now..old.min(len));
+        }
+        self.resized = Some(Resized { old, now: len });
+        Ok(())
+    }
+
+    /// Fails with `PastEnd` if `len` bytes at `offset` do not lie within the file, which this
+    /// transaction has made `file_len` bytes long.
+    fn check_within(&self, file_len: u64, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= file_len => Ok(()),
+            _ => Err(Error::PastEnd { path: self.file.engine().path(), offset, len, file_len }),
+        }
+    }
+
+    /// Notes that the whole read set holds. So the changes of this thread up to here cannot cause a
+    /// later conflict.
+    #[inline]
+    fn all_holds_now(&self) {
+        if self.closure.is_some() {
+            Closure::forget(self.closure);
+        }
     }
 
     /// Returns `Ok` if the read set still holds, or the error of the check. Records a conflict.
@@ -224,6 +331,9 @@ impl<'a> Transaction<'a> {
     /// [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`],
     /// [`Error::Io`]. An error means that nothing was written.
     ///
+    /// After [`set_len`](Self::set_len) also [`Error::Pinned`], and the errors of
+    /// [`AtomicMappedFile::set_len`] about a shrink that has taken effect.
+    ///
     /// With [`Durability::EveryWrite`](crate::Durability::EveryWrite), also the errors of
     /// [`AtomicMappedFile::sync`]. The writes are then in memory, and it is unknown whether they
     /// are durable.
@@ -237,7 +347,9 @@ impl<'a> Transaction<'a> {
         }
         let segments: SmallVec<[Segment<'_>; 8]> =
             self.writes.iter().map(|(offset, data)| Segment { offset, data }).collect();
-        self.file.engine().commit_transaction(&segments, &self.read_set, self.closure)
+        let new_len = self.resized.filter(|resized| resized.now != resized.old);
+        let new_len = new_len.map(|resized| resized.now);
+        self.file.engine().commit_transaction(&segments, new_len, &self.read_set, self.closure)
     }
 
     /// Discards the transaction and all its writes.
@@ -317,7 +429,7 @@ pub(crate) fn write_many(file: &AtomicMappedFile, segments: &[(u64, &[u8])]) -> 
         end < b.offset || end == b.offset && end.is_multiple_of(PAGE as u64)
     };
     if sorted.is_sorted_by(stand_apart) {
-        return engine.commit_transaction(&sorted, &ReadSet::default(), None);
+        return engine.commit_transaction(&sorted, None, &ReadSet::default(), None);
     }
     let mut tx = Transaction::new(file);
     if sorted.is_sorted_by(|a, b| a.range().end <= b.offset) {

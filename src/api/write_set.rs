@@ -106,6 +106,29 @@ impl Writes {
         }
     }
 
+    /// Writes zeroes to `range`.
+    pub fn put_zeroes(&mut self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(PAGE as u64);
+            self.put(at, &[0; PAGE][..len as usize]);
+            at += len;
+        }
+    }
+
+    /// Forgets everything that was written from `end` on.
+    pub fn truncate(&mut self, end: u64) {
+        let kept = self.sorted.partition_point(|piece| piece.offset < end);
+        let gone: Vec<Piece> = self.sorted.split_off(kept);
+        let gone = gone.into_iter().chain(self.tree.split_off(&end).into_values());
+        self.lost += gone.map(|piece| piece.len).sum::<usize>();
+        for last in self.sorted.last_mut().into_iter().chain(self.tree.values_mut().next_back()) {
+            let len = last.len.min((end - last.offset) as usize);
+            self.lost += last.len - len;
+            last.len = len;
+        }
+    }
+
     /// Writes `buf` at any offset. The slow path of [`put`](Self::put).
     #[inline(never)]
     fn put_anyhow(&mut self, offset: u64, buf: &[u8]) {

@@ -69,10 +69,7 @@ impl Engine {
             return Ok(());
         }
         self.write_back_all();
-        if self.session.high_water.load(Ordering::Relaxed) > self.len() && !planted!(NoCatchingUp) {
-            let lane = self.lane();
-            self.finish_truncation_past(&lane, self.len())?;
-        }
+        self.catch_up(&self.lane(), self.len())?;
         if let Some(durable) = &self.durable {
             if mode == CloseMode::Spatial && !planted!(DamagedWordsNotNoted) {
                 // Words of both kinds agreed when the last session was closed. If they differ

@@ -184,6 +184,23 @@ pub(super) fn plan_writes<'e, E>(
     Ok(())
 }
 
+/// Adds pages to `plans` that the operation only locks: those of `mask` in a region.
+pub(super) fn add_locked<'e, E>(
+    plans: &mut Plans<'e>,
+    index: RegionIndex,
+    mask: u64,
+    region: impl FnOnce(RegionIndex) -> std::result::Result<&'e RegionState, E>,
+) -> std::result::Result<(), E> {
+    match plans.binary_search_by_key(&index, |plan| plan.index) {
+        Ok(n) => plans[n].touched |= mask,
+        Err(n) => {
+            let state = region(index)?;
+            plans.insert(n, RegionPlan { index, state, touched: mask, whole: 0 });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the pages that `start..end` covers from end to end; the range lies within one region.
 fn whole_pages(start: u64, end: u64) -> u64 {
     let first = start.div_ceil(PAGE as u64);

@@ -50,6 +50,12 @@ mutants! {
         FlipNotPublished "flip-not-published": "a flip is not published in DRAM",
         StoreNotClosed "store-not-closed": "a direct store gives its page no new version",
     }
+    "engine/write/length.rs" {
+        ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
+        ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
+        ResizeTakesAnyLength "resize-takes-any-length": "a transaction that changes the length does not check the length that it was told",
+        ResizeLocksNoReads "resize-locks-no-reads": "a transaction that changes the length does not lock what it has read",
+    }
     "engine/write/range.rs" {
         PagesFlipClaimed "pages-flip-claimed": "a write over several pages flips into claimed slots",
         LengthNotCheckedAgain "length-not-checked-again": "a write does not check the length again under its locks",
@@ -81,6 +87,10 @@ mutants! {
         RedoNotClosed "redo-not-closed": "readers do not wait while redo data is stored",
         RedoNoDrainBeforeEnd "redo-no-drain-before-end": "no drain between redo data and the end of its log record",
         RedoNotEnded "redo-not-ended": "the log record of redo data is not retired",
+        RedoWithoutLength "redo-without-length": "the redo record of an operation that changes the length does not hold it",
+        RedoLengthNotStored "redo-length-not-stored": "a redo record with a new length ends, and the length word was not stored",
+        LengthPublishedEarly "length-published-early": "a new length is published before the record that commits it",
+        LengthPublishedAfterLocks "length-published-after-locks": "a new length is published after the locks of the bytes that belong to it have opened",
         RedoNoDrainAfterEnd "redo-no-drain-after-end": "no drain after the end of a redo record",
     }
     "engine/write/checks.rs" {
@@ -225,6 +235,7 @@ mutants! {
     }
     "engine/read/mod.rs" {
         ReadUnpinned "read-unpinned": "a read opens no read section",
+        WholeMayBePart "whole-may-be-part": "a read of the whole file returns a part of it",
         PagesNotValidated "pages-not-validated": "a read over pages does not validate the pages' versions after its copy",
         RegionNotSummed "region-not-summed": "a read over pages does not validate the regions' versions",
         ReadLengthFirst "read-length-first": "a read checks the length before the versions and not after them",
@@ -242,6 +253,7 @@ mutants! {
     }
     "api/transaction.rs" {
         OwnConflictRepeated "own-conflict-repeated": "a closure that changes its own transaction's read set is run again",
+        RegrownBytesComeBack "regrown-bytes-come-back": "a transaction that shrinks and grows the file shows the bytes between",
         AnyConflictIsOwn "any-conflict-is-own": "a closure's conflict with another thread counts as a conflict with itself",
     }
     "engine/read/page.rs" {
@@ -296,7 +308,6 @@ mutants! {
     "engine/resize/mod.rs" {
         GrowthReservesLater "growth-reserves-later": "a growth extends the file before it has allocated the rest of the old last page",
         ShrinkNoPoint "shrink-no-point": "a shrink truncates bytes of the last durable point",
-        ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         NoCatchingUp "no-catching-up": "a failed clean-up of a truncation is not completed by the next resize or close",
         GrowHighWaterNotRaised "grow-high-water-not-raised": "growing does not raise the high-water mark",
         GrowHighWaterNotDrained "grow-high-water-not-drained": "no drain between the high-water mark and the files' lengths",
@@ -308,7 +319,6 @@ mutants! {
         CutStaysKnown "cut-stays-known": "truncated pages keep their stamps",
         ShrinkUnderView "shrink-under-view": "a shrink truncates a view's bytes",
         LengthGateOpen "length-gate-open": "a shrink does not wait for writes of several segments",
-        ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
         ShrinkBoundaryNotClosed "shrink-boundary-not-closed": "a shrink gives the region of the new end no new version",
         ShrinkLengthNotDrained "shrink-length-not-drained": "no drain after the length word of a shrink",
         CutNoWaitForLoads "cut-no-wait-for-loads": "a shrink does not wait for threads that have read the old length",
@@ -421,6 +431,7 @@ mutants! {
         EarlierCloseNoPoint "earlier-close-no-point": "closing one of several handles makes no durable point, and a later drop takes its save back",
     }
     "recovery/context.rs" {
+        RecoverLengthIgnored "recover-length-ignored": "recovery goes by the length word while a redo record holds another length",
         MountedAloneTaken "mounted-alone-taken": "a file that is itself a mount point is opened",
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
@@ -479,6 +490,7 @@ mutants! {
         RecoverInvalidatesLane "recover-invalidates-lane": "an invalidated flip record cancels older records about other pages",
     }
     "recovery/apply_log.rs" {
+        RecoverLengthNotStored "recover-length-not-stored": "recovery does not store the length of a redo record",
         RecoverRedoFirst "recover-redo-first": "recovery stores redo data before it applies flip records",
         RecoverNothingTakenBack "recover-nothing-taken-back": "recovery does not undo words",
         RecoverNotSynced "recover-not-synced": "words that recovery writes are not synced before the new session",

@@ -61,7 +61,7 @@ use crate::pair::space::Allocated;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
-use crate::primitive::{AtomicU64, Mutex, OnceLock, Ordering, RwLock};
+use crate::primitive::{AtomicU64, Mutex, OnceLock, Ordering, RwLock, fence};
 use crate::thread_cache::Tag;
 use crate::units::{LaneIndex, PageIndex, SLICE, WORD};
 use std::ops::Range;
@@ -197,6 +197,17 @@ impl Pair {
         #[cfg(all(test, not(loom), not(shuttle)))]
         pause::after_length();
         len
+    }
+
+    /// Publishes the new length, before this thread loads anything else. The length is committed.
+    pub(crate) fn publish_len(&self, new: u64) {
+        // Orders the exclusive locks taken before this against the length. Suppose a transaction
+        // has made its locks exclusive and finds the old length. Then a thread that finds the new
+        // length sees those locks. A reader that finds the new length also finds the pages closed
+        // that the operation has written.
+        fence(Ordering::SeqCst);
+        self.session.len.store(new, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// Returns the length, ordered after this thread's own writes. For callers outside the engine.

@@ -119,8 +119,8 @@ pub fn note_pages(file: u64, own: Option<usize>, region: RegionIndex, mask: u64)
 }
 
 /// Notes that the thread has changed the length. A shrink passes the new length as `cut`.
-pub fn note_length(file: u64, cut: Option<u64>) {
-    note(file, None, |changes| {
+pub fn note_length(file: u64, own: Option<usize>, cut: Option<u64>) {
+    note(file, own, |changes| {
         changes.length = true;
         changes.cut = changes.cut.into_iter().chain(cut).min();
     });

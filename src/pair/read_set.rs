@@ -26,7 +26,7 @@ pub(crate) struct Told {
     pub at_least: u64,
     /// The furthest end of an accepted write.
     pub writes_to: u64,
-    /// The length that an error has named.
+    /// The length that an error has named, or that the transaction has asked for.
     pub exactly: Option<u64>,
 }
 

@@ -17,9 +17,9 @@ use crate::platform::Copying;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::cell::Cell;
 
-/// Applies the decisions about all lanes. `len` is the logical length, and `apply` ignores what
-/// lies past it. The caller drains the stores. Words that `apply` writes by system calls are
-/// durable when it returns.
+/// Applies the decisions about all lanes. `len` is the logical length, also if a redo record holds
+/// it, and `apply` ignores what lies past it. The caller drains the stores. Words that `apply`
+/// writes by system calls are durable when it returns.
 pub(crate) fn apply(
     home: &MappedFile,
     reflection: &MappedFile,
@@ -27,6 +27,10 @@ pub(crate) fn apply(
     actions: &[Actions],
 ) -> Result<()> {
     let files = Files { home, reflection, len, region_words: Cell::new(None) };
+    if actions.iter().any(|lane| lane.len.is_some()) {
+        // The superblock that voids the record comes later, so the order to the pages is free.
+        unless!(RecoverLengthNotStored, reflection.store_word_through(layout::LENGTH_WORD, len));
+    }
     let redo = || actions.iter().flat_map(|lane| &lane.redo).try_for_each(|page| files.redo(page));
     if planted!(RecoverRedoFirst) {
         redo()?;

@@ -4,7 +4,8 @@
 //! Invariant: a step is undone while the lock of the home file is held. May import `probe`,
 //! `trust`, `medium`, `lanes`, `reservation`, `engine` and below.
 
-use super::probe::Probe;
+use super::pair::{Found, Home};
+use super::probe::{Lengths, Probe};
 use super::{HUGE_PAGE, lanes, medium, reservation};
 use crate::config::options::Options;
 use crate::config::{Durability, Medium};
@@ -285,6 +286,34 @@ impl<'a> Opening<'a> {
         };
         let seed = Seed::new(&superblock.uuid, superblock.session);
         lanes::scan(self.platform, file, found.companions.reflection.path(), seed)
+    }
+
+    /// Makes a length that a redo record holds the file's length: its operation is committed. The
+    /// length word may not have it yet. Both files had that length before the record was stored.
+    pub(super) fn take_length(
+        &self,
+        found: &mut Probe,
+        home: &FileStat,
+        entries: &[lanes::Findings],
+    ) -> Result<()> {
+        let mut lengths = lanes::lengths(entries);
+        let Some(len) = lengths.next() else { return Ok(()) };
+        let Some(file) = &found.file else { return Ok(()) };
+        let reflection = self.stat(file, found.companions.reflection.path())?;
+        let Lengths { len: word, high_water } = found.lengths;
+        match &mut found.found {
+            _ if lengths.next().is_some() || len > word.max(high_water) => {
+                // No writer stores a second length, or one above the high-water mark.
+                found.found = Found::Corrupt;
+            }
+            _ if reflection.len < layout::reflection_len(len) => found.found = Found::Truncated,
+            Found::OfThisFile { home: is, .. } if home.len < len => *is = Home::TooShort,
+            _ => {}
+        }
+        if !planted!(RecoverLengthIgnored) {
+            found.lengths.len = len;
+        }
+        Ok(())
     }
 
     pub(super) fn mismatch(&self, reflection: &Path, why: Mismatch) -> Error {

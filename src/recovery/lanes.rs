@@ -15,12 +15,15 @@
 //! 3. Redo records: slices are stored into their valid slots, and slice bits are set
 //!    (`docs/model/durable_points.py`).
 //!
+//! Before all of them, a length that a redo record holds becomes the file's length. Its operation
+//! is committed, and the steps leave out what lies past the length.
+//!
 //! `apply_log` has the last step. May import `format`, `platform` and below.
 
 use crate::error::{Error, Result};
 use crate::format::entry::{
-    EntrySeed, OldBits, RECORD, REDO_PAGE_MAX, RedoPage, Seed, Sequence, Spill, SpillSum, Undo,
-    UndoBody,
+    EntrySeed, OldBits, RECORD, REDO_PAGE_MAX, Redo, RedoPage, Seed, Sequence, Spill, SpillSum,
+    Undo, UndoBody,
 };
 use crate::format::flip_record::{DecodedFlip, FlipRecord};
 use crate::format::layout;
@@ -37,8 +40,9 @@ pub(crate) enum UndoFound {
     Torn,
     /// Words may have changed, and are taken back.
     Words(Vec<OldBits>),
-    /// Committed: these slices belong in their valid slots, and these slice bits flip.
-    Redo(Vec<RedoPage>),
+    /// Committed: these slices belong in their valid slots, these slice bits flip, and this is the
+    /// length.
+    Redo(Redo),
 }
 
 /// The records that were found in one lane.
@@ -61,6 +65,8 @@ pub(crate) struct FlippedSlices {
 /// What recovery does about one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Actions {
+    /// The length that a redo record holds.
+    pub len: Option<u64>,
     /// Step 1.
     pub take_back: Vec<OldBits>,
     /// Step 2, in this order.
@@ -140,7 +146,7 @@ pub(crate) fn scan(
             crate::format::entry::Found::Torn => UndoFound::Torn,
             crate::format::entry::Found::Valid(Undo { sequence, body }) => match body {
                 UndoBody::Inline(words) => UndoFound::Words(words),
-                UndoBody::Redo(pages) => UndoFound::Redo(pages),
+                UndoBody::Redo(redo) => UndoFound::Redo(redo),
                 UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
                     // Records share no extents. So their overflow cannot exceed the log area.
                     spilled_bytes += spill.len;
@@ -150,7 +156,7 @@ pub(crate) fn scan(
                     let spilled = Spilled { log: &log, entry_seed, sequence, spill };
                     match body {
                         UndoBody::SpilledUndo(_) => spilled.words()?.map(UndoFound::Words),
-                        _ => spilled.pages()?.map(UndoFound::Redo),
+                        _ => spilled.redo()?.map(UndoFound::Redo),
                     }
                     .unwrap_or(UndoFound::Torn)
                 }
@@ -213,15 +219,19 @@ impl Spilled<'_> {
         Ok(all.then_some(words))
     }
 
-    /// Returns the redo pages of the overflow, or `None` if the overflow is torn.
-    fn pages(&self) -> Result<Option<Vec<RedoPage>>> {
-        let mut pages = Vec::new();
+    /// Returns the redo items of the overflow, or `None` if the overflow is torn.
+    fn redo(&self) -> Result<Option<Redo>> {
+        let (mut len, mut pages) = (None, Vec::new());
+        let mut is_first = true;
         // The beginning of a page that ends in the next piece.
         let mut begun: Vec<u8> = Vec::new();
         let all = self.is_whole()?
             && self.each_piece(|piece| {
                 begun.extend_from_slice(piece);
                 let mut rest = &begun[..];
+                if std::mem::take(&mut is_first) {
+                    len = Redo::decode_len(&mut rest);
+                }
                 while let Some(page) = RedoPage::decode_first(&mut rest) {
                     pages.push(page);
                 }
@@ -230,18 +240,27 @@ impl Spilled<'_> {
                 // More bytes than any page has are not the beginning of a page.
                 left < REDO_PAGE_MAX
             })?;
-        Ok((all && begun.is_empty()).then_some(pages))
+        Ok((all && begun.is_empty()).then_some(Redo { len, pages }))
     }
+}
+
+/// Returns the lengths that the redo records hold. A writer stores a record with a length only
+/// while it is the only one that changes the length.
+pub(crate) fn lengths(found: &[Findings]) -> impl Iterator<Item = u64> {
+    found.iter().filter_map(|lane| match &lane.undo {
+        UndoFound::Redo(redo) => redo.len,
+        _ => None,
+    })
 }
 
 /// Returns the decisions about one lane, by its undo record and its ring.
 pub(crate) fn decide(found: Findings) -> Actions {
-    let (take_back, redo) = match found.undo {
-        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Vec::new()),
-        UndoFound::Words(words) => (words, Vec::new()),
-        UndoFound::Redo(pages) => (Vec::new(), pages),
+    let (take_back, Redo { len, pages: redo }) = match found.undo {
+        UndoFound::Empty | UndoFound::Torn => (Vec::new(), Redo::default()),
+        UndoFound::Words(words) => (words, Redo::default()),
+        UndoFound::Redo(redo) => (Vec::new(), redo),
     };
-    Actions { take_back, logged_flips: in_order(&found.ring), redo }
+    Actions { len, take_back, logged_flips: in_order(&found.ring), redo }
 }
 
 /// Returns the flip records that recovery has to apply, oldest first. Leaves out records with a
@@ -383,11 +402,14 @@ mod tests {
         let pages = vec![RedoPage { page, stays: 1, flips: 2, flipped: 2, bytes: vec![0; 64] }];
         let outcome = |undo| {
             let actions = decide(Findings { ring: vec![], undo });
-            (actions.take_back, actions.redo)
+            (actions.len, actions.take_back, actions.redo)
         };
-        assert_eq!(outcome(UndoFound::Empty), (vec![], vec![]));
-        assert_eq!(outcome(UndoFound::Torn), (vec![], vec![]));
-        assert_eq!(outcome(UndoFound::Words(words.clone())), (words, vec![]));
-        assert_eq!(outcome(UndoFound::Redo(pages.clone())), (vec![], pages));
+        assert_eq!(outcome(UndoFound::Empty), (None, vec![], vec![]));
+        assert_eq!(outcome(UndoFound::Torn), (None, vec![], vec![]));
+        assert_eq!(outcome(UndoFound::Words(words.clone())), (None, words, vec![]));
+        for len in [None, Some(0), Some(77)] {
+            let redo = Redo { len, pages: pages.clone() };
+            assert_eq!(outcome(UndoFound::Redo(redo)), (len, vec![], pages.clone()));
+        }
     }
 }

@@ -131,10 +131,11 @@ impl<'a> Located<'a> {
         let mut entries = None;
         if decision == Decision::Recover {
             entries = opening.entries(&look)?;
-            if entries.is_none() {
-                look.found = Found::Corrupt;
-                decision = decide(&look);
+            match &entries {
+                Some(entries) => opening.take_length(&mut look, stat, entries)?,
+                None => look.found = Found::Corrupt,
             }
+            decision = decide(&look);
         }
         if let Decision::Refuse(why) = decision {
             return Err(opening.mismatch(look.companions.reflection.path(), why));

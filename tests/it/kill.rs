@@ -91,6 +91,12 @@ fn len_after(n: u64) -> u64 {
     if n.is_multiple_of(2) { BASE_LEN } else { BASE_LEN + 1 + Rng(n).below(3 << 20) }
 }
 
+/// Returns `true` if operation `n` of the resizer writes its number at the new end, in the same
+/// operation. Otherwise it does so afterwards.
+fn writes_with_its_length(n: u64) -> bool {
+    n % 4 == 1
+}
+
 struct Log(File);
 
 impl Log {
@@ -177,6 +183,10 @@ impl Acknowledged {
             file.read_at(&mut grown, BASE_LEN).expect("read");
             let end = grown.len().saturating_sub(8);
             assert!(grown[..end].iter().all(|b| *b == 0), "new bytes are not zero");
+            let is_whole = (self.resized..self.resized + 2)
+                .filter(|n| len_after(*n) == len && writes_with_its_length(*n))
+                .all(|n| len <= BASE_LEN + 8 || grown[end..] == n.to_le_bytes());
+            assert!(is_whole, "a length without its bytes: {:?}", &grown[end..]);
         }
         last
     }
@@ -227,9 +237,17 @@ fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for
             while !over.load(Ordering::Relaxed) {
                 resized += 1;
                 let len = len_after(resized);
-                file.set_len(len).expect("change the length");
+                if writes_with_its_length(resized) && len > BASE_LEN + 8 {
+                    file.transact(|tx| {
+                        tx.set_len(len)?;
+                        tx.store(len - 8, &resized)
+                    })
+                    .expect("change length and bytes");
+                } else {
+                    file.set_len(len).expect("change the length");
+                }
                 log.note(RESIZER, resized);
-                if len > BASE_LEN + 8 {
+                if len > BASE_LEN + 8 && !writes_with_its_length(resized) {
                     file.store(len - 8, &resized).expect("write at the end");
                 }
                 file.deploy(0..BASE_LEN).expect("deploy");

@@ -12,6 +12,7 @@
 //! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
 //! | `handles` | Do slots and arrays do what atomics and vectors do? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
+//! | `lengths` | Do length and bytes change together, for readers and after errors? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
 //! | `patience` | Does an open wait for a busy file? Do long opens and closes report progress? |
@@ -56,6 +57,8 @@ mod flush;
 mod handles;
 #[cfg(unix)]
 mod kill;
+#[cfg(unix)]
+mod lengths;
 #[cfg(target_os = "linux")]
 mod messages;
 mod model;

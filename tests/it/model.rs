@@ -59,6 +59,8 @@ enum InTx {
     Read(Range),
     Store(Spot, u64),
     Update(Spot, u64),
+    SetLen(Spot),
+    Len,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +77,8 @@ enum Op {
     Deploy(Range),
     Sync,
     SetLen(Spot),
+    Replace(Spot, u64),
+    ReadVec,
     Reopen(CloseMode, DeployPolicy),
 }
 
@@ -122,6 +126,8 @@ fn in_tx() -> impl Strategy<Value = InTx> {
         2 => range().prop_map(InTx::Read),
         2 => (spot(), any::<u64>()).prop_map(|(s, v)| InTx::Store(s, v)),
         1 => (spot(), any::<u64>()).prop_map(|(s, v)| InTx::Update(s, v)),
+        2 => spot().prop_map(InTx::SetLen),
+        1 => Just(InTx::Len),
     ]
 }
 
@@ -148,6 +154,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => range().prop_map(Op::Deploy),
         1 => Just(Op::Sync),
         4 => spot().prop_map(Op::SetLen),
+        4 => (spot(), any::<u64>()).prop_map(|(s, seed)| Op::Replace(s, seed)),
+        1 => Just(Op::ReadVec),
         3 => (close_mode(), policy()).prop_map(|(mode, policy)| Op::Reopen(mode, policy)),
     ]
 }
@@ -184,6 +192,36 @@ impl Alive<'_> {
     fn check(&self, when: &str) {
         let now = self.view.to_vec().expect("read a view");
         assert_same(&now, &self.bytes, &format!("view of {:?}, {when}", self.view.range()));
+    }
+}
+
+/// Returns a new length, up to about twice the length, and at most a little more than a chunk.
+fn new_len(spot: Spot, len: u64) -> u64 {
+    spot.within((len * 2 + 10_000).min(CHUNK + 300_000))
+}
+
+/// Takes over the contents that an operation with another length has made, unless a view stands in
+/// its way.
+#[track_caller]
+fn take_length(
+    result: Result<(), Error>,
+    views: &[Alive<'_>],
+    model: &mut Vec<u8>,
+    draft: Vec<u8>,
+    name: &str,
+) {
+    let (len, new) = (model.len() as u64, draft.len() as u64);
+    let mapped = || views.iter().filter(|v| v.view.is_mapped() && !v.view.is_empty());
+    let cuts = mapped().any(|v| v.view.range().end > new);
+    // Pins cover whole pages.
+    let may_cut = mapped().any(|v| (v.view.range().end - 1) / PAGE >= new / PAGE);
+    match result {
+        Ok(()) => {
+            assert!(new >= len || !cuts, "{name}: cut a view off");
+            *model = draft;
+        }
+        Err(Error::Pinned { .. }) => assert!(new < len && may_cut, "{name}: no view is there"),
+        Err(e) => panic!("{name}: {e}"),
     }
 }
 
@@ -296,8 +334,7 @@ fn run_session(
                     run_in_transaction(&mut tx, step, &mut draft);
                 }
                 if commit {
-                    tx.commit().expect("there is no other thread");
-                    *model = draft;
+                    take_length(tx.commit(), &views, model, draft, &name);
                 } else {
                     tx.rollback();
                 }
@@ -331,23 +368,16 @@ fn run_session(
             }
             Op::Sync => file.sync().map(drop).expect("sync"),
             Op::SetLen(spot) => {
-                // Up to about twice the length, and at most a little more than a chunk longer.
-                let new = spot.within((len * 2 + 10_000).min(CHUNK + 300_000));
-                let mapped = || views.iter().filter(|v| v.view.is_mapped() && !v.view.is_empty());
-                let cuts = mapped().any(|v| v.view.range().end > new);
-                // Pins cover whole pages.
-                let may_cut = mapped().any(|v| (v.view.range().end - 1) / PAGE >= new / PAGE);
-                match file.set_len(new) {
-                    Ok(()) => {
-                        assert!(new >= len || !cuts, "{name}: cut a view off");
-                        model.resize(new as usize, 0);
-                    }
-                    Err(Error::Pinned { .. }) => {
-                        assert!(new < len && may_cut, "{name}: no view is there")
-                    }
-                    Err(e) => panic!("{name}: {e}"),
-                }
+                let new = new_len(spot, len);
+                let mut draft = model.clone();
+                draft.resize(new as usize, 0);
+                take_length(file.set_len(new), &views, model, draft, &name);
             }
+            Op::Replace(spot, seed) => {
+                let draft = Rng(seed).bytes(new_len(spot, len) as usize);
+                take_length(file.replace(&draft), &views, model, draft, &name);
+            }
+            Op::ReadVec => assert_same(&file.read_vec().expect(&name), model, &name),
             Op::Reopen(mode, policy) => {
                 next = Some((mode, policy));
                 break;
@@ -361,7 +391,7 @@ fn run_session(
     next
 }
 
-fn run_in_transaction(tx: &mut Transaction<'_>, step: InTx, draft: &mut [u8]) {
+fn run_in_transaction(tx: &mut Transaction<'_>, step: InTx, draft: &mut Vec<u8>) {
     let len = draft.len() as u64;
     let name = format!("in a transaction: {step:?}");
     match step {
@@ -416,6 +446,12 @@ fn run_in_transaction(tx: &mut Transaction<'_>, step: InTx, draft: &mut [u8]) {
                 None => assert_out_of_range(result, &name),
             }
         }
+        InTx::SetLen(spot) => {
+            let new = new_len(spot, len);
+            tx.set_len(new).expect(&name);
+            draft.resize(new as usize, 0);
+        }
+        InTx::Len => assert_eq!(tx.len().expect(&name), len),
     }
 }
 

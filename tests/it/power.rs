@@ -218,6 +218,27 @@ impl Run {
         self.step(after, |file| file.set_len(len).expect("a new length"));
     }
 
+    /// Writes parts and changes the length, in one operation.
+    fn resize(&mut self, len: u64, parts: &[(u64, usize)]) {
+        let fill = self.operations.len() as u8;
+        let mut after = self.content.clone();
+        after.resize(len as usize, 0);
+        parts.iter().for_each(|&(at, len)| after[at as usize..][..len].fill(fill));
+        self.step(after, |file| {
+            let mut tx = file.begin();
+            tx.set_len(len).expect("a length");
+            for &(at, len) in parts {
+                tx.write_at(&vec![fill; len], at).expect("a write");
+            }
+            tx.commit().expect("a commit");
+        });
+    }
+
+    fn replace(&mut self, len: usize) {
+        let after = vec![self.operations.len() as u8; len];
+        self.step(after.clone(), |file| file.replace(&after).expect("a new document"));
+    }
+
     /// Loses the power at many moments of the run. Returns the number of images.
     fn lose_power(self) -> usize {
         let Run { file, home, operations, scratch, .. } = self;
@@ -240,6 +261,7 @@ impl Run {
                     first.put(&home);
                     second.put(&reflection);
                     let found = recovered(&home);
+                    assert_eq!(recovered(&home), found, "the next session finds another state");
                     let is_right = found == *after || !is_end && found == *before;
                     assert!(is_right, "operation {n}, before event {}, {choice:?}", at + 1);
                     images += 1;
@@ -329,4 +351,32 @@ fn structures_survive() {
     roots.check().expect("check");
     drop((roots, log));
     assert!(run.lose_power() > 100);
+}
+
+#[test]
+fn new_lengths_with_their_bytes_survive() {
+    let mut run = Run::new();
+    let handle = run.file.try_clone().expect("a handle");
+    for n in 0..3 {
+        // Grows over a page and over a region, with bytes on both sides of the old end.
+        run.resize(LEN + 2 * PAGE + n, &[(LEN - 100, 150), (LEN + PAGE, 10)]);
+        run.resize(130 * PAGE + 5, &[(7, 90), (129 * PAGE - 64, 128)]);
+        // Shrinks within a region and to an earlier one, beside a flip of another page.
+        run.write(&[(100 * PAGE, 64)]);
+        run.resize(80 * PAGE + 33, &[(80 * PAGE + 10, 23), (3 * PAGE, 8)]);
+        run.resize(40 * PAGE + 64, &[(0, 5000)]);
+        // Under a view, where slices have no free slot.
+        let view = handle.view(0..2 * PAGE).expect("a view");
+        run.resize(LEN, &[(10, 200), (LEN - 8, 8)]);
+        run.resize(50 * PAGE, &[(10, 200)]);
+        drop(view);
+        run.replace(5000);
+        run.replace(60);
+        run.replace(0);
+        run.replace(3 * PAGE as usize);
+        run.replace(3 * PAGE as usize);
+        run.resize(LEN, &[]);
+    }
+    drop(handle);
+    assert!(run.lose_power() > 600);
 }

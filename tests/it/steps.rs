@@ -318,6 +318,68 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
     }
 }
 
+/// Length and bytes are committed by one record. The record is durable before the length word and
+/// the slice word, and ends once both are durable.
+#[test]
+fn a_new_length_with_bytes_is_in_its_record_first_and_in_its_word_before_the_record_ends() {
+    let commit = |file: &AtomicMappedFile, len: u64| {
+        file.transact(|tx| {
+            tx.set_len(len)?;
+            tx.write_at(&[2; 64], 0)
+        })
+        .expect("a new length");
+    };
+    let of_the_commit = [
+        // The new slice in its free slot, and the record.
+        "bytes of the reflection file",
+        "drain",
+        "bytes of the reflection file",
+        "drain",
+        "word",
+        "length word",
+        "drain",
+        "wipe",
+        "drain",
+    ];
+    for traced in Traced::on_each_medium() {
+        let file = traced.open(OnMismatch::Refuse);
+        // Allocates the lane and the slots, and leaves the first slice in its home slot.
+        (0..2).for_each(|_| file.write_at(&[1; 2 * PAGE as usize], 0).expect("write"));
+        file.sync().expect("sync");
+        file.deploy(0..PAGE).expect("deploy");
+        traced.steps();
+        commit(&file, 2 * LEN);
+        let of_the_growth = [
+            "high-water word",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            "+sync Home",
+            "+sync Reflection",
+        ];
+        let table: Vec<&str> = of_the_growth.into_iter().chain(of_the_commit).collect();
+        traced.assert_steps(&table, "growing with bytes");
+        file.sync().expect("sync");
+        file.deploy(0..PAGE).expect("deploy");
+        traced.steps();
+        commit(&file, LEN);
+        let of_the_shrink = [
+            "=record",
+            "=word",
+            "drain",
+            "length of Home",
+            "length of Reflection",
+            "drain",
+            "+sync Home",
+            "+sync Reflection",
+            "high-water word",
+            "drain",
+        ];
+        let table: Vec<&str> = of_the_commit.into_iter().chain(of_the_shrink).collect();
+        traced.assert_steps(&table, "shrinking with bytes");
+    }
+}
+
 /// The floor names a durable record. So it follows that record. It precedes the durable words of
 /// the first point, and the syncs after which older records may be removed.
 #[test]

@@ -186,6 +186,40 @@ fn a_write_in_pieces_on_both_sides_of_the_new_end_comes_before_the_cut_or_not_at
     });
 }
 
+/// A transaction that changes the length has found what it has read unchanged, and its bytes and
+/// length come next. Another transaction that goes by the old length must not write to what the
+/// first one has read: each of the two would come before the other.
+#[test]
+fn what_a_change_of_the_length_has_read_stays_until_its_commit() {
+    for ground in grounds() {
+        let _watch = Watch::start();
+        let (_scratch, recorder, file) = new_file(&ground);
+        file.write_at(&[1; 8], 0).expect("a write, which allocates the lane and the first chunk");
+        std::thread::scope(|scope| {
+            let shrink = || {
+                file.transact(|tx| {
+                    tx.read_at(&mut [0; 8], 0)?;
+                    tx.set_len(6 * CHUNK)?;
+                    tx.write_at(&[2; 8], 4 * CHUNK)
+                })
+            };
+            let shrinker = Stuck::at(scope, &recorder, call::ALLOCATE, shrink);
+            assert!(!shrinker.is_stuck() || file.len() == LONG, "not committed yet");
+            let other = scope.spawn(|| {
+                let mut tx = file.begin();
+                let told = tx.len()?;
+                tx.write_at(&[3; 8], 0)?;
+                tx.commit().map(|()| told)
+            });
+            let is_over = shrinker.happens(|| other.is_finished());
+            assert!(!is_over, "{}: a commit in between", ground.medium);
+            shrinker.goes_on().expect("a shrink");
+            let told = other.join().expect("no panic");
+            assert!(told.is_err_and(|e| e.is_conflict()), "the length has changed");
+        });
+    }
+}
+
 /// While a view exists, the file must not become shorter than the view.
 #[test]
 fn a_view_that_is_being_made_is_not_cut_off() {

@@ -28,3 +28,8 @@ fn failing_calls_of_all_or_nothing_and_of_every_write_lose_nothing() {
     assert_clean("points: every write");
     assert_clean("points: restarted in a sync");
 }
+
+#[test]
+fn failing_calls_of_documents_leave_the_old_one_or_the_new_one() {
+    assert_clean("documents");
+}

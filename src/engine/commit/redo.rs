@@ -1,5 +1,5 @@
 //! Redo records, for slices without a free slot: the other slot is claimed by a view or by the
-//! durable point (`pair::claims`).
+//! durable point (`pair::claims`). And for operations that write and change the length.
 //!
 //! The record carries the new bytes of those slices. They *stay*: they are stored over their valid
 //! slots, once the record has committed. The other slices of the operation flip. The caller holds
@@ -9,6 +9,10 @@
 //! 3. The record is stored, with the bytes of the slices that stay, and with the slice bits that
 //!    flip. A drain: the commit point. From here on recovery finishes the operation.
 //! 4. The locks are made exclusive; bytes and words are stored. A drain. The record ends. A drain.
+//!
+//! An operation that also changes the length is committed by a redo record as well, whatever its
+//! slices are. The record then begins with the new length. Step 4 stores the length word, and
+//! publishes the length while the locks are exclusive. `write::length` has the steps around these.
 //!
 //! The record carries new bytes and not old ones: the caller's buffer is already in the cache.
 //! Where only a process crash counts, no drain waits: stores survive it in the order in which they
@@ -22,7 +26,7 @@ use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
 use crate::engine::plan::{RegionPlan, Segment};
 use crate::error::Result;
-use crate::format::entry::{REDO_INLINE, RedoPage, Spill, Undo, UndoBody};
+use crate::format::entry::{LENGTH_ENTRY_LEN, REDO_INLINE, Redo, RedoPage, Spill, Undo, UndoBody};
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
@@ -108,19 +112,25 @@ impl Engine {
         })
     }
 
-    /// Commits segments of which some slices have no free slot. The caller holds the locks, and
-    /// does not publish: this function does.
+    /// Commits segments of which some slices have no free slot, or that come with a new length in
+    /// bytes. The caller holds the locks, and does not publish: this function does.
     pub(in crate::engine) fn commit_redo(
         &self,
         lane: &InUse<'_>,
         segments: &[Segment<'_>],
+        new_len: Option<u64>,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
         // A durable point may have failed while this writer waited for its pages. Its full record
         // may be on the disk all the same, and covers the slots that are stored to here.
         unless!(RedoAfterFailure, self.check_usable()?);
+        if let Some(len) = new_len
+            && planted!(LengthPublishedEarly)
+        {
+            self.publish_len(len);
+        }
         let pages = self.assemble_pages(segments)?;
-        let extents = self.reserve_redo(lane, &pages)?;
+        let extents = self.reserve_redo(lane, &pages, new_len)?;
         // Stores, step 1.
         for page in &pages {
             self.store_slices(lane, page, page.flips());
@@ -142,7 +152,8 @@ impl Engine {
             self.drain(lane);
         }
         // Step 3.
-        self.store_redo_record(lane, &pages, extents.as_ref());
+        let in_record = new_len.filter(|_| !planted!(RedoWithoutLength));
+        self.store_redo_record(lane, &pages, in_record, extents.as_ref());
         // The commit point. Orders the record before the stores that it covers.
         unless!(RedoNoDrainAfterRecord, self.drain(lane));
         // Step 4.
@@ -154,8 +165,17 @@ impl Engine {
             self.store_slices(lane, page, page.stays);
             self.store_new_word(lane, page);
         }
-        // Orders slices and words before the end of the record: once it has ended, recovery does
-        // not store them again.
+        if let Some(len) = new_len {
+            unless!(
+                RedoLengthNotStored,
+                self.reflection.store_word_through(layout::LENGTH_WORD, len)
+            );
+            // Committed by the record. The locks are exclusive, so a reader that finds this length
+            // waits for the bytes that belong to it.
+            unless!(LengthPublishedAfterLocks, self.publish_len(len));
+        }
+        // Orders slices, words and length before the end of the record: once it has ended, recovery
+        // does not store them again.
         unless!(RedoNoDrainBeforeEnd, self.drain(lane));
         unless!(RedoNotEnded, self.end_undo_record(lane));
         // Orders the end before the locks open: a later operation may store to these slots, and a
@@ -196,8 +216,10 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         pages: &[PageWrite<'_>],
+        new_len: Option<u64>,
     ) -> Result<Option<Extents<'_>>> {
-        let len = pages.iter().map(|page| RedoPage::len(page.stays.0)).sum::<usize>();
+        let len = pages.iter().map(|page| RedoPage::len(page.stays.0)).sum::<usize>()
+            + new_len.map_or(0, |_| LENGTH_ENTRY_LEN);
         let needed = len as u64;
         if needed > layout::LOG_AREA_LEN && !planted!(LogNotMeasured) {
             return Err(self.too_large(needed));
@@ -216,14 +238,17 @@ impl Engine {
         Ok(Some(extents))
     }
 
-    /// Stores the record about `pages`, which overflows into `extents` if there are any.
+    /// Stores the record about `pages` and the new length. It overflows into `extents` if there are
+    /// any.
     fn store_redo_record(
         &self,
         lane: &InUse<'_>,
         pages: &[PageWrite<'_>],
+        len: Option<u64>,
         extents: Option<&Extents<'_>>,
     ) {
         let mut body = Vec::new();
+        Redo { len, pages: Vec::new() }.encode_to(&mut body);
         pages.iter().for_each(|page| page.to_record().encode_to(&mut body));
         let sequence = lane.next_undo();
         let seed = self.seed.undo(lane.index());

@@ -24,11 +24,12 @@ use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
 use crate::engine::io::gather::Gathered;
 use crate::engine::{Engine, plan};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::{Backoff, fence_own_writes};
 use crate::mutant::{planted, unless};
 use crate::pair::hints::samples_stamp;
 use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
@@ -82,7 +83,6 @@ impl Engine {
     #[inline(never)]
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
-        let are_several = !is_in_page(offset, to.len());
         // If the lane was at hand, the fast path was tried.
         let mut is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
@@ -98,21 +98,8 @@ impl Engine {
         }
         let mut backoff = Backoff::new();
         for attempt in 0..ATTEMPTS {
-            if let Some(Gathered { pieces, is_away }) = self.try_read(&lane, to, offset)? {
-                let number = lane.stats.bump(Counter::Reads, 1);
-                if are_several {
-                    lane.recent.note_away(is_away);
-                    lane.recent.note_both(pieces > 1);
-                }
-                let is_counted = is_counted_of(&lane, number, to.len());
-                drop(lane);
-                let range = offset..offset + to.len() as u64;
-                self.on_read(range.clone(), pieces, is_counted);
-                // Several pieces mean that some pages are not deployed, or that the range spans
-                // chunks. Pages of a range that spans chunks are not stamped by this read.
-                if pieces == 1 && !is_away && samples_stamp(number) {
-                    self.stamp_all_sampled(range);
-                }
+            if let Some(gathered) = self.try_read(&lane, to, offset, false)? {
+                self.after_read(lane, offset..offset + to.len() as u64, gathered);
                 return Ok(());
             }
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -123,18 +110,72 @@ impl Engine {
         self.read_locked(&lane, to, offset)
     }
 
+    /// Returns all bytes of one state.
+    pub fn read_whole(&self) -> Result<Vec<u8>> {
+        self.check_usable()?;
+        let mut bytes = Vec::new();
+        let mut backoff = Backoff::new();
+        for _ in 0..ATTEMPTS {
+            let len = self.len_now();
+            bytes.resize(len as usize, 0);
+            self.ask_ahead(0, bytes.len());
+            let lane = self.lane_fenced();
+            match self.try_read(&lane, &mut bytes, 0, true) {
+                Ok(Some(gathered)) => {
+                    self.after_read(lane, 0..len, gathered);
+                    return Ok(bytes);
+                }
+                // The file has become shorter.
+                Ok(None) | Err(Error::PastEnd { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            lane.stats.bump(Counter::ReadRetries, 1);
+            drop(lane);
+            backoff.wait();
+        }
+        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+        let lane = self.lane();
+        let _same_length = self.resizing.read();
+        bytes.resize(self.len() as usize, 0);
+        self.read_locked(&lane, &mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Does what follows a successful read: counts it, and deploys or stamps pages. `lane` is given
+    /// back before that.
+    fn after_read(&self, lane: InUse<'_>, range: Range<u64>, gathered: Gathered) {
+        let Gathered { pieces, is_away } = gathered;
+        let len = (range.end - range.start) as usize;
+        let number = lane.stats.bump(Counter::Reads, 1);
+        if !is_in_page(range.start, len) {
+            lane.recent.note_away(is_away);
+            lane.recent.note_both(pieces > 1);
+        }
+        let is_counted = is_counted_of(&lane, number, len);
+        drop(lane);
+        self.on_read(range.clone(), pieces, is_counted);
+        // Several pieces mean that some pages are not deployed, or that the range spans chunks.
+        // Pages of a range that spans chunks are not stamped by this read.
+        if pieces == 1 && !is_away && samples_stamp(number) {
+            self.stamp_all_sampled(range);
+        }
+    }
+
     /// Makes one optimistic attempt. Returns where the bytes were, or `None` if a version has
-    /// changed meanwhile.
+    /// changed meanwhile. If `is_whole` is `true`, the range must be the whole file: `None` if it
+    /// was not.
     pub(in crate::engine) fn try_read(
         &self,
         lane: &Lane,
         to: &mut [u8],
         offset: u64,
+        is_whole: bool,
     ) -> Result<Option<Gathered>> {
         let _pinned = (!planted!(ReadUnpinned)).then(|| lane.pin());
         let range = self.check_range(offset, to.len() as u64)?;
         if range.is_empty() {
-            return Ok(Some(Gathered::default()));
+            let holds = !is_whole || self.len() == 0;
+            return Ok(holds.then(Gathered::default));
         }
         let Some(before) = self.version_sum(&range)? else {
             return Ok(None);
@@ -143,6 +184,9 @@ impl Engine {
         // are as they are copied below. The first check may have seen the length before a shrink.
         // The versions may then include a write by a thread that has seen the shrink.
         unless!(ReadLengthFirst, self.check_range(offset, to.len() as u64)?);
+        if is_whole && self.len() != range.end && !planted!(WholeMayBePart) {
+            return Ok(None);
+        }
         let found = self.gather(to, range.clone())?;
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);

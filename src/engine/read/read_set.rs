@@ -130,13 +130,24 @@ impl Engine {
     /// same state, and `Ok(false)` otherwise.
     fn note_told(&self, read_set: &mut ReadSet, error: Error) -> Result<bool> {
         let Error::PastEnd { file_len, .. } = &error else { return Err(error) };
-        let before = read_set.told.exactly.replace(*file_len);
-        let is_other = before.is_some_and(|before| before != *file_len);
+        if self.tell_length(read_set, *file_len)? { Err(error) } else { Ok(false) }
+    }
+
+    /// Returns the file's length, and records it in `read_set`. Returns `None` if the earlier
+    /// entries do not hold any more.
+    pub fn len_tracked(&self, read_set: &mut ReadSet) -> Result<Option<u64>> {
+        self.check_usable()?;
+        let len = self.len_now();
+        Ok(self.tell_length(read_set, len)?.then_some(len))
+    }
+
+    /// Records that the transaction is told this length. Returns `true` if all earlier reads are of
+    /// the same state.
+    fn tell_length(&self, read_set: &mut ReadSet, len: u64) -> Result<bool> {
+        // The first length stays: `transact` compares it, to find the reason of a conflict.
+        let is_other = *read_set.told.exactly.get_or_insert(len) != len;
         // `read_set_holds` loads the length once more, before the versions.
-        if (is_other && !planted!(ToldLengthHolds)) || !self.read_set_holds(read_set)? {
-            return Ok(false);
-        }
-        Err(error)
+        Ok((!is_other || planted!(ToldLengthHolds)) && self.read_set_holds(read_set)?)
     }
 
     /// Returns `true` if the first `known` entries and all lengths still hold. The other entries,

@@ -1,28 +1,30 @@
 //! Changes of the file's length, in use and without moving the mapping.
 //!
 //! The logical length is a word of the reflection file. Storing it is the commit point, for a
-//! growth and for a shrink. What lies past it is invisible, so a growth can prepare it before and a
-//! shrink can clean it up after, without being atomic. The high-water word says how far there is
-//! something to clean up: past `max(length, high-water mark)` every word and every home byte is
-//! zero. A crash in between leaves the mark above the length. Then the next open, or the next
-//! `set_len`, cleans up.
+//! growth and for a shrink that write no bytes. If the operation also writes, a redo record commits
+//! the length with the bytes (`commit::redo`). `write::length` has the steps in their order.
+//!
+//! What lies past the length is invisible, so a growth can prepare it before and a shrink can clean
+//! it up after, without being atomic. The high-water word says how far there is something to clean
+//! up: past `max(length, high-water mark)` every word and every home byte is zero. A crash in
+//! between leaves the mark above the length. Then the next open, or the next change of the length,
+//! cleans up.
 //!
 //! May import `durable`, `plan`, `pair`, and what lies below them.
 
 pub mod truncate;
 
 use crate::bitmap::Validity;
-use crate::config::{Durability, Medium};
+use crate::config::Medium;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::Gate;
+use crate::pair::gates::{ClosedGate, Gate};
 use crate::pair::log::lane::Lane;
-use crate::pair::own_changes;
 use crate::pair::region::RegionState;
-use crate::primitive::{Ordering, fence};
+use crate::primitive::{AtomicBool, Ordering, fence};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 
 /// Returns the place in its region of the first page that lies past `len` from its first byte on.
@@ -42,45 +44,37 @@ fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
     (from..region.pages.len()).any(|n| region.is_pinned(n))
 }
 
+/// A shrink between its preparation and its end. No view pins past the new end, no page there has
+/// a stamp or gets one, and no write in several pieces is in progress.
+pub(in crate::engine) struct Shrinking<'e> {
+    /// The region that the new end cuts in two.
+    pub boundary: (RegionIndex, &'e RegionState),
+    _gate: Option<ClosedGate<'e>>,
+    _cutting: Cutting<'e>,
+}
+
+/// The flag `cutting` of the session while it is set.
+struct Cutting<'e>(&'e AtomicBool);
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 impl Engine {
-    /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
-    pub fn set_len(&self, new: u64) -> Result<()> {
-        self.change_len(new)?;
-        match &self.durable {
-            Some(durable) if self.durability == Durability::EveryWrite => {
-                self.durable_point(durable).map(drop)
-            }
-            _ => Ok(()),
+    /// Finishes what an earlier change of the length has left: one that failed in the middle. The
+    /// caller holds `resizing`, and the file is `len` bytes long.
+    pub(in crate::engine) fn catch_up(&self, lane: &Lane, len: u64) -> Result<()> {
+        if self.session.high_water.load(Ordering::Relaxed) > len && !planted!(NoCatchingUp) {
+            self.finish_truncation_past(lane, len)?;
         }
+        Ok(())
     }
 
-    fn change_len(&self, new: u64) -> Result<()> {
-        self.check_usable()?;
-        self.check_writable()?;
-        if new > self.max_len {
-            return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
-        }
-        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
-        let lane = self.lane();
-        let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
-        let old = self.len();
-        if let Some(durable) = &self.durable
-            && new > old
-        {
-            self.check_not_overdue(durable)?;
-        }
-        if self.session.high_water.load(Ordering::Relaxed) > old && !planted!(NoCatchingUp) {
-            // An earlier shrink or growth failed before it was finished.
-            self.finish_truncation_past(&lane, old)?;
-        }
-        match new.cmp(&old) {
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => self.grow(&lane, old, new),
-            std::cmp::Ordering::Less => self.shrink(&lane, old, new),
-        }
-    }
-
-    fn grow(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+    /// Prepares a growth from `old` to `new` bytes: everything before the commit point. After that
+    /// the caller may load, lock and write the pages past `old`, which no other operation reaches.
+    pub(in crate::engine) fn prepare_growth(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
         unless!(
             GrowHighWaterNotRaised,
             self.reflection.store_word_through(layout::HIGH_WATER_WORD, new)
@@ -105,39 +99,20 @@ impl Engine {
         // Files first: if the length were durable before the files have it, the file would look
         // truncated.
         unless!(GrowFilesNotSynced, self.sync_lengths()?);
-        self.reflection.store_word_through(layout::LENGTH_WORD, new);
-        // The commit point: durable before any thread uses the new bytes.
-        unless!(GrowLengthNotDrained, self.drain(lane));
-        if let Some(durable) = &self.durable {
-            durable.on_grow();
-        }
-        self.publish_len(new);
-        own_changes::note_length(self.number(), None);
         Ok(())
     }
 
-    /// Publishes the new length, before this thread loads anything else.
-    fn publish_len(&self, new: u64) {
-        // Orders the exclusive locks taken before this against the length. Suppose a transaction
-        // has made its locks exclusive and finds the old length. Then a thread that finds the new
-        // length sees those locks.
-        fence(Ordering::SeqCst);
-        self.session.len.store(new, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-    }
-
-    fn shrink(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
-        debug_assert!(new < old);
+    /// Prepares a shrink to `new` bytes: everything before the locks.
+    pub(in crate::engine) fn prepare_shrink<'e>(
+        &'e self,
+        lane: &Lane,
+        new: u64,
+    ) -> Result<Shrinking<'e>> {
         // Orders the mark before the search for pins. A view that pins without `resizing` and then
         // finds no mark knows that its pin is found (`deploy::pin`). All other pinning threads hold
         // `resizing` for reading.
         unless!(CuttingNotSaid, self.session.cutting.store(true, Ordering::SeqCst));
-        let shrunk = self.shrink_unless_pinned(lane, new);
-        self.session.cutting.store(false, Ordering::SeqCst);
-        shrunk
-    }
-
-    fn shrink_unless_pinned(&self, lane: &Lane, new: u64) -> Result<()> {
+        let cutting = Cutting(&self.session.cutting);
         let pinned =
             |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
         if self.regions_past(new).any(pinned) {
@@ -149,19 +124,38 @@ impl Engine {
         // in several pieces is inside the gate, where it may wait for that lock.
         let boundary = self.load_boundary(lane, new)?;
         let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.close(Gate::Length));
-        let held = (!planted!(ShrinkBoundaryNotLocked)).then(|| plan::lock_whole_region(boundary));
+        Ok(Shrinking { boundary, _gate: gate, _cutting: cutting })
+    }
+
+    /// Commits a change of the length to `new` that writes no bytes, by the store of the length
+    /// word. The caller has prepared it. `held` are its locks.
+    pub(in crate::engine) fn commit_len(&self, lane: &Lane, new: u64, held: &[LockGuard<'_>]) {
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
-        // The commit point, before any thread sees the new length. A writer that checked the old
-        // length may still write past the new end; that is truncated below. The high-water mark
-        // still holds `old`: there is something to clean up.
-        unless!(ShrinkLengthNotDrained, self.drain(lane));
+        // The commit point: durable before any thread sees the new length. If the file has become
+        // shorter, a writer that checked the old length may still write past the new end. That is
+        // truncated later: the high-water mark is still up.
+        if new > self.len() {
+            unless!(GrowLengthNotDrained, self.drain(lane));
+        } else {
+            unless!(ShrinkLengthNotDrained, self.drain(lane));
+        }
         // A transaction may have read bytes of the page that the new end cuts in two, and those are
         // gone now. It must not commit once the new length is visible. Whole pages past the end
         // need no new version, since the length itself is validated.
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
-        drop((held, gate));
-        own_changes::note_length(self.number(), Some(new));
+    }
+
+    /// Ends a shrink to `new` bytes, which is committed. The caller has given its locks back.
+    pub(in crate::engine) fn finish_shrink(
+        &self,
+        lane: &Lane,
+        new: u64,
+        shrinking: Shrinking<'_>,
+    ) -> Result<()> {
+        // Operations may go on past the gate: they find the new length.
+        let Shrinking { _gate: gate, _cutting: cutting, .. } = shrinking;
+        drop(gate);
         if let Some(durable) = &self.durable {
             // The truncated bytes belong to the last durable point, so a new point without them
             // comes first. The truncation must be durable before the next point, because that point
@@ -175,6 +169,7 @@ impl Engine {
         }
         // Committed: the next call or open makes up for a failure from here on.
         let _caught_up_with_later = self.finish_truncation_past(lane, new);
+        drop(cutting);
         Ok(())
     }
 
@@ -201,9 +196,10 @@ impl Engine {
     /// Loads the region that `len` cuts in two. It is the only region past the end that an
     /// operation may still load. Its cached words must not be read from disk while the words past
     /// the end are zeroed.
-    fn load_boundary(&self, lane: &Lane, len: u64) -> Result<&RegionState> {
+    fn load_boundary(&self, lane: &Lane, len: u64) -> Result<(RegionIndex, &RegionState)> {
         let _pinned = lane.pin();
-        self.region(RegionIndex::of(len.min(self.max_len.saturating_sub(1))))
+        let index = RegionIndex::of(len.min(self.max_len.saturating_sub(1)));
+        Ok((index, self.region(index)?))
     }
 
     /// Finishes a truncation: zeroes and gives back everything past `len`, on the media and in the

@@ -6,6 +6,7 @@ mod deploy;
 mod direct;
 mod fixture;
 mod gather;
+mod length;
 mod on_read;
 mod pin;
 mod read_all;

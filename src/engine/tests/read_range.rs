@@ -21,10 +21,25 @@ fn file(folder: &std::path::Path, byte: u8) -> AtomicMappedFile {
 fn pieces(file: &AtomicMappedFile, offset: u64, expected: &[u8]) -> Option<usize> {
     let engine = file.engine();
     let mut to = vec![0xee; expected.len()];
-    let found = engine.try_read(&engine.lane_fenced(), &mut to, offset).expect("a read")?;
+    let found = engine.try_read(&engine.lane_fenced(), &mut to, offset, false).expect("a read")?;
     assert!(to == expected, "not what is there");
     assert_eq!(found.is_away, expected.iter().any(|byte| [2, 3].contains(byte)));
     Some(found.pieces)
+}
+
+/// A part of the file is no read of the whole file, although it lies within.
+#[test]
+fn a_read_of_the_whole_file_takes_no_part_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = file(folder.path(), 1);
+    let engine = file.engine();
+    let whole = |len: usize| {
+        let mut to = vec![0; len];
+        let found = engine.try_read(&engine.lane_fenced(), &mut to, 0, true).expect("within");
+        found.is_some()
+    };
+    assert!(whole(LEN as usize));
+    assert!(!whole(LEN as usize - 1) && !whole(PAGE) && !whole(0));
 }
 
 #[test]
@@ -82,7 +97,7 @@ fn a_block_that_is_written_again_and_again_is_read_in_one_state() {
         let (mut to, mut read) = ([0; BLOCK], 0);
         while !is_done.load(Ordering::SeqCst) {
             let engine = file.engine();
-            let found = engine.try_read(&engine.lane_fenced(), &mut to, BLOCK as u64);
+            let found = engine.try_read(&engine.lane_fenced(), &mut to, BLOCK as u64, false);
             if found.expect("a read").is_some() {
                 assert!(to.iter().all(|byte| *byte == to[0]), "torn");
                 read += 1;

@@ -83,7 +83,9 @@ fn a_read_of_one_page_beside_a_cut_is_of_one_state() {
 fn a_read_of_several_pages_beside_a_cut_is_of_one_state() {
     for cut in [PAGE, PAGE / 2] {
         check(REGION as u64, 2 * PAGE, cut, |engine, to| {
-            engine.try_read(&engine.lane(), to, REGION as u64).is_ok_and(|read| read.is_some())
+            engine
+                .try_read(&engine.lane(), to, REGION as u64, false)
+                .is_ok_and(|read| read.is_some())
         });
     }
 }
@@ -92,7 +94,9 @@ fn a_read_of_several_pages_beside_a_cut_is_of_one_state() {
 fn a_read_over_regions_beside_a_cut_is_of_one_state() {
     for cut in [REGION, PAGE / 2] {
         check(REGION as u64, 2 * REGION, cut, |engine, to| {
-            engine.try_read(&engine.lane(), to, REGION as u64).is_ok_and(|read| read.is_some())
+            engine
+                .try_read(&engine.lane(), to, REGION as u64, false)
+                .is_ok_and(|read| read.is_some())
         });
     }
 }

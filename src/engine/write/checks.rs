@@ -52,12 +52,21 @@ impl Engine {
         if reads_only {
             unless!(NotClosedBeforeReadSet, make_exclusive_and_fence(held));
         }
-        let conflict = || Err(Error::Conflict { path: self.path() });
         if !read_set.told.holds(self.len()) {
             // The range that was read has been truncated, or the length is not the one that the
             // transaction was told.
-            return conflict();
+            return Err(Error::Conflict { path: self.path() });
         }
+        self.check_entries(read_set, mine)
+    }
+
+    /// Fails with `Conflict` if a page that was read has changed, or if another operation holds its
+    /// lock.
+    pub(super) fn check_entries(
+        &self,
+        read_set: &ReadSet,
+        mine: impl Fn(PageIndex) -> bool,
+    ) -> Result<()> {
         for entry in &read_set.pages {
             let region = self.region(entry.page.region())?;
             let page = &region.pages[entry.page.in_region()].lock;
@@ -68,7 +77,7 @@ impl Engine {
                 (free || planted!(LockedEntriesHold)) && entry.holds(region)
             };
             if !holds {
-                return conflict();
+                return Err(Error::Conflict { path: self.path() });
             }
         }
         Ok(())

@@ -22,38 +22,13 @@ use crate::pair::own_changes;
 use crate::pair::read_set::ReadSet;
 use crate::pair::stats::Counter;
 use crate::thread_cache;
-use crate::units::{PageIndex, RegionIndex, is_in_page};
+use crate::units::{PageIndex, RegionIndex};
 
 impl Engine {
     /// Writes `data` at `offset` by the general way, whatever the range and the state of its pages.
     #[inline(never)]
     pub(super) fn write_slow(&self, data: &[u8], offset: u64) -> Result<()> {
         self.commit(&[Segment { offset, data }], &ReadSet::default(), None)
-    }
-
-    /// Commits `segments` as [`write::general`](Self::commit) does, and counts them as a
-    /// transaction.
-    pub fn commit_transaction(
-        &self,
-        segments: &[Segment<'_>],
-        read_set: &ReadSet,
-        closure: Option<usize>,
-    ) -> Result<()> {
-        if let [segment] = segments
-            && !is_in_page(segment.offset, segment.data.len())
-        {
-            self.prefetch_pages(segment.data.len(), segment.offset);
-        }
-        // Do not pass the result through. Moving it loads wider words than were just stored, and
-        // waits until those stores have left the processor, behind the last drain.
-        if let Err(error) = self.commit(segments, read_set, closure) {
-            if error.is_conflict() {
-                self.lane().stats.bump(Counter::Conflicts, 1);
-            }
-            return Err(error);
-        }
-        self.lane().stats.bump(Counter::Transactions, 1);
-        Ok(())
     }
 
     /// Writes all parts in one operation, unless `read_set` has changed. The segments are
@@ -66,12 +41,9 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         debug_assert!(segments.is_sorted_by(|a, b| a.range().end <= b.offset));
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-            return self.check_reads_alone(read_set);
-        };
-        let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
+        let Some(last) = segments.last() else { return self.check_reads_alone(read_set) };
         self.check_range(last.offset, last.data.len() as u64)?;
-        if asked == 0 {
+        if segments.iter().all(|segment| segment.data.is_empty()) {
             return self.check_reads_alone(read_set);
         }
         self.check_writable()?;
@@ -80,31 +52,55 @@ impl Engine {
         }
         match self.commit_once(segments, read_set) {
             // The operation rewrites slices that have changed since the last durable point, so it
-            // would need the log. After a new durable point it does not. With `AtomicSync` the
-            // caller decides when a durable point is made.
-            Err(Error::TooLarge { .. })
-                if self.keeps_points && self.durability != Durability::AtomicSync =>
-            {
+            // would need the log. After a new durable point it does not.
+            Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
                 self.sync()?;
                 self.commit_once(segments, read_set)?;
             }
             other => other?,
         }
+        self.after_commit(segments, closure)
+    }
+
+    /// Does what follows a committed operation: notes, a durable point, a deployment. An error is
+    /// that of the durable point.
+    #[inline]
+    pub(super) fn after_commit(
+        &self,
+        segments: &[Segment<'_>],
+        closure: Option<usize>,
+    ) -> Result<()> {
         if thread_cache::is_watched() {
             self.note_own_changes(segments, closure);
         }
+        let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
         self.lane().stats.bump(Counter::BytesAsked, asked);
-        if let Some(durable) = &self.durable
-            && self.durability == Durability::EveryWrite
+        self.make_durable_after_write()?;
+        if self.policy == DeployPolicy::Eager
+            && let (Some(first), Some(last)) = (segments.first(), segments.last())
         {
-            self.durable_point(durable)?;
-        }
-        if self.policy == DeployPolicy::Eager {
             let range = first.offset..last.range().end;
             // The write is committed, so a failed deployment is not its failure.
             let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::All);
         }
         Ok(())
+    }
+
+    /// Returns `true` if an operation that is too large for the log makes a durable point and tries
+    /// again. After that no slice has changed since the point, so all of them flip. With
+    /// `AtomicSync` the caller decides when a durable point is made.
+    pub(super) fn may_make_point_first(&self) -> bool {
+        self.keeps_points && self.durability != Durability::AtomicSync
+    }
+
+    /// Makes a durable point after an operation, if each operation has one.
+    pub(super) fn make_durable_after_write(&self) -> Result<()> {
+        match &self.durable {
+            Some(durable) if self.durability == Durability::EveryWrite => {
+                self.durable_point(durable).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records what this thread has changed, for the transaction closures that it is inside.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `direct` | direct stores by one instruction, where only the process can crash |
 //! | `general` | locks, checks, and the choice of a commit protocol |
+//! | `length` | operations that change the file's length |
 //! | `page` | writes within one page |
 //! | `range` | writes over several pages or ranges |
 //! | `checks` | what every write validates under its locks |
@@ -14,6 +15,7 @@
 pub mod checks;
 pub mod direct;
 pub mod general;
+pub mod length;
 pub mod page;
 pub mod range;
 

@@ -116,7 +116,7 @@ impl Engine {
         let slices = slices_of(page, segments);
         let claimed = region.claimed_slices(place);
         if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
-            return self.commit_redo(lane, segments, std::slice::from_ref(&held));
+            return self.commit_redo(lane, segments, None, std::slice::from_ref(&held));
         }
         if let [segment] = segments
             && self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close()))

@@ -40,7 +40,7 @@ impl Engine {
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
-            return self.commit_redo(lane, segments, &held);
+            return self.commit_redo(lane, segments, None, &held);
         }
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
@@ -182,7 +182,7 @@ impl Engine {
 }
 
 /// Returns `true` if the locks of an operation with these plans include the page's.
-fn is_locked(plans: &Plans<'_>, page: PageIndex) -> bool {
+pub(super) fn is_locked(plans: &Plans<'_>, page: PageIndex) -> bool {
     // The plans are sorted, and there may be one for each entry of the read set.
     let plan = plans.binary_search_by_key(&page.region(), |plan| plan.index);
     plan.is_ok_and(|n| plans[n].is_exclusive() || plans[n].touched >> page.in_region() & 1 == 1)

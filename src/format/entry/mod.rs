@@ -12,11 +12,11 @@
 //!   0   header   sequence (40 bits) | kind (8) | count (16)
 //!   8   checksum (32) | zero (32)
 //!   16  items    kind undo: (word, mask, old bits), 24 bytes each
-//!                kind redo: for each page as below; count is in units of 8 bytes
+//!                kind redo: items as below; count is in units of 8 bytes
 //!                kind spilled undo or spilled redo: one (offset in log area, bytes, checksum)
 //!
 //! undo, spilled or not: (word, mask, old bits), 24 bytes each
-//! redo, spilled or not: for each page
+//! redo, spilled or not: if the length changes (all bits set, new length), and for each page
 //!               (page, slices that stay, bits that flip, those bits afterwards),
 //!               then 64 bytes for each slice that stays
 //! ```
@@ -35,7 +35,7 @@ mod tests;
 mod undo_record;
 
 pub use old_bits::{OldBits, RECORD, WordId};
-pub use redo_record::{REDO_PAGE_MAX, RedoPage};
+pub use redo_record::{LENGTH_ENTRY_LEN, REDO_PAGE_MAX, Redo, RedoPage};
 pub use seed::{EntrySeed, Seed};
 pub use sequence::Sequence;
 pub use spill::{Spill, SpillSum};

@@ -1,14 +1,62 @@
-//! The pages of redo records.
+//! The items of redo records: the new length, if the operation changes it, and the pages.
 //!
-//! Owns: [`RedoPage`].
+//! Owns: [`Redo`] and [`RedoPage`].
 //!
-//! Invariant: a decoded page lies within the largest file, and has as many slices as its mask says.
+//! Invariants: a decoded page lies within the largest file, and has as many slices as its mask
+//! says. A decoded length is at most that of the largest file.
 //!
 //! May import: `layout` and `units`.
 
 use super::word;
 use crate::format::layout::MAX_LEN;
 use crate::units::{PAGE, PageIndex, SLICE};
+
+/// The changes of an operation: a new length of the file, and pages.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Redo {
+    /// The length in bytes after the operation, if the operation changes it.
+    pub len: Option<u64>,
+    /// The pages that it writes.
+    pub pages: Vec<RedoPage>,
+}
+
+/// The first word of a length entry. No page has this index.
+const LENGTH_ENTRY: u64 = u64::MAX;
+/// Bytes of a length entry.
+pub const LENGTH_ENTRY_LEN: usize = 16;
+
+impl Redo {
+    /// Appends the length entry, if there is one, and then the pages.
+    pub fn encode_to(&self, bytes: &mut Vec<u8>) {
+        if let Some(len) = self.len {
+            bytes.extend_from_slice(&LENGTH_ENTRY.to_le_bytes());
+            bytes.extend_from_slice(&len.to_le_bytes());
+        }
+        self.pages.iter().for_each(|page| page.encode_to(bytes));
+    }
+
+    /// Decodes all items.
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let len = Self::decode_len(&mut bytes);
+        let mut pages = Vec::new();
+        while !bytes.is_empty() {
+            pages.push(RedoPage::decode_first(&mut bytes)?);
+        }
+        Some(Redo { len, pages })
+    }
+
+    /// Decodes the length entry at the start of `bytes` and leaves the rest. Leaves all of them if
+    /// they begin with no valid length entry.
+    pub fn decode_len(bytes: &mut &[u8]) -> Option<u64> {
+        let (entry, rest) = bytes.split_at_checked(LENGTH_ENTRY_LEN)?;
+        let len = word(entry, 8);
+        if word(entry, 0) != LENGTH_ENTRY || len > MAX_LEN {
+            return None;
+        }
+        *bytes = rest;
+        Some(len)
+    }
+}
 
 /// The changes of an operation to one page. See `engine::commit::redo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,15 +91,6 @@ impl RedoPage {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(&self.bytes);
-    }
-
-    /// Decodes consecutive pages.
-    pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
-        let mut pages = Vec::new();
-        while !bytes.is_empty() {
-            pages.push(Self::decode_first(&mut bytes)?);
-        }
-        Some(pages)
     }
 
     /// Decodes the first page of `bytes` and leaves the rest.

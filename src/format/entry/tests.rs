@@ -4,7 +4,7 @@
 
 use super::sequence::SEQUENCE_BITS;
 use super::*;
-use crate::format::layout::{BATCH, RING, UNDO_ENTRY_LEN};
+use crate::format::layout::{BATCH, MAX_LEN, RING, UNDO_ENTRY_LEN};
 use crate::units::{LaneIndex, PageIndex, RegionIndex};
 
 fn seed() -> Seed {
@@ -40,18 +40,16 @@ fn undo_entries_come_back() {
         })
         .collect();
     let spill = Spill::of(seed, Sequence(2), 1 << 20, b"words");
+    let (flips, flipped) = (0b101, 0b100);
+    let page = RedoPage { page: PageIndex(3), stays: 0b10, flips, flipped, bytes: vec![7; 64] };
     for body in [
         UndoBody::Inline(records.clone()),
         UndoBody::Inline(records[..1].to_vec()),
         UndoBody::SpilledUndo(spill),
         UndoBody::SpilledRedo(spill),
-        UndoBody::Redo(vec![RedoPage {
-            page: PageIndex(3),
-            stays: 0b10,
-            flips: 0b101,
-            flipped: 0b100,
-            bytes: vec![7; 64],
-        }]),
+        UndoBody::Redo(Redo { len: None, pages: vec![page.clone()] }),
+        UndoBody::Redo(Redo { len: Some(77), pages: vec![page] }),
+        UndoBody::Redo(Redo { len: Some(MAX_LEN), pages: vec![] }),
     ] {
         let entry = Undo { sequence: Sequence(2), body };
         let mut place = [0xEE; UNDO_ENTRY_LEN];
@@ -94,8 +92,20 @@ fn redo_pages_come_back_and_cut_ones_do_not() {
     ];
     let mut bytes = Vec::new();
     pages.iter().for_each(|page| page.encode_to(&mut bytes));
-    assert_eq!(RedoPage::decode_all(&bytes), Some(pages));
-    assert_eq!(RedoPage::decode_all(&bytes[..bytes.len() - 1]), None);
+    assert_eq!(Redo::decode(&bytes), Some(Redo { len: None, pages: pages.clone() }));
+    assert_eq!(Redo::decode(&bytes[..bytes.len() - 1]), None);
+    for len in [0, 5000, MAX_LEN] {
+        let mut longer = Vec::new();
+        let redo = Redo { len: Some(len), pages: pages.clone() };
+        redo.encode_to(&mut longer);
+        assert_eq!(longer.len(), LENGTH_ENTRY_LEN + bytes.len());
+        assert_eq!(Redo::decode(&longer), Some(redo));
+    }
+    // A second length, a length that no file has, and a half of one.
+    let said = |len: u64| [[0xFF; 8], len.to_le_bytes()].concat();
+    assert_eq!(Redo::decode(&[said(1), said(1)].concat()), None);
+    assert_eq!(Redo::decode(&said(MAX_LEN + 1)), None);
+    assert_eq!(Redo::decode(&said(1)[..8]), None);
 }
 
 #[test]
@@ -139,7 +149,7 @@ fn garbage_never_panics() {
         }
         let found = Undo::decode(seed().undo(LaneIndex(0)), &undo);
         assert!(!matches!(found, Found::Valid(_)));
-        let _ = RedoPage::decode_all(&undo);
+        let _ = Redo::decode(&undo);
         let _ = OldBits::decode_all(&undo);
     }
 }

@@ -7,7 +7,7 @@
 //! May import: `sequence`, `seed`, `old_bits`, `spill`, `redo_record`, `layout`, `units` and the
 //! planted bugs.
 
-use super::{EntrySeed, Found, OldBits, RECORD, RedoPage, Sequence, Spill, word};
+use super::{EntrySeed, Found, OldBits, RECORD, Redo, Sequence, Spill, word};
 use crate::format::layout::UNDO_ENTRY_LEN;
 use crate::mutant::planted;
 use crate::units::{SLICE, WORD};
@@ -26,8 +26,8 @@ pub enum UndoBody {
     Inline(Vec<OldBits>),
     /// The old bits of many words are in the log area.
     SpilledUndo(Spill),
-    /// New slices that overwrite valid ones, and slice bits that flip with them.
-    Redo(Vec<RedoPage>),
+    /// New slices that overwrite valid ones, slice bits that flip with them, and the new length.
+    Redo(Redo),
     /// As `Redo`, but in the log area.
     SpilledRedo(Spill),
 }
@@ -69,7 +69,7 @@ const KIND_SPILLED_UNDO: u64 = 2;
 const KIND_REDO: u64 = 4;
 const KIND_SPILLED_REDO: u64 = 5;
 
-/// Bytes of redo pages that fit a lane.
+/// Bytes of redo items that fit a lane.
 pub const REDO_INLINE: usize = UNDO_ENTRY_LEN - UNDO_HEADER;
 
 impl Undo {
@@ -82,9 +82,9 @@ impl Undo {
                 return Self::encode_words(self.sequence, seed, records).to_bytes();
             }
             UndoBody::SpilledUndo(spill) => (KIND_SPILLED_UNDO, spill.encode_to(&mut bytes)),
-            UndoBody::Redo(pages) => {
+            UndoBody::Redo(redo) => {
                 let mut items = Vec::new();
-                pages.iter().for_each(|page| page.encode_to(&mut items));
+                redo.encode_to(&mut items);
                 return Self::encode_redo(self.sequence, seed, &items);
             }
             UndoBody::SpilledRedo(spill) => (KIND_SPILLED_REDO, spill.encode_to(&mut bytes)),
@@ -113,12 +113,12 @@ impl Undo {
         UndoWords { words, count: used }
     }
 
-    /// Encodes a redo record of at most [`REDO_INLINE`] bytes of encoded pages.
-    pub fn encode_redo(sequence: Sequence, seed: EntrySeed, pages: &[u8]) -> Vec<u8> {
-        assert!(pages.len() <= REDO_INLINE);
+    /// Encodes a redo record of at most [`REDO_INLINE`] bytes of encoded items.
+    pub fn encode_redo(sequence: Sequence, seed: EntrySeed, items: &[u8]) -> Vec<u8> {
+        assert!(items.len() <= REDO_INLINE);
         let mut bytes = vec![0; UNDO_HEADER];
-        bytes.extend_from_slice(pages);
-        Self::seal(&mut bytes, sequence, seed, KIND_REDO, (pages.len() / WORD) as u64);
+        bytes.extend_from_slice(items);
+        Self::seal(&mut bytes, sequence, seed, KIND_REDO, (items.len() / WORD) as u64);
         bytes
     }
 
@@ -155,7 +155,7 @@ impl Undo {
         let body = match kind {
             KIND_UNDO => OldBits::decode_all(records).map(UndoBody::Inline),
             KIND_SPILLED_UNDO => Spill::decode(records).map(UndoBody::SpilledUndo),
-            KIND_REDO => RedoPage::decode_all(records).map(UndoBody::Redo),
+            KIND_REDO => Redo::decode(records).map(UndoBody::Redo),
             KIND_SPILLED_REDO => Spill::decode(records).map(UndoBody::SpilledRedo),
             _ => None,
         };

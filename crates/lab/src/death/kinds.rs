@@ -34,6 +34,8 @@ pub enum Step {
     },
     /// Changes the length.
     SetLen(u64),
+    /// Makes this number of bytes the whole contents.
+    Replace(u64),
     /// Deploys pages, which gives chunks back.
     Deploy(u64, u64),
     /// Makes a durable point.
@@ -123,6 +125,8 @@ pub fn all() -> Vec<Kind> {
         with("grow past a chunk", &[Deploy(0, LEN)], SetLen(5 << 20)),
         with("shrink into a slice", &[Write(LEN - 30, 30)], SetLen(REGION + p(5) + 33)),
         with("shrink to nothing", &[], SetLen(0)),
+        with("a longer document", &[Write(LEN - 30, 30)], Replace(LEN + p(3) + 77)),
+        with("a shorter document", &[Write(p(4), 300)], Replace(p(5) + 33)),
         with("close fast", &[Write(50, 20), Write(p(1), 65)], Close(CloseMode::Fast)),
         with(
             "close spatial",
@@ -183,6 +187,8 @@ pub fn of_durable_points() -> Vec<Kind> {
         with("a write that is synced", EveryWrite, &[Write(p(3), 200)], Write(p(3) + 30, 700)),
         with("a growth that is synced", EveryWrite, &[Write(p(3), 200)], SetLen(LEN + 5000)),
         with("a shrink of a point", OnSync, &[Write(p(3), 200)], SetLen(REGION + p(5) + 33)),
+        with("a shorter document of a point", OnSync, &[Write(p(3), 200)], Replace(p(5) + 33)),
+        with("a document that is synced", EveryWrite, &[Write(p(3), 200)], Replace(LEN + 5000)),
         with("deploy of a point", OnSync, &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
         with("a write that will be undone", AtomicSync, &[Write(p(3), 20)], Write(p(3), 700)),
         with("a sync of all or nothing", AtomicSync, &[Write(p(3), 9000)], Sync),
@@ -207,6 +213,7 @@ impl Step {
         match self {
             Step::Write(at, len) => vec![(*at, *len)],
             Step::Tx { parts, .. } => parts.clone(),
+            Step::Replace(len) => vec![(0, *len)],
             _ => Vec::new(),
         }
     }
@@ -217,11 +224,11 @@ impl Step {
     }
 
     fn apply(&self, number: u64, bytes: &mut Vec<u8>) {
+        if let Step::SetLen(len) | Step::Replace(len) = self {
+            bytes.resize(*len as usize, 0);
+        }
         for ((at, len), new) in self.ranges().into_iter().zip(self.bytes(number)) {
             bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
-        }
-        if let Step::SetLen(len) = self {
-            bytes.resize(*len as usize, 0);
         }
     }
 }
@@ -256,7 +263,7 @@ impl Kind {
             let is_point = match step {
                 Step::Open | Step::View(..) => false,
                 Step::Sync | Step::Deploy(..) | Step::Close(_) => true,
-                Step::SetLen(_) if bytes.len() < len => true,
+                Step::SetLen(_) | Step::Replace(_) if bytes.len() < len => true,
                 _ => self.durability == Durability::EveryWrite,
             };
             if is_point {
@@ -384,6 +391,7 @@ impl Stage<'_> {
                 tx.commit()
             }
             Step::SetLen(len) => file.set_len(*len),
+            Step::Replace(_) => file.replace(&bytes[0]),
             Step::Sync => file.sync().map(drop),
             Step::Deploy(start, end) => file.deploy(*start..*end).map(drop),
             Step::View(start, end) => {
@@ -459,7 +467,10 @@ mod tests {
         assert_eq!(names.len(), kinds.len());
         for kind in &all() {
             let [before, after] = kind.states();
-            let changes = matches!(kind.act, Step::Write(..) | Step::Tx { .. } | Step::SetLen(_));
+            let changes = matches!(
+                kind.act,
+                Step::Write(..) | Step::Tx { .. } | Step::SetLen(_) | Step::Replace(_)
+            );
             assert_eq!(before != after, changes, "{}", kind.name);
         }
     }

@@ -24,7 +24,7 @@
 //! | failed system call | file | during | medium |
 //! |---|---|---|---|
 //! | `sync_data`, `write_durably` | any file | a durable point or a checkpoint | page cache |
-//! | `sync_all` | either file | `set_len`, growing or shrinking | dax |
+//! | `sync_all` | either file | `set_len` or `replace`, growing or shrinking | dax |
 //!
 //! A call may return `Ok` and still poison the handle. This happens if the durable point or the
 //! checkpoint runs in the background, or if the call is a shrink. After any other failed system
@@ -234,7 +234,7 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32) -> bool {
     match op {
         Op::Open(_) | Op::Close(_) | Op::Drop => false,
         _ if medium == Medium::PageCache => record || failed.contains(&call::SYNC_DATA),
-        Op::SetLen(_) => medium == Medium::Dax && failed.contains(&call::SYNC_ALL),
+        Op::SetLen(_) | Op::Replace(_) => medium == Medium::Dax && failed.contains(&call::SYNC_ALL),
         _ => false,
     }
 }
@@ -245,10 +245,11 @@ pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
     match op {
         Op::Sync | Op::SyncAndCheckpoint | Op::WriteAndWait(..) | Op::Deploy(_) => true,
         Op::Close(_) | Op::Drop => true,
-        Op::SetLen(_) if shrinks => true,
-        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::View(_, Some(_)) | Op::SetLen(_) => {
+        Op::SetLen(_) | Op::Replace(_) if shrinks => true,
+        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::View(_, Some(_)) => {
             durability == Durability::EveryWrite
         }
+        Op::SetLen(_) | Op::Replace(_) => durability == Durability::EveryWrite,
         Op::Open(_) | Op::Read(..) | Op::View(_, None) | Op::TryClone => false,
     }
 }
@@ -289,11 +290,15 @@ pub fn may_be_absorbed(
     if failed == call::ADVISE {
         return true;
     }
+    let of_truncation =
+        [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE];
+    let is_of_truncation = of_truncation.contains(&failed);
     match op {
         // The chunk does not fit any more, but perhaps the needed pages do. If log space cannot be
         // freed, the log reuses it. If a committed write cannot be deployed now, it is deployed
         // later.
-        Op::Write(..) | Op::Tx(_) | Op::Update(..) => {
+        Op::Replace(_) if shrinks && is_of_truncation => true,
+        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::Replace(_) => {
             failed == call::PUNCH || lacks_space || policy == DeployPolicy::Eager
         }
         // The crate deployed for the benefit of a reader, which has its bytes.
@@ -303,11 +308,7 @@ pub fn may_be_absorbed(
         Op::Deploy(_) => lacks_space,
         // The shrink is committed before both files are truncated, so the next call repeats the
         // truncation.
-        Op::SetLen(_) if shrinks => {
-            [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE]
-                .contains(&failed)
-        }
-        Op::SetLen(_) => false,
+        Op::SetLen(_) => shrinks && is_of_truncation,
         // Closing the file descriptor releases the lock as well. For missing space, see writes.
         Op::Close(_) => failed == call::UNLOCK || lacks_space,
         // A drop cannot report the failure, and the next open recovers.

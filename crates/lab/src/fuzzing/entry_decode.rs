@@ -11,8 +11,8 @@ use super::input::Input;
 use super::reading::{self, Copy};
 use super::sums::{self, Part, SUPERBLOCK_LEN};
 use atomic_mmap::testing::entry::{
-    Found, OldBits, RECORD, REDO_INLINE, RedoPage, Seed, Sequence, Spill, SpillSum, UNDO_INLINE,
-    Undo, UndoBody, WordId,
+    Found, OldBits, RECORD, REDO_INLINE, Redo, RedoPage, Seed, Sequence, Spill, SpillSum,
+    UNDO_INLINE, Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::flip_record::{self, DecodedFlip, FlipRecord};
 use atomic_mmap::testing::layout::{self, FLIP_RECORD, RING, UNDO_ENTRY_LEN};
@@ -131,12 +131,9 @@ fn undo_bytes(input: &mut Input<'_>, repair: bool) {
             assert_eq!((found, records), (sequence, words));
         }
         (
-            Some((found, UndoBody::Redo(pages))),
-            Some(reading::Undo::Redo { sequence, pages: said }),
-        ) => {
-            let pages: Vec<_> = pages.iter().map(as_read_page).collect();
-            assert_eq!((found, pages), (sequence, said));
-        }
+            Some((found, UndoBody::Redo(redo))),
+            Some(reading::Undo::Redo { sequence, redo: said }),
+        ) => assert_eq!((found, as_read_redo(&redo)), (sequence, said)),
         (
             Some((found, body @ (UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill)))),
             Some(reading::Undo::Spilled { sequence, what, offset, len, .. }),
@@ -152,9 +149,12 @@ fn undo_bytes(input: &mut Input<'_>, repair: bool) {
     }
 }
 
-fn as_read_page(page: &RedoPage) -> reading::RedoPage {
-    let RedoPage { page, stays, flips, flipped, bytes } = page.clone();
-    reading::RedoPage { page: page.0, stays, flips, flipped, bytes }
+fn as_read_redo(redo: &Redo) -> reading::Redo {
+    let as_read_page = |page: &RedoPage| {
+        let RedoPage { page, stays, flips, flipped, bytes } = page.clone();
+        reading::RedoPage { page: page.0, stays, flips, flipped, bytes }
+    };
+    reading::Redo { len: redo.len, pages: redo.pages.iter().map(as_read_page).collect() }
 }
 
 /// Decodes spilled data, which has no checksum of its own.
@@ -170,12 +170,12 @@ fn spilled_bytes(bytes: &[u8]) {
         words.iter().for_each(|word| word.encode_to(&mut again));
         assert_eq!(again, bytes);
     }
-    let pages = RedoPage::decode_all(bytes);
-    let said = reading::redo_pages(&log, 0, len);
-    assert_eq!(pages.as_ref().map(|pages| pages.iter().map(as_read_page).collect()), said);
-    if let Some(pages) = pages {
+    let redo = Redo::decode(bytes);
+    let said = reading::redo(&log, 0, len);
+    assert_eq!(redo.as_ref().map(as_read_redo), said);
+    if let Some(redo) = redo {
         let mut again = Vec::new();
-        pages.iter().for_each(|page| page.encode_to(&mut again));
+        redo.encode_to(&mut again);
         assert_eq!(again, bytes);
     }
 }
@@ -281,6 +281,10 @@ fn redo_page(input: &mut Input<'_>) -> RedoPage {
     RedoPage { page, stays, flips, flipped, bytes }
 }
 
+fn new_len(input: &mut Input<'_>) -> Option<u64> {
+    (input.byte() & 1 == 1).then(|| input.number(8) % (layout::MAX_LEN + 1))
+}
+
 fn undo(input: &mut Input<'_>) {
     let sequence = sequence(input);
     let place = seed().undo(LaneIndex(LANE as u16));
@@ -291,6 +295,8 @@ fn undo(input: &mut Input<'_>) {
         }
         3 => {
             let (mut pages, mut bytes) = (Vec::new(), Vec::new());
+            let len = new_len(input);
+            Redo { len, pages: Vec::new() }.encode_to(&mut bytes);
             loop {
                 let page = redo_page(input);
                 let before = bytes.len();
@@ -304,11 +310,11 @@ fn undo(input: &mut Input<'_>) {
                     break;
                 }
             }
-            if pages.is_empty() {
+            if pages.is_empty() && len.is_none() {
                 // A whole page does not fit into a lane.
                 return;
             }
-            UndoBody::Redo(pages)
+            UndoBody::Redo(Redo { len, pages })
         }
         which => {
             let bytes = input.0;
@@ -397,6 +403,8 @@ fn superblock(input: &mut Input<'_>) {
 fn spilled(input: &mut Input<'_>) {
     let (mut words, mut pages) = (Vec::new(), Vec::new());
     let (mut word_bytes, mut page_bytes) = (Vec::new(), Vec::new());
+    let len = new_len(input);
+    Redo { len, pages: Vec::new() }.encode_to(&mut page_bytes);
     while !input.is_empty() && pages.len() < 100 {
         let word = old_bits(input);
         word.encode_to(&mut word_bytes);
@@ -407,11 +415,11 @@ fn spilled(input: &mut Input<'_>) {
     }
     if !words.is_empty() {
         assert_eq!(OldBits::decode_all(&word_bytes[..word_bytes.len() - 1]), None);
-        assert_eq!(RedoPage::decode_all(&page_bytes[..page_bytes.len() - 1]), None);
+        assert_eq!(Redo::decode(&page_bytes[..page_bytes.len() - 1]), None);
     }
     assert_eq!(word_bytes.len(), words.len() * RECORD);
     assert_eq!(OldBits::decode_all(&word_bytes), Some(words));
-    assert_eq!(RedoPage::decode_all(&page_bytes), Some(pages));
+    assert_eq!(Redo::decode(&page_bytes), Some(Redo { len, pages }));
 }
 
 /// Tests a pair of superblocks: the newer intact copy counts, and a newer format counts before

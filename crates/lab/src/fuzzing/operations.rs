@@ -460,8 +460,16 @@ impl Run<'_> {
                     23 => (self.model.len() as u64 + input.number(2)) % self.most,
                     _ => input.number(3) % self.most,
                 };
-                match file.set_len(len) {
-                    Ok(()) => self.model.resize(len as usize, 0),
+                let bytes = second.then(|| self.bytes(len as usize));
+                let changed = match &bytes {
+                    Some(bytes) => file.replace(bytes),
+                    None => file.set_len(len),
+                };
+                match changed {
+                    Ok(()) => {
+                        self.model.resize(len as usize, 0);
+                        bytes.into_iter().for_each(|bytes| self.model = bytes);
+                    }
                     Err(Error::Pinned { .. }) if !views.is_empty() => {}
                     Err(error) => panic!("{len} bytes: {error}"),
                 }

@@ -31,6 +31,8 @@ enum Do {
     Deploy(u64, u64),
     /// Changes the length.
     SetLen(u64),
+    /// Changes the length and writes at several offsets, in one transaction.
+    Resize(u64, &'static [(u64, usize)]),
     /// Takes a view of a range until the end of the run.
     View(u64, u64),
     /// Closes fast, and reopens.
@@ -41,7 +43,7 @@ enum Do {
     Sync,
 }
 
-use Do::{Close, Deploy, InTurn, OnPages, Reopen, SetLen, Sync, Together, View, Write};
+use Do::{Close, Deploy, InTurn, OnPages, Reopen, Resize, SetLen, Sync, Together, View, Write};
 
 /// The medium and the durability of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,7 @@ use Mode::{AtomicSync, Dax, PageCache};
 /// A run: the initial length, the mode and the steps.
 type Script = (u64, Mode, &'static [Do]);
 
-const SCRIPTS: [Script; 14] = [
+const SCRIPTS: [Script; 16] = [
     (20_000, Dax, &[Write(0, 40), Write(100, 300), Write(20, 64), Write(4000, 64), Write(0, 64)]),
     (
         20_000,
@@ -172,6 +174,31 @@ const SCRIPTS: [Script; 14] = [
             Write(9, 9),
         ],
     ),
+    // Runs that change length and bytes together.
+    (
+        20_000,
+        Dax,
+        &[
+            Write(0, 20_000),
+            Resize(30_000, &[(19_990, 90), (29_000, 1000)]),
+            Resize(90_000, &[(0, 90_000)]),
+            Resize(700, &[(0, 700)]),
+            Resize(8192, &[(600, 200)]),
+        ],
+    ),
+    (
+        20_000,
+        PageCache,
+        &[
+            Write(0, 20_000),
+            Sync,
+            Resize(30_000, &[(19_990, 90), (29_000, 1000)]),
+            Resize(50_000, &[(0, 50_000)]),
+            Resize(9000, &[(40, 700), (8900, 100)]),
+            Sync,
+            Resize(9100, &[(9000, 100)]),
+        ],
+    ),
 ];
 /// Number of images of each run.
 const KILLS: usize = 12;
@@ -247,10 +274,11 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
                         states.push((events.len(), bytes.clone(), point.clone()));
                     }
                 }
-                Together(parts) => together(open_file, &mut bytes, parts, seed),
+                Together(parts) => together(open_file, &mut bytes, None, parts, seed),
+                Resize(len, parts) => together(open_file, &mut bytes, Some(*len), parts, seed),
                 OnPages(at, pages) => {
                     let parts: Vec<_> = (0..*pages as u64).map(|n| (n * 4096 + at, 10)).collect();
-                    together(open_file, &mut bytes, &parts, seed);
+                    together(open_file, &mut bytes, None, &parts, seed);
                 }
                 Deploy(start, end) => drop(open_file.deploy(*start..*end).expect("to deploy")),
                 SetLen(len) => {
@@ -270,7 +298,7 @@ fn run(number: usize, (len, mode, script): &Script) -> Vec<Template> {
             }
             let makes_point = match step {
                 Write(..) | InTurn(_) | Together(_) | OnPages(..) | View(..) => false,
-                SetLen(len) => *len < states.last().expect("some").1.len,
+                SetLen(len) | Resize(len, _) => *len < states.last().expect("some").1.len,
                 Deploy(..) | Reopen | Close | Sync => true,
             };
             if makes_point {
@@ -331,8 +359,18 @@ fn close(file: &mut Option<AtomicMappedFile>, mode: CloseMode) {
     file.take().expect("an open file").close(mode).expect("to close");
 }
 
-fn together(file: &AtomicMappedFile, bytes: &mut Contents, parts: &[(u64, usize)], seed: u64) {
+fn together(
+    file: &AtomicMappedFile,
+    bytes: &mut Contents,
+    len: Option<u64>,
+    parts: &[(u64, usize)],
+    seed: u64,
+) {
     let mut tx = file.begin();
+    if let Some(len) = len {
+        tx.set_len(len).expect("another length");
+        bytes.set_len(len);
+    }
     for (at, len) in parts {
         let what = filling(seed * 1000 + at, *len);
         tx.write_at(&what, *at).expect("to write");

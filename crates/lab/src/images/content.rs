@@ -23,6 +23,8 @@ pub enum Effect {
     Bytes(Vec<(u64, Vec<u8>)>),
     /// The length; new bytes are zero.
     Len(u64),
+    /// The length, and then bytes at several offsets.
+    LenAndBytes(u64, Vec<(u64, Vec<u8>)>),
 }
 
 impl Content {
@@ -60,6 +62,10 @@ impl Content {
             Effect::Nothing => {}
             Effect::Bytes(parts) => parts.iter().for_each(|(at, bytes)| next.put(*at, bytes)),
             Effect::Len(len) => next.set_len(*len),
+            Effect::LenAndBytes(len, parts) => {
+                next.set_len(*len);
+                parts.iter().for_each(|(at, bytes)| next.put(*at, bytes));
+            }
         }
         next
     }

@@ -64,6 +64,13 @@ pub enum Kind {
     Grow,
     /// The file shrinks, to within the last page of the first region.
     Shrink,
+    /// A transaction that makes the file longer, and writes on both sides of the old end.
+    GrowAndWrite,
+    /// A transaction that makes the file shorter, to within the last page of the first region, and
+    /// writes before the new end.
+    ShrinkAndWrite,
+    /// As `ShrinkAndWrite`, under a view of a page that is written. Not in `KINDS`.
+    ShrinkUnderView,
     /// A fast close and a reopen.
     Fast,
     /// A spatial close and a reopen.
@@ -80,7 +87,7 @@ pub enum Kind {
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [Kind; 22] = [
     Kind::LoggedFlip,
     Kind::LoggedFlipByAnother,
     Kind::LoggedFlipElsewhere,
@@ -98,13 +105,15 @@ pub const KINDS: [Kind; 20] = [
     Kind::Punch,
     Kind::Grow,
     Kind::Shrink,
+    Kind::GrowAndWrite,
+    Kind::ShrinkAndWrite,
     Kind::Fast,
     Kind::Spatial,
     Kind::Reopen,
 ];
 
 /// The kinds that differ on page cache.
-pub const ON_PAGE_CACHE: [Kind; 17] = [
+pub const ON_PAGE_CACHE: [Kind; 19] = [
     Kind::Sync,
     Kind::DieInSync,
     Kind::DieInHeader,
@@ -119,6 +128,8 @@ pub const ON_PAGE_CACHE: [Kind; 17] = [
     Kind::Punch,
     Kind::Grow,
     Kind::Shrink,
+    Kind::GrowAndWrite,
+    Kind::ShrinkAndWrite,
     Kind::Fast,
     Kind::Spatial,
     Kind::Reopen,
@@ -377,6 +388,22 @@ impl<'a> Player<'a> {
         })
     }
 
+    /// Changes the length and writes, in one operation.
+    fn resize(&mut self, len: u64, places: &[(u64, u64)]) -> Result<()> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let parts = places.iter().filter(|(at, size)| at + size <= len);
+        let parts = parts.map(|(at, size)| (*at, fill(id, *size))).collect();
+        let makes_point = len < self.len();
+        self.step_with(Effect::LenAndBytes(len, parts), makes_point, |me, effect| {
+            let Effect::LenAndBytes(len, parts) = effect else { return Ok(()) };
+            let mut tx = me.file().begin();
+            tx.set_len(*len)?;
+            parts.iter().try_for_each(|(at, bytes)| tx.write_at(bytes, *at))?;
+            tx.commit()
+        })
+    }
+
     fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
         // The open makes a durable point of the state that a process crash has left.
         self.step_with(Effect::Nothing, true, |me, _| {
@@ -501,6 +528,30 @@ impl<'a> Player<'a> {
                 // The truncated bytes belong to the last durable point, so a shrink makes a new
                 // one.
                 self.step_with(Effect::Len(len), true, |me, _| me.file().set_len(len))
+            }
+            Kind::GrowAndWrite => {
+                let (old, len) = (self.len(), self.len() + PAGE + 300);
+                if len > MAX_LEN {
+                    return Ok(());
+                }
+                let old_end = (old.saturating_sub(5), 20);
+                self.resize(len, &[(LAST + 66, 10), old_end, (len - 8, 8)])
+            }
+            Kind::ShrinkAndWrite => {
+                let len = LAST + 90;
+                if len >= self.len() {
+                    return Ok(());
+                }
+                self.resize(len, &[(LAST - 8, 16), (LAST + 66, 24)])
+            }
+            Kind::ShrinkUnderView => {
+                let reader = self.file().try_clone()?;
+                let view = reader.view(LAST - PAGE..LAST.min(self.len()))?;
+                let before = view.to_vec()?;
+                self.write(LAST - 70, 150)?;
+                self.play(Kind::ShrinkAndWrite)?;
+                assert!(view.to_vec()? == before, "a view has changed");
+                Ok(())
             }
             Kind::DieInSync => self.die_in(Written::Record),
             Kind::DieInHeader => self.die_in(Written::Header),

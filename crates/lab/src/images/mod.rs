@@ -121,8 +121,9 @@ fn round_the_journal(depth: u32) -> Job {
 /// over it. btrfs does that, and a power loss restored truncated bytes. `lab/power` found this
 /// once.
 fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
-    use Kind::{Fast, Grow, Reopen, Shrink, Spatial, Sync};
+    use Kind::{Fast, Grow, GrowAndWrite, Reopen, Shrink, ShrinkAndWrite, Spatial, Sync};
     let sequences = [
+        vec![ShrinkAndWrite, Sync, GrowAndWrite, Sync],
         vec![Shrink, Sync, Grow, Sync],
         vec![Shrink, Sync, Fast, Grow, Sync],
         vec![Shrink, Sync, Spatial, Grow, Sync],
@@ -145,11 +146,13 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
 ///   data overwrites their slots.
 /// - Three slices of this kind, with one of them logged, and a power loss in recovery. The
 ///   invalidated header of the newest flip record must be durable before the logged data.
+/// - Slices like these before the new end of the file, in one operation with the new length.
 /// - A record of several slices that is not the newest. Two later flips of one of its slices
 ///   overwrite the slot that it names, so recovery must not verify it.
 fn chosen(depth: u32) -> impl Iterator<Item = Job> {
     use Kind::{Flip, LoggedFlip, LoggedFlipOverSlices, Reopen, UnderView, UnderViewInPart};
     let sequences = [
+        vec![LoggedFlipOverSlices, LoggedFlip, Kind::ShrinkUnderView],
         vec![LoggedFlip, LoggedFlip, Flip, Reopen, LoggedFlip, LoggedFlip],
         vec![LoggedFlipOverSlices, LoggedFlipOverSlices, UnderView],
         vec![LoggedFlipOverSlices, LoggedFlipOverSlices, UnderViewInPart],

@@ -101,6 +101,18 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         RedoNoDrainAfterEnd | RedoNoDrainAfterCopies => {
             by(test("drains", "a_write_to_a_page_that_a_view_pins"))
         }
+        RedoWithoutLength | RedoLengthNotStored | RecoverLengthNotStored | RecoverLengthIgnored => {
+            by(test("power", "new_lengths_with_their_bytes"))
+        }
+        ResizeTakesAnyLength => by(test("lengths", "a_change_of_the_length_commits_only")),
+        RegrownBytesComeBack => by(test("lengths", "a_transaction_sees_the_length")),
+        WholeMayBePart => by(test("atomic_mmap", "a_read_of_the_whole_file")),
+        LengthPublishedEarly | ResizeLocksNoReads => {
+            by(test("windows", "what_a_change_of_the_length_has_read"))
+        }
+        LengthPublishedAfterLocks => {
+            by(test("atomic_mmap", "a_document_is_visible_with_its_length"))
+        }
         DeployNoDrainBeforeWords => {
             by_any(&[EVERY_IMAGE, test("drains", "a_deployment_takes_two_drains")])
         }
@@ -217,13 +229,13 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         }
         // ---- durable points -----------------------------------------------------------
         DeployChangedByRegionBit => by(test("atomic_mmap", "a_region_bit_does_not_move")),
-        CutGateOpen | DeployDurableSlots => by(Killer::Schedules("10")),
+        CutGateOpen | DeployDurableSlots => by(Killer::Schedules("11")),
         PointNotLocked => {
-            by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("10")])
+            by_any(&[test("atomic_mmap", "a_region_bit_does_not_move"), Killer::Schedules("11")])
         }
         RedoNoRecord => by_any(&[
             EVERY_IMAGE,
-            Killer::Schedules("7"),
+            Killer::Schedules("8"),
             test("death", "numbered_events_in_place"),
         ]),
         CutNotFlushed

@@ -43,6 +43,8 @@ const WORDS: [u64; 12] = [
 ];
 /// An offset in a page that `set_len` may truncate.
 const TAIL: u64 = (PAGES + 1) * PAGE + 64;
+/// The place of the file's length among the values under test, behind the words.
+const LENGTH: usize = WORDS.len();
 /// Number of images of the machine's copy that are recovered for each schedule.
 const IMAGES: u64 = 2;
 /// Stack size of a modelled thread.
@@ -161,12 +163,73 @@ impl Actor {
         });
     }
 
-    /// Changes the length past the words. Their values stay, but every operation meets the change.
+    /// Returns a length past the words. Their values stay, but every operation meets the change.
+    fn any_len(&mut self) -> u64 {
+        (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100
+    }
+
     fn set_len(&mut self) {
-        let len = (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100;
+        let len = self.any_len();
         let name = format!("set_len {len}");
-        self.note(Operation { name, ..Operation::default() }, |_| {
+        let writes = vec![(LENGTH, len)];
+        self.note(Operation { name, writes, ..Operation::default() }, |_| {
             self.file.set_len(len).expect("a length");
+        });
+    }
+
+    /// Reads a word, writes another one, and changes the length, in one operation.
+    fn resize(&mut self, read: u64, write: u64) {
+        let (len, id) = (self.any_len(), self.id());
+        let name = format!("resize #{id} to {len} reads {read} writes {write}");
+        let mut writes = vec![(LENGTH, len)];
+        writes.extend(covered(write, 8).map(|(n, _)| (n, id)));
+        self.note(Operation { name, writes, ..Operation::default() }, |operation| {
+            let mut tx = self.file.begin();
+            let mut act = || {
+                let mut bytes = [0; 8];
+                tx.read_at(&mut bytes, read)?;
+                let old = tx.len()?;
+                tx.set_len(len)?;
+                tx.write_at(&id.to_le_bytes(), write)?;
+                let mut seen = self.read_words(&bytes, read);
+                seen.push((LENGTH, old));
+                Ok::<_, Error>(seen)
+            };
+            match act().and_then(|seen| tx.commit().map(|()| seen)) {
+                Ok(seen) => operation.reads = seen,
+                Err(Error::Conflict { .. }) => operation.writes.clear(),
+                Err(error) => panic!("a transaction: {error}"),
+            }
+        });
+    }
+
+    /// Writes a word in a transaction that goes by the length.
+    fn write_by_length(&mut self, write: u64) {
+        let id = self.id();
+        let name = format!("transaction #{id} reads the length and writes {write}");
+        let writes = covered(write, 8).map(|(n, _)| (n, id)).collect();
+        self.note(Operation { name, writes, ..Operation::default() }, |operation| {
+            let mut tx = self.file.begin();
+            let mut act = || {
+                let len = tx.len()?;
+                tx.write_at(&id.to_le_bytes(), write)?;
+                Ok::<_, Error>(len)
+            };
+            match act().and_then(|len| tx.commit().map(|()| len)) {
+                Ok(len) => operation.reads = vec![(LENGTH, len)],
+                Err(Error::Conflict { .. }) => operation.writes.clear(),
+                Err(error) => panic!("a transaction: {error}"),
+            }
+        });
+    }
+
+    /// Reads the length and all words, as one state.
+    fn read_whole(&self) {
+        let name = "read the whole file".to_owned();
+        self.note(Operation { name, ..Operation::default() }, |operation| {
+            let bytes = self.file.read_vec().expect("a read");
+            operation.reads = self.read_words(&bytes, 0);
+            operation.reads.push((LENGTH, bytes.len() as u64));
         });
     }
 
@@ -235,6 +298,13 @@ impl Actor {
                 _ => self.write_to_the_tail(),
             },
             Role::Length => self.set_len(),
+            Role::Resize => match self.rng.u32(0..6) {
+                0 => self.set_len(),
+                1 | 2 => self.read_whole(),
+                3 => self.write_by_length(LAST + 64),
+                4 => self.resize(LAST + PAGE, LAST + 64),
+                _ => self.resize(LAST + 64, LAST + PAGE),
+            },
             Role::Sync => match self.rng.u32(0..5) {
                 0 => self.write(LAST, 400),
                 1 => self.deploy_all(),
@@ -286,7 +356,10 @@ impl Actor {
             15 => self.read(62 * PAGE, 3 * PAGE),
             16 => self.read(LAST + PAGE, 128),
             17 => self.view(63),
-            18 => self.set_len(),
+            18 => match self.rng.bool() {
+                true => self.set_len(),
+                false => self.resize(LAST + 72, LAST + 64),
+            },
             19 => self.write_to_the_tail(),
             _ => self.deploy(),
         }
@@ -306,6 +379,8 @@ enum Role {
     Tail,
     /// Truncates that page again and again.
     Length,
+    /// Changes the length together with words, and reads the whole file.
+    Resize,
     /// Makes durable points, and deploys.
     Sync,
     /// Writes the same slices again and again, in one page and across pages.
@@ -331,7 +406,7 @@ impl Role {
 }
 
 /// Casts of threads: some for a single rule, and some with all operations.
-const CASTS: [&[Role]; 7] = [
+const CASTS: [&[Role]; 8] = [
     &[Role::Any, Role::Any],
     &[Role::Any, Role::Any, Role::Any],
     &[Role::LoggedFlip, Role::Flip],
@@ -339,16 +414,18 @@ const CASTS: [&[Role]; 7] = [
     &[Role::Tail, Role::Length],
     &[Role::Together, Role::Together],
     &[Role::Neighbour, Role::Neighbour],
+    &[Role::Resize, Role::Resize],
 ];
 
 /// Casts of threads behind a page cache, with durable points.
-const CASTS_ON_DISK: [&[Role]; 6] = [
+const CASTS_ON_DISK: [&[Role]; 7] = [
     &[Role::Any, Role::Sync],
     &[Role::Any, Role::Any, Role::Sync],
     &[Role::Again, Role::Sync],
     &[Role::Again, Role::Again, Role::Sync],
     &[Role::Tail, Role::Length, Role::Sync],
     &[Role::BackAndForth, Role::Deploy],
+    &[Role::Resize, Role::Resize, Role::Sync],
 ];
 
 /// The medium of the files.
@@ -371,14 +448,13 @@ struct Plan {
     rng: Rng,
 }
 
+/// Returns the values under test: the words, and the length.
 fn words_of(file: &AtomicMappedFile) -> Result<State, Error> {
-    WORDS
-        .iter()
-        .map(|at| {
-            let mut bytes = [0; 8];
-            file.read_at(&mut bytes, *at).map(|()| u64::from_le_bytes(bytes))
-        })
-        .collect()
+    let words = WORDS.iter().map(|at| {
+        let mut bytes = [0; 8];
+        file.read_at(&mut bytes, *at).map(|()| u64::from_le_bytes(bytes))
+    });
+    words.chain([Ok(file.len())]).collect()
 }
 
 /// Runs one schedule.
@@ -391,7 +467,8 @@ fn run_one(mut plan: Plan) {
     let machine = Simulation::new(world);
     let policy = plan.cast.first().map_or(DeployPolicy::Manual, |role| role.policy());
     let file = open_to(&machine, policy).expect("a pair");
-    let initial = vec![0; WORDS.len()];
+    let mut initial = vec![0; WORDS.len()];
+    initial.push(PAGES * PAGE);
     let history = Arc::new(Mutex::new(History { initial, operations: Vec::new() }));
     let ids = Arc::new(Mutex::new(0));
     machine.world().copy_at(plan.crash_at);

@@ -224,6 +224,11 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
         Kind::Plain,
         vec![open(), whole(), over(), Op::SetLen(20 * PAGE + 7), Op::SetLen(LEN), everything()],
     );
+    add(
+        "documents",
+        Kind::Plain,
+        vec![open(), Op::Replace(700), Op::Replace(50_000), Op::Replace(0), Op::Replace(5000)],
+    );
     add("sync", Kind::Plain, vec![open(), small(), Op::Sync, over(), Op::Sync, Op::Read(0, 9000)]);
     add("fast close", Kind::Plain, vec![open(), small(), whole(), fast(), open(), over(), fast()]);
     add("spatial close", Kind::Closed, vec![open(), small(), over(), whole(), spatial(), open()]);
@@ -325,6 +330,8 @@ fn durable_points(all: &mut Vec<Scenario>) {
         Op::SetLen(130_001),
         Op::Deploy(0..130_000),
         small(),
+        Op::Replace(9000),
+        Op::Replace(40_000),
     ];
     add("every write", Kind::Plain, none, with(every), written);
     let written =

@@ -66,6 +66,8 @@ pub enum Op {
     Deploy(Range<u64>),
     /// Changes the length.
     SetLen(u64),
+    /// Makes this number of bytes the whole contents.
+    Replace(usize),
     /// Syncs.
     Sync,
     /// Syncs, and waits for the background checkpoint that the sync requests.
@@ -158,6 +160,7 @@ impl Op {
             Op::View(..) => "view",
             Op::Deploy(_) => "deploy",
             Op::SetLen(_) => "set_len",
+            Op::Replace(_) => "replace",
             Op::Sync => "sync",
             Op::SyncAndCheckpoint => "sync, and checkpoint in the background",
             Op::WriteAndWait(..) => "write, and sync in the background",
@@ -242,6 +245,7 @@ impl Op {
                 file.deploy(range.clone())?;
             }
             Op::SetLen(len) => file.set_len(*len)?,
+            Op::Replace(len) => file.replace(&Op::data(n, 0, *len))?,
             Op::Sync => file.sync().map(drop)?,
             Op::SyncAndCheckpoint => {
                 let before = file.stats().checkpoints;
@@ -264,6 +268,15 @@ impl Op {
         Ok(())
     }
 
+    /// Returns `true` if the call makes a file of `len` bytes shorter.
+    pub fn shrinks(&self, len: u64) -> bool {
+        match self {
+            Op::SetLen(new) => *new < len,
+            Op::Replace(new) => (*new as u64) < len,
+            _ => false,
+        }
+    }
+
     /// Applies the call to the model of the content. `home` returns the home file's bytes.
     pub fn apply(&self, n: usize, model: &mut Vec<u8>, home: impl FnOnce() -> Vec<u8>) {
         let mut write = |at: u64, len: usize| {
@@ -279,6 +292,7 @@ impl Op {
                 model[*to as usize..*to as usize + 8].copy_from_slice(&word);
             }
             Op::SetLen(len) => model.resize(*len as usize, 0),
+            Op::Replace(len) => *model = Op::data(n, 0, *len),
             Op::Open(how) => match how.expected {
                 Opened::New(len) => *model = vec![0; len as usize],
                 Opened::HomeBytes => *model = home(),

@@ -3,7 +3,7 @@
 use super::{Ground, LARGE, LEN, LONGER, PAGE};
 use crate::faults::files::{Contents, Pair, Place};
 use atomic_mmap::testing::entry::{
-    OldBits, RedoPage, Seed, Sequence, Spill, Undo, UndoBody, WordId,
+    OldBits, Redo, RedoPage, Seed, Sequence, Spill, Undo, UndoBody, WordId,
 };
 use atomic_mmap::testing::flip_record::{FlipRecord, sum_of};
 use atomic_mmap::testing::recorder::Recorder;
@@ -391,7 +391,7 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     // A record that fits its lane.
     let (page, slices) = (PageIndex(6), bytes(13, 128));
     let stays = RedoPage { page, stays: 0b110, flips: 0, flipped: 0, bytes: slices.clone() };
-    let undo = Undo { sequence, body: UndoBody::Redo(vec![stays]) };
+    let undo = Undo { sequence, body: UndoBody::Redo(Redo { len: None, pages: vec![stays] }) };
     reflection.put(layout::undo_entry(lanes[5]), &undo.encode(seed.undo(lanes[5])));
     let at = slot(page, 1) as usize;
     model[at..at + 128].copy_from_slice(&slices);

@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
             let may_be_refused = fails || self.refuses_next.is_some();
             let before =
                 (may_be_refused && matches!(op, Op::Open(_))).then(|| self.bench.place.snapshot());
-            let shrinks = matches!(op, Op::SetLen(len) if *len < self.bench.model.len() as u64);
+            let shrinks = op.shrinks(self.bench.model.len() as u64);
             let mut result = op.perform(n, &mut self.bench);
             let events = self.bench.recorder.take();
             let failed = self.note(n, &events);

@@ -118,7 +118,16 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
                 },
                 false => None,
             };
-            if !fits(len.max(high_water), how) {
+            if let Some(lanes) = &lanes
+                && let Err(why) = pair.take_length(lanes, high_water, stat.len)
+            {
+                return if how.wish == OnMismatch::Discard {
+                    plain()
+                } else {
+                    Outcome::Refused(why)
+                };
+            }
+            if !fits(pair.len.max(high_water), how) {
                 return Outcome::TooLong;
             }
             lanes.iter().for_each(|lanes| pair.recover(lanes));
@@ -182,7 +191,10 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
     }
     let mut pair = Pair { image: image.clone(), len: reflection.word(layout::LENGTH_WORD) };
     if superblock.state == 1 {
-        pair.recover(&entries(pair.reflection(), &uuid, session)?);
+        let high_water = reflection.word(layout::HIGH_WATER_WORD);
+        let lanes = entries(pair.reflection(), &uuid, session)?;
+        pair.take_length(&lanes, high_water, image.home.len).ok()?;
+        pair.recover(&lanes);
     }
     Some(pair.bytes())
 }
@@ -193,6 +205,14 @@ fn fits(len: u64, how: &How) -> bool {
 
 /// The place of a word, the bits that an operation flips, and their old values.
 pub(super) type Flipped = (u64, u64, u64);
+
+/// The items of a redo record.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Redo {
+    /// The new length of the file, if it changes.
+    pub len: Option<u64>,
+    pub pages: Vec<RedoPage>,
+}
 
 /// A page of a redo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -219,7 +239,7 @@ struct Lane {
     /// The flip records, in the order of their places.
     ring: Vec<RingRecord>,
     words: Vec<Flipped>,
-    redo: Vec<RedoPage>,
+    redo: Redo,
 }
 
 /// Decodes all lanes. Returns `None` if they spilled more than the log area can hold.
@@ -232,7 +252,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
             flip_record(&part.bytes(reflection, n), place, seed(part), session)
         });
         let ring = ring.collect();
-        let mut lane = Lane { ring, words: Vec::new(), redo: Vec::new() };
+        let mut lane = Lane { ring, words: Vec::new(), redo: Redo::default() };
         let seed = seed(Part::Undo);
         let (sequence, what, offset, len, sum) = match undo(&Part::Undo.bytes(reflection, n), seed)
         {
@@ -241,8 +261,8 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
                 lane.words = words;
                 return Some(lane);
             }
-            Some(Undo::Redo { pages, .. }) => {
-                lane.redo = pages;
+            Some(Undo::Redo { redo, .. }) => {
+                lane.redo = redo;
                 return Some(lane);
             }
             Some(Undo::Spilled { sequence, what, offset, len, sum }) => {
@@ -262,7 +282,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
                 lane.words = spilled_words(reflection, start, end).unwrap_or_default();
             }
             Spilled::Redo => {
-                lane.redo = redo_pages(reflection, start, end).unwrap_or_default();
+                lane.redo = redo(reflection, start, end).unwrap_or_default();
             }
         }
         Some(lane)
@@ -274,7 +294,7 @@ fn entries(reflection: &Contents, uuid: &[u8; 16], session: u64) -> Option<Vec<L
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Undo {
     Words { sequence: u64, words: Vec<Flipped> },
-    Redo { sequence: u64, pages: Vec<RedoPage> },
+    Redo { sequence: u64, redo: Redo },
     Spilled { sequence: u64, what: Spilled, offset: u64, len: u64, sum: u32 },
 }
 
@@ -301,8 +321,8 @@ pub(super) fn undo(bytes: &[u8], seed: u32) -> Option<Undo> {
         sums::KIND_REDO => {
             let mut inline = Contents::of_len(records.len() as u64);
             inline.write(records, 0);
-            let pages = redo_pages(&inline, 0, records.len() as u64)?;
-            return Some(Undo::Redo { sequence, pages });
+            let redo = redo(&inline, 0, records.len() as u64)?;
+            return Some(Undo::Redo { sequence, redo });
         }
         sums::KIND_SPILLED_UNDO => Spilled::Words,
         sums::KIND_SPILLED_REDO => Spilled::Redo,
@@ -365,8 +385,14 @@ pub(super) fn spilled_words(log: &Contents, start: u64, end: u64) -> Option<Vec<
         .collect()
 }
 
-pub(super) fn redo_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<RedoPage>> {
-    let mut pages = Vec::new();
+pub(super) fn redo(log: &Contents, mut at: u64, end: u64) -> Option<Redo> {
+    let (mut len, mut pages) = (None, Vec::new());
+    // Sixteen bytes with a length may come first; their first word is the index of no page.
+    if end - at >= 16 && log.word(at) == !0 {
+        len = Some(log.word(at + 8)).filter(|len| *len <= layout::MAX_LEN);
+        len?;
+        at += 16;
+    }
     while at < end {
         if end - at < 32 {
             return None;
@@ -385,7 +411,7 @@ pub(super) fn redo_pages(log: &Contents, mut at: u64, end: u64) -> Option<Vec<Re
         pages.push(RedoPage { page, stays, flips, flipped, bytes });
         at += 32 + len;
     }
-    Some(pages)
+    Some(Redo { len, pages })
 }
 
 /// Returns `true` if the sequence number `a` came before `b`: 40 bits, modulo.
@@ -414,6 +440,31 @@ impl Pair {
         if region >> (page % 64) & 1 == 1 { !word } else { word }
     }
 
+    /// Goes by the length that a redo record holds. The files had it before the record was written,
+    /// and one operation at a time has such a record.
+    fn take_length(
+        &mut self,
+        lanes: &[Lane],
+        high_water: u64,
+        home_len: u64,
+    ) -> Result<(), Mismatch> {
+        let lengths: Vec<u64> = lanes.iter().filter_map(|lane| lane.redo.len).collect();
+        let [len] = lengths[..] else {
+            return if lengths.is_empty() { Ok(()) } else { Err(Mismatch::Corrupt) };
+        };
+        if len > self.len.max(high_water) {
+            return Err(Mismatch::Corrupt);
+        }
+        if self.reflection().len < layout::reflection_len(len) {
+            return Err(Mismatch::ReflectionTruncated);
+        }
+        if home_len < len {
+            return Err(Mismatch::HomeTruncated);
+        }
+        self.len = len;
+        Ok(())
+    }
+
     fn recover(&mut self, lanes: &[Lane]) {
         for (word, mask, old) in lanes.iter().flat_map(|lane| &lane.words) {
             let index = word << 8 >> 8;
@@ -427,7 +478,7 @@ impl Pair {
             }
         }
         lanes.iter().for_each(|lane| self.go_by_ring(&lane.ring));
-        for page in lanes.iter().flat_map(|lane| &lane.redo) {
+        for page in lanes.iter().flat_map(|lane| &lane.redo.pages) {
             if page.page * P >= self.len {
                 continue;
             }

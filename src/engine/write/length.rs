@@ -1,0 +1,205 @@
+//! Operations that change the file's length, with the bytes that they write.
+//!
+//! The order is that of `general`: prepare, lock, validate, allocate, and only then store. An error
+//! before the commit means that length and bytes are as before.
+//!
+//! The length has no lock word. So only one thread at a time changes it, by `resizing`, and that
+//! thread locks what its transaction has read as well as what it writes. Otherwise another
+//! transaction could change a page that was read here, while it still finds the old length: each of
+//! the two would come before the other.
+//!
+//! May import `resize`, `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
+//! them.
+
+use crate::engine::Engine;
+use crate::engine::plan::{self, Plans, Segment};
+use crate::engine::write::range::is_locked;
+use crate::error::{Error, Result};
+use crate::mutant::planted;
+use crate::pair::log::lanes::InUse;
+use crate::pair::own_changes;
+use crate::pair::read_set::{ReadSet, Told};
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
+use crate::units::{RegionIndex, is_in_page};
+use std::cmp;
+
+/// An operation that changes the length.
+pub(in crate::engine) struct Resize<'a> {
+    /// The new length, in bytes.
+    pub len: u64,
+    /// What it writes, sorted, and within the new length.
+    pub segments: &'a [Segment<'a>],
+    /// What its transaction has read.
+    pub read_set: &'a ReadSet,
+}
+
+impl Engine {
+    /// Makes the file `new` bytes long. New bytes are zero; bytes past the end are gone.
+    pub fn set_len(&self, new: u64) -> Result<()> {
+        self.check_usable()?;
+        let read_set = &ReadSet::default();
+        self.resize(&Resize { len: new, segments: &[], read_set }, None)?;
+        self.make_durable_after_write()
+    }
+
+    /// Makes `data` the whole contents of the file: its length and its bytes, in one operation.
+    pub fn replace(&self, data: &[u8]) -> Result<()> {
+        self.check_usable()?;
+        let segment = [Segment { offset: 0, data }];
+        let segments = if data.is_empty() { &[][..] } else { &segment[..] };
+        let len = data.len() as u64;
+        loop {
+            let is_other_length = self.len() != len;
+            let told = Told { exactly: Some(len), ..Told::default() };
+            let read_set = ReadSet { told, ..ReadSet::default() };
+            let replaced = match is_other_length {
+                // The old length does not matter, unless it is the new one by now.
+                true => self.commit_with_len(len, segments, &ReadSet::default(), None),
+                false => self.commit(segments, &read_set, None),
+            };
+            match replaced {
+                Err(error) if error.is_conflict() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Commits `segments` as [`write::general`](Self::commit) does, and counts them as a
+    /// transaction. `new_len` is the length that the transaction gives the file, if it is another
+    /// one than the transaction was told.
+    pub fn commit_transaction(
+        &self,
+        segments: &[Segment<'_>],
+        new_len: Option<u64>,
+        read_set: &ReadSet,
+        closure: Option<usize>,
+    ) -> Result<()> {
+        if let [segment] = segments
+            && !is_in_page(segment.offset, segment.data.len())
+        {
+            self.prefetch_pages(segment.data.len(), segment.offset);
+        }
+        // Do not pass the result through. Moving it loads wider words than were just stored, and
+        // waits until those stores have left the processor, behind the last drain.
+        let committed = match new_len {
+            None => self.commit(segments, read_set, closure),
+            Some(len) => self.commit_with_len(len, segments, read_set, closure),
+        };
+        if let Err(error) = committed {
+            if error.is_conflict() {
+                self.lane().stats.bump(Counter::Conflicts, 1);
+            }
+            return Err(error);
+        }
+        self.lane().stats.bump(Counter::Transactions, 1);
+        Ok(())
+    }
+
+    /// Writes all parts and changes the length, in one operation, unless `read_set` has changed.
+    /// The segments are sorted, do not overlap, and lie within the new length. Fails with
+    /// `Conflict` if the file has that length already. `closure` is the transaction closure that
+    /// commits, if any.
+    pub fn commit_with_len(
+        &self,
+        new: u64,
+        segments: &[Segment<'_>],
+        read_set: &ReadSet,
+        closure: Option<usize>,
+    ) -> Result<()> {
+        self.check_usable()?;
+        let op = Resize { len: new, segments, read_set };
+        match self.resize(&op, closure) {
+            Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
+                self.sync()?;
+                self.resize(&op, closure)?;
+            }
+            other => other?,
+        }
+        self.after_commit(segments, closure)
+    }
+
+    /// Changes the length as `op` says, once. Ends what has to be done before the next change.
+    fn resize(&self, op: &Resize<'_>, closure: Option<usize>) -> Result<()> {
+        self.check_writable()?;
+        let new = op.len;
+        if new > self.max_len {
+            return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
+        }
+        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+        let lane = self.lane();
+        let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
+        let old = self.len();
+        if !op.read_set.told_holds_for_all(old) && !planted!(ResizeTakesAnyLength) {
+            return Err(Error::Conflict { path: self.path() });
+        }
+        if let Some(durable) = &self.durable
+            && (new > old || !op.segments.is_empty())
+        {
+            self.check_not_overdue(durable)?;
+        }
+        self.catch_up(&lane, old)?;
+        match new.cmp(&old) {
+            // `set_len` has nothing to do. Any other caller takes the way of an ordinary write.
+            cmp::Ordering::Equal if op.segments.is_empty() && op.read_set.is_empty() => Ok(()),
+            cmp::Ordering::Equal => Err(Error::Conflict { path: self.path() }),
+            cmp::Ordering::Greater => {
+                self.prepare_growth(&lane, old, new)?;
+                self.commit_resize(&lane, op, None)?;
+                if let Some(durable) = &self.durable {
+                    durable.on_grow();
+                }
+                own_changes::note_length(self.number(), closure, None);
+                Ok(())
+            }
+            cmp::Ordering::Less => {
+                let shrinking = self.prepare_shrink(&lane, new)?;
+                self.commit_resize(&lane, op, Some(shrinking.boundary))?;
+                own_changes::note_length(self.number(), closure, Some(new));
+                self.finish_shrink(&lane, new, shrinking)
+            }
+        }
+    }
+
+    /// Locks, validates, and commits the bytes with the length. A shrink passes the region that the
+    /// new end cuts in two.
+    fn commit_resize(
+        &self,
+        lane: &InUse<'_>,
+        op: &Resize<'_>,
+        boundary: Option<(RegionIndex, &RegionState)>,
+    ) -> Result<()> {
+        // A thread that closes this gate does not wait for `resizing` meanwhile.
+        let writes = !op.segments.is_empty();
+        let _inside = writes.then(|| self.enter_cut(lane)).flatten();
+        let mut plans = Plans::new();
+        {
+            let _pinned = lane.pin();
+            plan::plan_writes(&mut plans, op.segments, |index| self.region(index))?;
+            for entry in op.read_set.pages.iter().filter(|_| !planted!(ResizeLocksNoReads)) {
+                let (index, mask) = (entry.page.region(), 1 << entry.page.in_region());
+                plan::add_locked(&mut plans, index, mask, |index| self.region(index))?;
+            }
+        }
+        let boundary = boundary.filter(|_| !planted!(ShrinkBoundaryNotLocked));
+        if let Some((index, region)) = boundary {
+            // As a whole: writes in one piece on both sides of the new end hold a lock of it.
+            plan::add_locked(&mut plans, index, !0, |_| Ok::<_, Error>(region))?;
+        }
+        let held = plan::lock_all(&plans);
+        self.check_entries(op.read_set, |page| is_locked(&plans, page))?;
+        if !writes {
+            self.commit_len(lane, op.len, &held);
+            return Ok(());
+        }
+        self.clear_stamps(&plans);
+        self.commit_redo(lane, op.segments, Some(op.len), &held)?;
+        if planted!(LengthPublishedAfterLocks) {
+            drop(held);
+            // Here a test looks at the file.
+            let _loaded = self.len();
+            self.publish_len(op.len);
+        }
+        Ok(())
+    }
+}
