@@ -11,12 +11,13 @@
 //! | `offsets` | the offsets of writes and reads |
 //! | `measure` | times in turns, and ratios |
 //! | `figures` | the papers' experiments, repeated with all contenders |
+//! | `practical` | practical tasks, against the usual ways to do them |
 //! | `ratios` | the goals, and their measurements |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
-//! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `alone`.
+//! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `alone`.
 
 pub mod alone;
 pub mod baselines;
@@ -26,6 +27,7 @@ pub mod memory;
 pub mod offsets;
 pub mod ours;
 pub mod peers;
+pub mod practical;
 pub mod ratios;
 pub mod scratch;
 pub mod subject;

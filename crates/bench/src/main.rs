@@ -14,13 +14,16 @@ usage: cargo run --release -p bench -- <what> [options]
   ratios             measures every goal against the hardware's limit and the baselines, prints a table,
                      and writes target/bench/ratios.json
 
+  practical          measures small files, documents, an index and a log against the usual ways to do
+                     them, prints a table, and writes target/bench/practical.json
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
                      (copy and one drain), limits (two), copy (through the cache, no drain)
 
   --quick            fewer rounds
-  --only NAME        only the groups (writes, transactions, reads, ram, scaling, volume, baselines, opening,
+  --only NAME        only the groups (small, documents, index, log, files; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm)
   --len, --plus, --file BYTES, --ram, --seconds N
@@ -86,6 +89,12 @@ fn run() -> io::Result<ExitCode> {
         Some("ratios") => {
             let path = out.join("ratios.json");
             ratios::measure(&options, &path)?;
+            println!("\n{}", path.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("practical") => {
+            let path = out.join("practical.json");
+            bench::practical::measure(&options, &path)?;
             println!("\n{}", path.display());
             Ok(ExitCode::SUCCESS)
         }

@@ -38,7 +38,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn add(&mut self, name: &str, value: f64, told: &str) {
+    pub(crate) fn add(&mut self, name: &str, value: f64, told: &str) {
         let verdict = match goals::goal(name) {
             Some(goal) if goal.is_met(value) => format!("{goal}  met"),
             Some(goal) => format!("{goal}  MISSED"),

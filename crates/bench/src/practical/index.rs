@@ -1,0 +1,116 @@
+//! An index of numbers by numbers: open addressing in a file, as a program writes it on a plain
+//! mapping of memmap2, and as it is written with this crate.
+
+use crate::measure::{Effort, Turn, ratio, take_turns};
+use crate::ratios::Found;
+use crate::scratch::Scratch;
+use atomic_mmap::{AtomicMappedFile, CloseMode};
+use memmap2::MmapMut;
+use std::fs::File;
+use std::io;
+
+/// Places of the index: a power of two.
+const PLACES: u64 = 1 << 20;
+/// Keys in it: half of its places, from 1.
+const KEYS: u64 = PLACES / 2;
+/// Bytes of a place: key and value.
+const PLACE: u64 = 16;
+
+/// Returns the offset of the place of `key`. `key_at` returns the key of a place, 0 for none.
+fn find(key: u64, mut key_at: impl FnMut(u64) -> u64) -> u64 {
+    let mut place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (PLACES - 1);
+    loop {
+        match key_at(place * PLACE) {
+            found if found == key || found == 0 => return place * PLACE,
+            _ => place = (place + 1) & (PLACES - 1),
+        }
+    }
+}
+
+/// An index on a plain mapping. A crash may tear it.
+struct Plain(MmapMut);
+
+impl Plain {
+    fn new(scratch: &Scratch) -> io::Result<Plain> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(scratch.path().join("plain"))?;
+        file.set_len(PLACES * PLACE)?;
+        // SAFETY: the file is new, lies in a folder of this process, and keeps its length.
+        Ok(Plain(unsafe { MmapMut::map_mut(&file) }?))
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let at = at as usize;
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn insert(&mut self, key: u64, value: u64) {
+        let at = find(key, |at| self.word(at)) as usize;
+        self.0[at + 8..at + 16].copy_from_slice(&value.to_le_bytes());
+        self.0[at..at + 8].copy_from_slice(&key.to_le_bytes());
+    }
+
+    fn get(&self, key: u64) -> u64 {
+        self.word(find(key, |at| self.word(at)) + 8)
+    }
+}
+
+/// An index on this crate: each insertion is one atomic operation.
+struct Ours(AtomicMappedFile);
+
+impl Ours {
+    fn insert(&self, key: u64, value: u64) -> atomic_mmap::Result<()> {
+        let at = find(key, |at| self.0.load(at).expect("a place"));
+        self.0.store(at, &[key, value])
+    }
+
+    fn get(&self, key: u64) -> atomic_mmap::Result<u64> {
+        self.0.load(find(key, |at| self.0.load(at).expect("a place")) + 8)
+    }
+}
+
+fn key_of(round: usize, n: usize) -> u64 {
+    let mixed = (round as u64 ^ (n as u64) << 20).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    (mixed >> 40) % KEYS + 1
+}
+
+/// Measures insertions over existing keys, and lookups. Neither index waits for the disk.
+pub fn measure(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
+    let mut plain = Plain::new(scratch)?;
+    let ours = Ours(AtomicMappedFile::create(scratch.path().join("ours"), PLACES * PLACE)?);
+    for key in 1..=KEYS {
+        plain.insert(key, key);
+        ours.insert(key, key)?;
+    }
+    ours.0.sync()?;
+    let mut turns: [Turn<'_>; 2] = [
+        Box::new(|round, count| {
+            (0..count).for_each(|n| ours.insert(key_of(round, n), n as u64).expect("insert"));
+        }),
+        Box::new(|round, count| {
+            (0..count).for_each(|n| plain.insert(key_of(round, n), n as u64));
+        }),
+    ];
+    let series = take_turns(effort, 1, &mut turns);
+    drop(turns);
+    let told = "a u64 by a u64, half a million keys; the plain one is not atomic";
+    found.add("index_insert_vs_memmap2", ratio(&series[0], &series[1]), told);
+    let mut turns: [Turn<'_>; 2] = [
+        Box::new(|round, count| {
+            let sum = (0..count).map(|n| ours.get(key_of(round, n)).expect("get"));
+            std::hint::black_box(sum.fold(0, u64::wrapping_add));
+        }),
+        Box::new(|round, count| {
+            let sum = (0..count).map(|n| plain.get(key_of(round, n)));
+            std::hint::black_box(sum.fold(0, u64::wrapping_add));
+        }),
+    ];
+    let series = take_turns(effort, 1, &mut turns);
+    drop(turns);
+    found.add("index_get_vs_memmap2", ratio(&series[0], &series[1]), told);
+    Ok(ours.0.close(CloseMode::Fast)?)
+}
