@@ -7,6 +7,8 @@
 //!
 //! Run with `cargo bench --bench limits`, or `-- --quick`. `ATOMIC_MMAP_BENCH_DIR` sets the folder.
 
+extern crate atomic_mmap_instrumented as atomic_mmap;
+
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium, Raw};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

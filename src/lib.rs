@@ -1,3 +1,33 @@
+#![doc = concat!("[docs/guide.md#which-guarantee-do-i-need]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#which-guarantee-do-i-need")]
+#![doc = concat!("[docs/guide.md#promises]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#promises")]
+#![doc = concat!("[examples/quickstart.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/quickstart.rs")]
+#![doc = concat!("[examples/raft_vote.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_vote.rs")]
+#![doc = concat!("[examples/offsets.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/offsets.rs")]
+#![doc = concat!("[examples/page_store.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/page_store.rs")]
+#![doc = concat!("[docs/guide.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md")]
+#![doc = concat!("[docs/guide.md#limits]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#limits")]
+#![doc = concat!("[docs/guide.md#not-yet]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#not-yet")]
+#![doc = concat!("[docs/design.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/design.md")]
+#![doc = concat!("[docs/protocols/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/protocols/README.md")]
+#![doc = concat!("[docs/format.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/format.md")]
+#![doc = concat!("[docs/recovery.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/recovery.md")]
+#![doc = concat!("[docs/soundness.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/soundness.md")]
+#![doc = concat!("[docs/performance.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/performance.md")]
+#![doc = concat!("[docs/decisions/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/decisions/README.md")]
+#![doc = concat!("[docs/testing.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/testing.md")]
+#![doc = concat!("[docs/model/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/model/README.md")]
+#![doc = concat!("[CHANGELOG.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/CHANGELOG.md")]
+#![doc = concat!("[CONTRIBUTING.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/CONTRIBUTING.md")]
+#![doc = concat!("[.ci/run]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/.ci/run")]
+#![doc = concat!("[docs/guide.md#platforms]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#platforms")]
+#![doc = concat!("[docs/structures.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/structures.md")]
+#![doc = concat!("[examples/raft_log.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_log.rs")]
+#![doc = concat!("[examples/settings.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/settings.rs")]
+#![doc = concat!("[examples/tokio_service.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/tokio_service.rs")]
+#![doc = concat!("[LICENSE-MIT]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-MIT")]
+#![doc = concat!("[LICENSE-APACHE]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-APACHE")]
+// Above: the links of the README, which lead to the repository here. The first definition counts.
+#![doc = ""]
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
@@ -72,23 +102,27 @@ pub mod testing {
 
 /// Creates a scratch folder for the documentation's examples. It lies in `/dev/shm` if that
 /// exists, else in the system's temporary folder.
-#[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub fn doctest_dir() -> DoctestDir {
     let folder = std::path::Path::new("/dev/shm");
     let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
-    let path = folder.join(format!("atomic-mmap-doctest-{}", uuid::Uuid::new_v4()));
-    std::fs::create_dir(&path).expect("a scratch folder");
-    DoctestDir(path)
+    for number in 0.. {
+        let name = format!("atomic-mmap-doctest-{}-{number}", std::process::id());
+        let path = folder.join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => return DoctestDir(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+    unreachable!("some number is free")
 }
 
 /// A scratch folder made by [`doctest_dir`], removed on drop.
-#[cfg(feature = "recorder")]
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct DoctestDir(std::path::PathBuf);
 
-#[cfg(feature = "recorder")]
 impl DoctestDir {
     /// Returns the folder's path.
     pub fn path(&self) -> &std::path::Path {
@@ -96,7 +130,6 @@ impl DoctestDir {
     }
 }
 
-#[cfg(feature = "recorder")]
 impl Drop for DoctestDir {
     fn drop(&mut self) {
         let _best_effort = std::fs::remove_dir_all(&self.0);

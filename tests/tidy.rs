@@ -363,6 +363,46 @@ fn reachable(from: usize, calls: &BTreeSet<(usize, usize)>) -> BTreeSet<usize> {
     all
 }
 
+/// The links that the README defines: labels and targets.
+fn links_of_readme(text: &str) -> Vec<(&str, &str)> {
+    let defined = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    defined.collect()
+}
+
+/// On GitHub and crates.io a relative link is resolved by the repository. On docs.rs only the
+/// definitions of `src/lib.rs` do that, so every link has one there.
+#[test]
+fn links_of_the_readme_work_in_the_repository_and_on_docs_rs() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("read");
+    let (readme, lib) = (read("README.md"), read("src/lib.rs"));
+    let links = links_of_readme(&readme);
+    assert!(links.len() > 10, "the links are read");
+    for (label, target) in &links {
+        assert_eq!(label, target, "a label is the path from the root");
+        let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let text = fs::read_to_string(root().join(path));
+        let text = text.unwrap_or_else(|e| panic!("README.md links to {path}: {e}"));
+        let title = |line: &str| line.trim_start_matches('#').trim().to_lowercase();
+        let is_titled =
+            |line: &str| line.starts_with('#') && title(line).replace(' ', "-") == anchor;
+        assert!(anchor.is_empty() || text.lines().any(is_titled), "{path} has no title {anchor}");
+        let absolute = format!(
+            "#![doc = concat!(\"[{label}]: \", env!(\"CARGO_PKG_REPOSITORY\"), \"/blob/HEAD/{target}\")]"
+        );
+        assert!(lib.contains(&absolute), "src/lib.rs lacks the line\n{absolute}");
+    }
+    for part in readme.split("](").skip(1) {
+        let target = part.split(')').next().unwrap_or_default();
+        let is_absolute = target.starts_with("https://") || target.starts_with('#');
+        assert!(is_absolute, "write [text][{target}] in README.md, and define [{target}]");
+    }
+    for part in readme.split("][").skip(1) {
+        let label = part.split(']').next().unwrap_or_default();
+        assert!(links.iter().any(|link| link.0 == label), "README.md does not define [{label}]");
+    }
+    assert_eq!(lib.matches("/blob/HEAD/").count(), links.len(), "src/lib.rs has other links");
+}
+
 #[test]
 fn every_file_is_tidy() {
     let found = findings();

@@ -22,8 +22,8 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     if there.is_some() {
         return Err(Error::io("create", name.path(), ErrorKind::AlreadyExists.into()));
     }
-    let number = uuid::Uuid::from_bytes(platform.new_uuid()).simple();
-    let new = Name::new(name.folder(), format!("{UNFINISHED}{number}"));
+    let number = u128::from_be_bytes(platform.new_uuid());
+    let new = Name::new(name.folder(), format!("{UNFINISHED}{number:032x}"));
     let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
     let file = platform.open(&new, how).map_err(|e| Error::io("create", new.path(), e))?;
     let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;

@@ -80,12 +80,17 @@ impl AtomicMappedFile {
     /// Opens a file, and creates it if it does not exist. It is then at least `len` bytes long: a
     /// new, empty or shorter file grows with zero bytes. A longer file keeps its length.
     ///
-    /// Short for `options().create(true).len(len).open(path)`.
+    /// Calls `options().create(true).len(len).open(path)`, and then [`set_len`](Self::set_len) if
+    /// the file is shorter.
     ///
     /// # Errors
-    /// See [`Options::open`].
+    /// See [`Options::open`] and [`set_len`](Self::set_len).
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
-        Self::options().create(true).len(len).open(path)
+        let file = Self::options().create(true).len(len).open(path)?;
+        if file.len() < len {
+            file.set_len(len)?;
+        }
+        Ok(file)
     }
 
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
@@ -93,12 +98,7 @@ impl AtomicMappedFile {
         let close_mode = Mutex::new(options.close_on_drop);
         let engine = crate::recovery::open(platform, &options, path)?;
         let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
-        let file = AtomicMappedFile { engine, shared };
-        // A new file has the length already. A growth that fails drops the handle, which closes.
-        if file.len() < options.len {
-            file.set_len(options.len)?;
-        }
-        Ok(file)
+        Ok(AtomicMappedFile { engine, shared })
     }
 
     #[inline]

@@ -106,11 +106,10 @@ impl Options {
         self
     }
 
-    /// Sets the least length, in bytes. A new, empty or shorter file grows to it with zero bytes. A
-    /// longer file keeps its length. Default: 0, so that a file keeps its length and a new file is
-    /// empty.
+    /// Sets the length, in bytes, of a file that is created or is empty. A file that has bytes
+    /// keeps its length, also if it is shorter. Default: 0.
     ///
-    /// Leave it at 0 if the length has a meaning, as that of a document.
+    /// [`AtomicMappedFile::create`](crate::AtomicMappedFile::create) also grows a shorter file.
     pub fn len(mut self, len: u64) -> Self {
         self.len = len;
         self

@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn every_one_is_planted_where_it_says() {
         for mutant in ALL {
-            let path = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), mutant.file());
+            let path = format!("{}/../../src/{}", env!("CARGO_MANIFEST_DIR"), mutant.file());
             let mut source = std::fs::read_to_string(path).expect("the file");
             source.retain(|character| !character.is_whitespace());
             assert!(source.contains(&format!("!({mutant:?}")), "{}", mutant.name());

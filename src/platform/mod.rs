@@ -12,7 +12,7 @@
 //! - No reference to bytes of a mapped file leaves this directory: addresses go in, copies come
 //!   out.
 //!
-//! May import: std, libc, memmap2, zerocopy, uuid, crc32c, `primitive`, and the planted bugs;
+//! May import: std, libc, memmap2, zerocopy, getrandom, crc32c, `primitive`, and the planted bugs;
 //! `os/fork` also `thread_cache`. Nothing else of this crate: all of it lies above. `primitive`
 //! provides the yield point with which every access to mapped bytes begins: under a model checker
 //! the scheduler may switch threads there.

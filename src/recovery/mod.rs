@@ -153,8 +153,7 @@ impl<'a> Located<'a> {
         }
         // Opening refuses a file that is too long, or has no name for its companions, before it
         // removes anything for that file.
-        let max_len =
-            opening.max_len(look.lengths.len.max(look.lengths.high_water).max(options.len))?;
+        let max_len = opening.max_len(look.lengths.len.max(look.lengths.high_water))?;
         let companions = opening.companions_of(&look, stat, is_fresh)?;
         Ok(Judged { look, decision, is_fresh, entries, max_len, companions, located: self })
     }

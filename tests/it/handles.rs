@@ -1,7 +1,7 @@
 //! Do slots and arrays do what the standard library's atomics and vectors do?
 //!
 //! Handles that hold the file and handles that borrow it, of integers, `bool` and `Optional`; the
-//! iterator over an array; values with checked bytes; and the least length of a file.
+//! iterator over an array; values with checked bytes; and the length of a created file.
 
 use crate::common::{self, Ground, Rng};
 use atomic_mmap::{
@@ -397,35 +397,25 @@ fn bytes_that_are_no_value_are_an_error_with_their_offset() {
 }
 
 #[test]
-fn a_file_that_is_opened_with_a_length_has_at_least_that_length() {
-    for ground in common::media() {
-        let scratch = ground.scratch();
-        let path = scratch.file("state.dat");
-        let open = |len| ground.options().create(true).len(len).open(&path);
-        fs::write(&path, [7; 5000]).expect("a plain file");
-        let file = open(5000).expect("open");
-        assert_eq!(file.len(), 5000);
-        file.close(CloseMode::Fast).expect("close");
+fn a_created_file_has_at_least_the_length_asked_for() {
+    let scratch = common::ram().scratch();
+    let path = scratch.file("state.dat");
+    let create = |len| AtomicMappedFile::create(&path, len);
+    fs::write(&path, [7; 5000]).expect("a plain file");
+    let file = create(9000).expect("open");
+    let bytes = common::read_all(&file);
+    assert_eq!((&bytes[..5000], &bytes[5000..]), (&[7; 5000][..], &[0; 4000][..]));
+    file.write_at(&[8], 8999).expect("write");
+    file.close(CloseMode::Fast).expect("close");
 
-        let file = open(9000).expect("open");
-        assert_eq!(file.len(), 9000);
-        let bytes = common::read_all(&file);
-        assert_eq!((&bytes[..5000], &bytes[5000..]), (&[7; 5000][..], &[0; 4000][..]));
-        file.write_at(&[8], 8999).expect("write");
-        file.close(CloseMode::Spatial).expect("close");
-        assert_eq!(fs::metadata(&path).expect("a file").len(), 9000);
+    // A longer file keeps its length.
+    let file = create(100).expect("open");
+    assert_eq!((file.len(), file.load::<u8>(8999).expect("load")), (9000, 8));
+    file.close(CloseMode::Spatial).expect("close");
 
-        // A longer file keeps its length.
-        let file = open(100).expect("open");
-        assert_eq!((file.len(), file.load::<u8>(8999).expect("load")), (9000, 8));
-        file.close(CloseMode::Spatial).expect("close");
-
-        let options = ground.options().len(10_000).max_len(9000);
-        let error = options.open(&path).expect_err("longer than the largest length");
-        assert!(matches!(error, Error::TooLong { len: 10_000, max_len: 9000, .. }), "{error:?}");
-        assert!(scratch.reflections().is_empty());
-        assert_eq!(fs::metadata(&path).expect("a file").len(), 9000, "nothing was changed");
-    }
+    // The options give a length to new files only.
+    let file = AtomicMappedFile::options().len(10_000).open(&path).expect("open");
+    assert_eq!(file.len(), 9000);
 }
 
 /// Compiles only if `transact` needs no annotation of its error type.

@@ -38,6 +38,9 @@
 //! one test alone. While a child is being started, it holds copies of all open files until its
 //! `exec`, with their locks: a test that locks a file must unlock it, closing is not enough.
 
+// The crate under its own name: these tests need its recorder, which only that package has.
+extern crate atomic_mmap_instrumented as atomic_mmap;
+
 mod common;
 
 #[cfg(target_os = "linux")]

@@ -11,7 +11,8 @@ use crate::progress::Progress;
 /// Runs the part. The models themselves determine the amount, quick or not.
 pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("loom");
-    let arguments = ["--package", "atomic-mmap", "--lib", "--features", "mutants", "loom_"];
+    let arguments =
+        ["--package", "atomic-mmap-instrumented", "--lib", "--features", "mutants", "loom_"];
     let checker = Checker { name: "loom", arguments: &arguments, variables: &[] };
     let said = match checker.run(progress) {
         Ok(said) => said,

@@ -89,6 +89,6 @@ pub fn folder(file: &File) -> Option<PathBuf> {
     // request's number says.
     let told = unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO as _, info.as_mut_ptr()) };
     // max_id (8), num_devices (8), then the uuid.
-    let uuid = uuid::Uuid::from_slice(&info[16..32]).ok()?;
-    (told == 0).then(|| Path::new("/sys/fs/btrfs").join(uuid.hyphenated().to_string()))
+    let uuid = std::array::from_fn(|n| info[16 + n]);
+    (told == 0).then(|| Path::new("/sys/fs/btrfs").join(super::uuid::text(uuid)))
 }

@@ -30,6 +30,7 @@ mod positioned;
 mod rights;
 mod stat;
 mod table;
+mod uuid;
 
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 use fallback as sys;

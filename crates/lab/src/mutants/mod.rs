@@ -84,8 +84,9 @@ fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<Str
         Some(PathBuf::from(rest.split_once('"')?.0))
     });
     let named = executables.filter_map(|path| {
-        let name = path.file_stem()?.to_str()?.rsplit_once('-')?.0.to_owned();
-        Some((name, path))
+        let name = path.file_stem()?.to_str()?.rsplit_once('-')?.0;
+        // The unit tests have the name of the crate, not of the package that builds them.
+        Some((name.trim_end_matches("_instrumented").to_owned(), path))
     });
     Ok(named.collect())
 }
@@ -113,7 +114,7 @@ impl Killers {
             "test",
             "--release",
             "--package",
-            "atomic-mmap",
+            "atomic-mmap-instrumented",
             "--lib",
             "--features",
             "mutants",

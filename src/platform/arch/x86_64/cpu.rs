@@ -8,7 +8,7 @@
 //!
 //! May import: `core::arch` and std only.
 
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::sync::OnceLock;
 
 /// Proof that 64-byte vector stores (AVX-512F, and an operating system that saves its registers)
@@ -97,12 +97,22 @@ impl Cpu {
     }
 }
 
+/// Returns what the processor says in a leaf, in its first part.
+fn cpuid(leaf: u32) -> CpuidResult {
+    // SAFETY: every x86-64 processor has the instruction. For a leaf that it lacks it returns the
+    // bits of another one, which the caller takes care of.
+    #[allow(unused_unsafe, reason = "the call is safe in newer versions of Rust")]
+    unsafe {
+        __cpuid_count(leaf, 0)
+    }
+}
+
 fn detect() -> Cpu {
-    let highest = __cpuid(0).eax;
-    let highest_extended = __cpuid(0x8000_0000).eax;
+    let highest = cpuid(0).eax;
+    let highest_extended = cpuid(0x8000_0000).eax;
     // Leaf 7 of a processor that ends before it would repeat another leaf's bits: treat it as
     // absent.
-    let leaf7 = (highest >= 7).then(|| __cpuid_count(7, 0));
+    let leaf7 = (highest >= 7).then(|| cpuid(7));
     let bit7 = |bit: u32| leaf7.is_some_and(|leaf| leaf.ebx & (1 << bit) != 0);
     let kind = if bit7(24) {
         WriteBackKind::Clwb
@@ -111,7 +121,7 @@ fn detect() -> Cpu {
     } else {
         // Leaf 1 EDX bit 19 is CLFSH. Every x86-64 processor has it: it came with SSE2, which the
         // architecture includes.
-        debug_assert!(__cpuid(1).edx & (1 << 19) != 0);
+        debug_assert!(cpuid(1).edx & (1 << 19) != 0);
         WriteBackKind::Clflush
     };
     Cpu {
@@ -125,7 +135,7 @@ fn detect() -> Cpu {
             && is_x86_feature_detected!("sse4.2"))
         .then_some(Fold(())),
         fast_string: bit7(9).then_some(FastString(())),
-        prefetch_write: highest_extended >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & (1 << 8) != 0,
+        prefetch_write: highest_extended >= 0x8000_0001 && cpuid(0x8000_0001).ecx & (1 << 8) != 0,
     }
 }
 

@@ -4,12 +4,12 @@
 //!
 //! Invariants: those of `calls`.
 //!
-//! May import: `gate`, `at`, `cache`, `stat`, `sys`, uuid, the recorder, the simulated machine, and
-//! the planted bugs.
+//! May import: `gate`, `at`, `cache`, `stat`, `sys`, `uuid`, the recorder, the simulated machine,
+//! and the planted bugs.
 
 use super::gate::attempt;
 use crate::mutant::planted;
-use crate::platform::os::{CacheIdentity, File, FileSystem, Folder, at, cache, stat, sys};
+use crate::platform::os::{CacheIdentity, File, FileSystem, Folder, at, cache, stat, sys, uuid};
 #[cfg(feature = "recorder")]
 use crate::platform::recorder::What;
 use crate::platform::{Platform, call};
@@ -42,9 +42,9 @@ impl Platform {
     /// Returns a new identifier for a pair of files, which no other pair has.
     pub fn new_uuid(&self) -> [u8; 16] {
         match self {
-            Platform::Native(_) => *uuid::Uuid::new_v4().as_bytes(),
+            Platform::Native(_) => uuid::random(),
             #[cfg(feature = "recorder")]
-            Platform::Recording(_) => *uuid::Uuid::new_v4().as_bytes(),
+            Platform::Recording(_) => uuid::random(),
             #[cfg(feature = "recorder")]
             Platform::Simulated(simulated) => simulated.machine.new_uuid(),
         }
@@ -163,6 +163,5 @@ fn read_boot_id() -> io::Result<[u8; 16]> {
         ErrorKind::UnexpectedEof => ErrorKind::InvalidData.into(),
         _ => error,
     })?;
-    let uuid = uuid::Uuid::try_parse_ascii(&text).map_err(|_| ErrorKind::InvalidData)?;
-    Ok(uuid.into_bytes())
+    uuid::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
 }
