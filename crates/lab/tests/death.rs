@@ -88,17 +88,6 @@ fn numbered_events_in_place_find_nothing() {
     }
 }
 
-#[test]
-fn numbered_events_of_documents_find_nothing() {
-    let _alone = alone();
-    for name in ["a longer document", "a shorter document"] {
-        assert_clean(numbered::quick_check(&SETTINGS, name, 4));
-    }
-    for name in ["a shorter document of a point", "a document that is synced"] {
-        assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 4));
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn single_steps_find_nothing_but_what_is_planted() {

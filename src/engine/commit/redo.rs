@@ -269,9 +269,16 @@ impl Engine {
     /// ones.
     fn store_slices(&self, lane: &InUse<'_>, page: &PageWrite<'_>, slices: Slices) {
         let slots = page.slots();
-        for (n, bytes) in page.bytes_of(slices) {
-            let (file, at) = self.slot(slots.side(n), page.page.start() + (n * SLICE) as u64);
-            self.store(lane, file, at, bytes);
+        let is_one = |(_, n): &(usize, usize)| slices.0 >> n & 1 == 1;
+        let mut places = bits(page.slices.0).enumerate().filter(is_one).peekable();
+        while let Some((place, first)) = places.next() {
+            // Neighbours on one side are one copy.
+            let (side, mut count) = (slots.side(first), 1);
+            while places.next_if(|&(_, n)| n == first + count && slots.side(n) == side).is_some() {
+                count += 1;
+            }
+            let (file, at) = self.slot(side, page.page.start() + (first * SLICE) as u64);
+            self.store(lane, file, at, &page.bytes[place * SLICE..][..count * SLICE]);
         }
     }
 

@@ -125,7 +125,6 @@ pub fn all() -> Vec<Kind> {
         with("grow past a chunk", &[Deploy(0, LEN)], SetLen(5 << 20)),
         with("shrink into a slice", &[Write(LEN - 30, 30)], SetLen(REGION + p(5) + 33)),
         with("shrink to nothing", &[], SetLen(0)),
-        with("a longer document", &[Write(LEN - 30, 30)], Replace(LEN + p(3) + 77)),
         with("a shorter document", &[Write(p(4), 300)], Replace(p(5) + 33)),
         with("close fast", &[Write(50, 20), Write(p(1), 65)], Close(CloseMode::Fast)),
         with(
@@ -188,7 +187,7 @@ pub fn of_durable_points() -> Vec<Kind> {
         with("a growth that is synced", EveryWrite, &[Write(p(3), 200)], SetLen(LEN + 5000)),
         with("a shrink of a point", OnSync, &[Write(p(3), 200)], SetLen(REGION + p(5) + 33)),
         with("a shorter document of a point", OnSync, &[Write(p(3), 200)], Replace(p(5) + 33)),
-        with("a document that is synced", EveryWrite, &[Write(p(3), 200)], Replace(LEN + 5000)),
+        with("a document that is synced", EveryWrite, &[Write(p(3), 200)], Replace(900)),
         with("deploy of a point", OnSync, &[Write(p(4) + 7, 30)], Deploy(p(2), p(6))),
         with("a write that will be undone", AtomicSync, &[Write(p(3), 20)], Write(p(3), 700)),
         with("a sync of all or nothing", AtomicSync, &[Write(p(3), 9000)], Sync),
