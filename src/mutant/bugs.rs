@@ -142,6 +142,9 @@ mutants! {
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record overwrites the previous record",
         JournalLongerBeforeAllocated "journal-longer-before-allocated": "a journal that cannot grow keeps its new length, with a hole",
+        JournalLongerBeforeFilled "journal-longer-before-filled": "a growing journal counts as longer before its zeroes are durable",
+        JournalNotGrown "journal-not-grown": "a journal that is full is not made longer",
+        JournalGrownPastLimit "journal-grown-past-limit": "a journal grows by use past the length that the caller chose",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's space counts as free",
     }
     "pair/mod.rs" {
@@ -385,6 +388,9 @@ mutants! {
         PageNotValidated "page-not-validated": "a read of a page does not validate the page's version",
         NoNewVersion "no-new-version": "an exclusive lock is released with the old version",
     }
+    "platform/os/at.rs" {
+        ReopenedFolderNotCompared "reopened-folder-not-compared": "a close takes another folder at the old path for its own",
+    }
     "recovery/journal.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair or of another time is accepted and written to",
         FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is accepted",
@@ -392,6 +398,7 @@ mutants! {
         JournalHeaderNotWritten "journal-header-not-written": "a journal's header does not name its pair",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock refers to it",
         JournalHoleCountsAsRoom "journal-hole-counts-as-room": "holes within a journal's length count as allocated space",
+        JournalBornLong "journal-born-long": "a new journal has its full length",
         JournalFolderNotSynced "journal-folder-not-synced": "the name of a new journal is not synced",
         OpeningIsNoPoint "opening-is-no-point": "opening after a process crash makes no durable point of the recovered state",
         DeadSessionNotSynced "dead-session-not-synced": "the session of a crashed process is closed before its data is durable",
@@ -415,6 +422,7 @@ mutants! {
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/mod.rs" {
+        FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "bytes past the length are kept when a pair is opened",

@@ -15,6 +15,7 @@
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
 //! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
 //! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
+//! | `small` | Is a small file cheap: descriptors, barriers, disk, mappings, threads? |
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
 //! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
@@ -57,6 +58,8 @@ mod power;
 mod races;
 #[cfg(unix)]
 mod regressions;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod small;
 #[cfg(target_os = "linux")]
 mod space;
 #[cfg(target_os = "linux")]

@@ -463,6 +463,19 @@ pub fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> 
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
 
+/// Sets or clears `O_DIRECT` of an open file. `InvalidInput` if the file system has no such way.
+pub fn set_direct(file: &File, is_direct: bool) -> io::Result<()> {
+    // SAFETY: the descriptor is open; the call takes nothing else of ours.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    checked(flags)?;
+    let set = if is_direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
+    if set == flags {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, set) })
+}
+
 pub fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, offset, libc::SEEK_DATA)
 }
