@@ -604,6 +604,8 @@ impl Growing {
 
     fn new(ground: Ground) -> Growing {
         let (scratch, recorder) = (ground.scratch(), Recorder::new());
+        // Without checkpoints in the background a journal of full length gets full, too.
+        recorder.hold_background();
         let path = scratch.file("state.dat");
         let options = Growing::options(&ground).create(true).len(Growing::LEN);
         let file = options.open_recorded(&recorder, path).expect("open");

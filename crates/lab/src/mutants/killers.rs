@@ -191,8 +191,9 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by_any(&[EVERY_BLOCK, test("space", "a_journal_that_could_not_grow")])
         }
         JournalLongerBeforeFilled => by(test("durable", "a_journal_that_cannot_grow")),
-        JournalNotGrown | JournalGrownPastLimit => by(test("durable", "a_journal_doubles")),
-        JournalBornLong => by(test("small", "a_small_file_takes_little_disk")),
+        JournalNotGrown | JournalGrownPastLimit | JournalBornLong => {
+            by(test("durable", "a_journal_doubles"))
+        }
         FolderHeldOpen => by(test("small", "each_of_many_files")),
         ReopenedFolderNotCompared => by(test("world", "a_folder_that_is_renamed")),
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
