@@ -29,10 +29,6 @@ pub struct Folder {
     )]
     pub(super) open: Option<File>,
     /// Device and inode of the folder, by which it is found again. `None` as for `open`.
-    #[cfg_attr(
-        not(all(target_os = "linux", not(atomic_mmap_portable))),
-        expect(dead_code, reason = "always `None` here")
-    )]
     pub(super) identity: Option<(u64, u64)>,
 }
 
